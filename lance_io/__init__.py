@@ -1,0 +1,1 @@
+"""Lance files and tables, read from local disk and object stores, async first."""

@@ -1,0 +1,176 @@
+"""Typed face of the compiled kernels: pure functions over buffers (the Rust crate in `kernels/`).
+
+Every function releases the GIL around its work, checks every length and offset before it uses it, and raises
+`DamagedError` where the *bytes* contradict the format, `ValueError` where the *caller* passed sizes that do not
+fit together. Integers arrays are C-contiguous little-endian buffers (numpy arrays, `OwnedBuffer`s).
+
+Programs are what `lance_io.codecs.tree` compiles a page's encoding messages to:
+
+    codec     op u8, then by op
+              1 FLAT              bits u32
+              2 VARIABLE          offset_bits u8 (32, 64)
+              3 CONSTANT          length u32, that many bytes (one value)
+              4 OUT_OF_LINE       bits u8 (8, 16, 32, 64), codec of the packed words: FLAT(width)
+              5 INLINE_BITPACKING bits u8
+              6 FSST              2312 bytes of symbol table, codec
+              8 RLE               codec of the values, codec of the run lengths
+              9 BYTE_STREAM_SPLIT codec: FLAT(32 or 64)
+             10 GENERAL           scheme u8 (1 LZ4, 2 ZSTD), codec
+             11 FIXED_SIZE_LIST   items u32, has_validity u8, codec of the items
+             12 PACKED_STRUCT     count u32, bits u32 each, codec: FLAT(sum)
+             13 VARIABLE_PACKED   count u32, per child: kind u8 (0 fixed, 1 variable), bits u32 (value or length), codec
+    layers    count u8, then per layer, innermost first: RepDefLayer u8 (1..6), plus 128 where the Arrow list has
+              64-bit offsets
+    miniblock flags u8 (1 wide words and sizes, 2 rep present, 4 def present), num_buffers u8, layers,
+              codec of rep (if present), codec of def (if present), codec of values,
+              dictionary kind u8 (0 none, 1 fixed, 2 variable with 32-bit, 3 with 64-bit offsets), bits u32 if fixed
+    fullzip   bits_rep u8, bits_def u8, kind u8 (0 fixed, 1 variable), bits u32 (per value, or per length prefix),
+              layers, codec of values
+
+A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
+
+    values  by codec: fixed width [data] (1-bit values: a bitmap, LSB first); variable [offsets i32/i64, data];
+            FIXED_SIZE_LIST [validity or None per list level, outermost first, then the items' buffers];
+            PACKED_STRUCT one buffer per child; VARIABLE_PACKED per child [data] or [offsets, data], flattened
+    layers  innermost first, one `(length, validity bitmap or None, null_count, offsets or None)` per layer of
+            the page; an item layer has no offsets
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Buffer: TypeAlias = Any
+Layer: TypeAlias = tuple[int, "OwnedBuffer | None", int, "OwnedBuffer | None"]
+Leaf: TypeAlias = tuple[int, list["OwnedBuffer | None"], list[Layer]]
+
+__version__: str
+build_profile: str
+
+class DamagedError(ValueError):
+    """The bytes contradict the format. The message names the chunk or entry where that is known."""
+
+class OwnedBuffer:
+    """Memory made by a kernel, handed out through the buffer protocol without a copy (read-only)."""
+
+    nbytes: int
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+# -- mini-block: metadata and planning ---------------------------------------------------------------------------
+
+def chunk_table(words: Buffer, wide: bool, num_items: int, chunks_bytes: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Chunk metadata words to `(byte_offsets i64[n+1], item_starts i64[n+1])`, relative to the chunk buffer.
+
+    words         u16 (u32 if `wide`) per chunk: `(bytes / 8 - 1) << 4 | log2(values)`; may be empty if num_items is 0
+    num_items     visible items of the page; the last chunk holds what the others leave (its log2 is 0 or exact)
+    chunks_bytes  size of the chunk buffer: must equal the sum of the chunk sizes
+    """
+
+def repetition_table(index: Buffer, num_chunks: int, num_rows: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Repetition index (u64 pairs) to `(row_starts i64[n+1], preamble u8[n])`.
+
+    Chunk k holds the first level of rows `row_starts[k] .. row_starts[k+1]`; `preamble[k]` is 1 when it opens with
+    the rest of a row that began in an earlier chunk.
+    """
+
+def plan_chunks(
+    row_starts: Buffer,
+    row_ends: Buffer | None,
+    byte_offsets: Buffer,
+    starts: Buffer,
+    preamble: Buffer | None,
+    base_bytes: int,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """Which chunks hold these rows, and which byte ranges of the file those are.
+
+    row_starts, row_ends  i64[s], ascending, disjoint row ranges of the page; `row_ends=None` means one row each
+    starts                i64[n+1], item_starts or (with `preamble`) row_starts of the chunks
+    base_bytes            file offset of the chunk buffer
+
+    Returns `(chunk_ids i64[m], range_firsts i64[g], range_starts i64[g], range_ends i64[g])`: ascending chunks, each
+    once; adjacent chunks merged to one range, `range_firsts` being the index into `chunk_ids` of its first chunk.
+    """
+
+def decode_miniblock(
+    program: bytes,
+    buffer: Buffer,
+    range_offsets: Buffer,
+    range_firsts: Buffer,
+    chunk_ids: Buffer,
+    byte_offsets: Buffer,
+    item_starts: Buffer,
+    chunk_row_starts: Buffer | None,
+    preamble: Buffer | None,
+    row_starts: Buffer,
+    row_ends: Buffer | None,
+    dictionary: tuple[Buffer | None, Buffer] | None,
+    /,
+) -> Leaf:
+    """Decode the selected rows (as given to `plan_chunks`) of a page from the chunks fetched for them.
+
+    buffer, range_offsets  the fetched bytes and where each planned range starts in them
+    chunk_row_starts       i64[n+1] row starts of the chunks, None without repetition (then rows are items)
+    dictionary             `(offsets or None, data)`: values are indices and the result holds what they point at;
+                           None with a dictionary in the program returns the indices
+    """
+
+# -- full-zip ---------------------------------------------------------------------------------------------------
+
+def fullzip_bounds(
+    index: Buffer, width_bytes: int, row_starts: Buffer, row_ends: Buffer | None, data_bytes: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Byte bounds `(starts i64[s], ends i64[s])` of row ranges, from the whole repetition index of a page."""
+
+def fullzip_pairs(
+    buffer: Buffer, offsets: Buffer, lengths: Buffer, width_bytes: int, data_bytes: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """The same from fetched slices of the index: slice i covers entries `first .. last` of row range i, inclusive."""
+
+def decode_fullzip(
+    program: bytes, buffer: Buffer, piece_offsets: Buffer, piece_lengths: Buffer, piece_rows: Buffer, /
+) -> Leaf:
+    """Decode whole rows. Piece i is `piece_lengths[i]` bytes at `piece_offsets[i]` and holds `piece_rows[i]` rows."""
+
+# -- levels, dictionaries, constants ---------------------------------------------------------------------------------
+
+def decode_levels(codec: bytes, buffer: Buffer, num_values: int, /) -> OwnedBuffer:
+    """A block-compressed vector of levels, as u16[num_values]."""
+
+def unravel_rows(
+    rep: Buffer | None, def_: Buffer | None, layers: bytes, row_starts: Buffer, row_ends: Buffer | None, num_rows: int, /
+) -> tuple[int, list[Layer], OwnedBuffer | None]:
+    """Select rows from a page's levels (u16) and rebuild validity and offsets of every layer.
+
+    num_rows  rows of the page (checked against the levels). Returns `(num_items, layers, item_ids)`, `item_ids` being
+    the i64 page-relative numbers of the selected visible items, or None when there is no repetition (items are rows).
+    """
+
+def decode_dictionary(codec: bytes, buffer: Buffer, num_items: int, /) -> list[OwnedBuffer]:
+    """A block-compressed dictionary: `[data]` or `[offsets, data]` (offsets start at 0)."""
+
+# -- bytes ----------------------------------------------------------------------------------------------------------
+
+def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:
+    """Concatenate slices of a buffer; a single length (i64[1]) serves all offsets."""
+
+def plan_reads(
+    starts: Buffer, ends: Buffer, gap_bytes_max: int, read_bytes_max: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """Few reads for many ranges: `(read_starts i64[r], read_ends i64[r], first_read i64[n])`.
+
+    Reads are ascending, disjoint and cover every non-empty range. Ranges closer than the gap share a read as long as
+    it stays within `read_bytes_max`; a run longer than that is cut, at range borders where one lies near. Range i
+    starts in read `first_read[i]` and may run on into the following reads (-1 for an empty range).
+    """
+
+def read_ranges(
+    fd: int, starts: Buffer, ends: Buffer, gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
+) -> tuple[OwnedBuffer | None, OwnedBuffer, int, int]:
+    """Read ranges of a local file with `pread`: `(buffer, offsets i64[n], num_reads, num_bytes)`.
+
+    Ranges closer than the gap share one read; without merging, ranges lie back to back in the order given. With a
+    writable `scratch` of sufficient size the bytes go there and the first item is None. Raises `EOFError` when the
+    file ends inside a range (nothing is returned), `OSError` as the system reports it.
+    """

@@ -1,0 +1,116 @@
+"""Every exception that `lance_io` raises on purpose.
+
+    LanceError                                      path, retryable
+    ├── FormatError (ValueError, OSError)           these bytes are not what the specification says; carries where
+    ├── UnsupportedError (NotImplementedError, ValueError)   well formed, but a version, flag or encoding we do not read
+    ├── NotFound (FileNotFoundError, ValueError)    an object, dataset, version or tag that does not exist
+    ├── AlreadyExists (FileExistsError)
+    ├── AccessDenied (PermissionError)
+    ├── StoreError (OSError)                        the store misbehaved; `retryable` says whether trying again helps
+    ├── BindError (ValueError, OSError)             a filter or projection that does not fit the schema
+    ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
+    ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
+    ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
+    └── UsageError (ValueError)                     the caller asked for something that makes no sense
+
+The second bases exist because pylance raises `ValueError` in one place and `OSError` in another for the same
+fault, and its users catch either. Errors while *evaluating* rows (a failing cast, a division by zero) stay
+`pyarrow.ArrowInvalid`, as in pylance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class LanceError(Exception):
+    """Base of all errors raised by `lance_io`; never raised itself.
+
+    path       the object concerned, a URI or a key without credentials, or None
+    retryable  True when the same call may succeed later
+    """
+
+    path: str | None
+    retryable: bool
+
+    def __init__(self, message: str = "", *, path: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.retryable = retryable
+
+    def __str__(self) -> str:
+        if self.path is not None and self.path not in self.message:
+            return f"{self.path}: {self.message}"
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+
+def _rebuild(cls: type[LanceError], message: str, state: dict[str, Any]) -> LanceError:
+    error = cls(message)
+    error.__dict__.update(state)
+    return error
+
+
+class FormatError(LanceError, ValueError, OSError):
+    """Bytes that contradict the format: the file is damaged, or written by something that breaks the rules.
+
+    where  the place inside the file, outermost first, such as `column 3 ("emb"), page 0, chunk 17`
+    """
+
+    def __init__(
+        self, message: str = "", *, path: str | None = None, where: str | None = None, retryable: bool = False
+    ) -> None:
+        super().__init__(message, path=path, retryable=retryable)
+        self.where = where
+
+    def __str__(self) -> str:
+        parts = [part for part in (self.path, self.where) if part]
+        return ": ".join([*parts, self.message])
+
+    def within(self, where: str) -> FormatError:
+        """The same error, told that it happened inside `where` (outer places come first). Returns itself."""
+        self.where = f"{where}, {self.where}" if self.where else where
+        return self
+
+
+class UnsupportedError(LanceError, NotImplementedError, ValueError):
+    """Well-formed input that needs a version, feature flag or encoding this release does not implement."""
+
+
+class NotFound(LanceError, FileNotFoundError, ValueError):
+    """An object, dataset, version, tag or branch that does not exist."""
+
+
+class AlreadyExists(LanceError, FileExistsError):
+    """The thing to be created is there already."""
+
+
+class AccessDenied(LanceError, PermissionError):
+    """The store refused the credentials, or they do not allow the operation."""
+
+
+class StoreError(LanceError, OSError):
+    """The store failed. Subclasses that name the failure are private to `lance_io.store`."""
+
+
+class BindError(LanceError, ValueError, OSError):
+    """A column list or filter that does not fit the schema."""
+
+
+class CommitConflictError(LanceError, OSError):
+    """Another writer committed first and the two changes do not go together."""
+
+
+class CommitUnknownError(LanceError, OSError):
+    """The deciding write got no answer and reading back failed: the commit may or may not have happened."""
+
+
+class ForkedRuntimeError(LanceError, RuntimeError):
+    """An object that cannot survive `os.fork` was used in the child. Use the spawn start method."""
+
+
+class UsageError(LanceError, ValueError):
+    """A call that makes no sense as written; the message says what to write instead."""

@@ -1,0 +1,29 @@
+"""Every default with a number in it: value, unit, reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+# -- opening files ---------------------------------------------------------------------------------------------
+TAIL_BYTES_LOCAL: Final = 16 * KIB  # a pread of 16 KiB costs what one of 4 KiB costs; schema and columns often fit
+TAIL_BYTES_CLOUD: Final = 64 * KIB  # below about 100 KB an object store's latency does not depend on the size
+METADATA_BYTES_MAX: Final = 512 * MIB  # footer tables and column metadata of one file; more is damage, not data
+WHOLE_FILE_BYTES_LOCAL: Final = 64 * KIB
+WHOLE_FILE_BYTES_CLOUD: Final = 256 * KIB
+
+# -- search cache ----------------------------------------------------------------------------------------------
+METADATA_CACHE_BYTES: Final = 256 * MIB
+REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entry and not kept
+
+# -- scans -----------------------------------------------------------------------------------------------------
+BATCH_ROWS: Final = 8192  # pylance's default
+IO_BUFFER_BYTES: Final = 256 * MIB  # read but not yet consumed, per scan
+IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
+SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk
+
+# -- decoding hostile input ------------------------------------------------------------------------------------
+CHUNK_VALUES_MAX: Final = 1 << 15  # u16 chunk words hold log2 of at most 15
+PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4

@@ -1,0 +1,79 @@
+"""Ranges and buffers: the vocabulary that every room shares.
+
+Ranges are numpy arrays, never lists of objects: a take of ten thousand rows is two arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined]  # 3.12 name; only read by type checkers
+else:
+    Buffer = Any
+
+IntArray: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+Purpose = Literal["metadata", "index", "data"]
+
+
+@dataclass(slots=True, eq=False)
+class Ranges:
+    """Byte ranges of one object, in the order in which the caller wants them back.
+
+    starts, ends  i64[n], file offsets in bytes, `starts <= ends`; any order, overlaps and empties allowed
+    purpose       what the bytes are: file "metadata", page lookup "index" (search-cache material), row "data"
+    keep          True when the result may reference the fetched buffer itself, so it must not be recycled
+    """
+
+    starts: IntArray
+    ends: IntArray
+    purpose: Purpose = "data"
+    keep: bool = False
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_bytes(self) -> int:
+        """Sum of the lengths, overlaps counted twice."""
+        return int((self.ends - self.starts).sum())
+
+    @classmethod
+    def of(cls, *pairs: tuple[int, int], purpose: Purpose = "data", keep: bool = False) -> Ranges:
+        """Ranges from (start, end) pairs."""
+        both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        return cls(both[:, 0].copy(), both[:, 1].copy(), purpose, keep)
+
+
+@dataclass(slots=True, eq=False)
+class Fetched:
+    """The answer to `Ranges`: one buffer that holds all of them.
+
+    buffer   readable, C-contiguous bytes; may hold more than was asked for (merged gaps)
+    offsets  i64[n], where range i starts inside `buffer`; its length is that of the range asked for
+    """
+
+    buffer: Any
+    offsets: IntArray
+
+    def piece(self, index: int, length_bytes: int) -> memoryview:
+        """Range `index` as a view without a copy."""
+        start = int(self.offsets[index])
+        return memoryview(self.buffer).cast("B")[start : start + length_bytes]
+
+
+Steps: TypeAlias = Generator[Ranges, Fetched, T]
+"""A computation that yields the byte ranges it needs and is sent the buffers: each `yield` is one I/O round."""
+
+
+def no_ranges(purpose: Purpose = "data") -> Ranges:
+    """Ranges of length zero."""
+    empty = np.empty(0, dtype=np.int64)
+    return Ranges(empty, empty, purpose)
