@@ -1,0 +1,104 @@
+# Everything that is done with a checkout. `make help` lists the targets.
+#
+# The environment is .venv/ in the checkout. Two files say how far the set-up is, so that a second run does nothing:
+#   .venv/.packages                  written after the Python packages, older than pyproject.toml when they must move
+#   lance_io/_kernels.abi3.so        the compiled kernels, older than kernels/src when they must be built again
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+export PYTHON
+BIN := .venv/bin
+PY := $(BIN)/python
+KERNELS := lance_io/_kernels.abi3.so
+KERNEL_SOURCES := $(shell find kernels/src -name '*.rs') kernels/Cargo.toml kernels/Cargo.lock
+
+# Test processes, and whatever else pytest shall be told: make test ARGS="tests/store -k range"
+WORKERS ?= 2
+ARGS ?=
+
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+
+##@ Use it
+
+.PHONY: demo
+demo: setup ## make a table, open it, scan, take, filter, and see what was read
+	@$(PY) examples/demo.py
+
+.PHONY: bench
+bench: setup ## compare with pylance and Parquet, in one run on local disk
+	@$(PY) benchmarks/run.py $(ARGS)
+
+.PHONY: wheel
+wheel: setup ## build the wheel into dist/
+	@maturin build --release --locked --out dist
+	@ls -lh dist/*.whl
+
+##@ Work on it
+
+.PHONY: setup
+setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled
+
+.PHONY: test
+test: need-all setup minio ## every test, with a real S3 server that it starts itself
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+.PHONY: check
+check: setup ## format, lint, types, import layers, generated code, Rust
+	@ruff format --check
+	@ruff check
+	@mypy
+	@lint-imports
+	@$(PY) scripts/generate_protos.py --check
+	@cargo fmt --manifest-path kernels/Cargo.toml --check
+	@cargo clippy --quiet --locked --manifest-path kernels/Cargo.toml --all-targets -- -D warnings
+
+.PHONY: format
+format: setup ## bring Python and Rust into shape
+	@ruff format
+	@ruff check --fix
+	@cargo fmt --manifest-path kernels/Cargo.toml
+
+.PHONY: protos
+protos: setup ## generate lance_io/proto/ from protos/
+	@$(PY) scripts/generate_protos.py
+
+.PHONY: minio
+minio: need-all setup ## make sure that there is a MinIO server to start (Go builds it once, into the user's cache)
+	@$(PY) minio/server.py --build-only
+
+.PHONY: clean
+clean: ## remove what was built; the MinIO server in the user's cache stays
+	@rm -rf .venv dist build kernels/target lance_io/_kernels*.so
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find lance_io tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	    /^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Below: how the set-up is made.
+
+.PHONY: need-build need-all
+need-build:
+	@scripts/require python cargo cc
+need-all:
+	@scripts/require python cargo cc minio
+
+$(PY): | need-build
+	@echo "making .venv with $$(scripts/find-python)"
+	@"$$(scripts/find-python)" -m venv .venv
+
+.venv/.packages: pyproject.toml | $(PY)
+	@test -x $(BIN)/uv || $(PY) -m pip install --quiet 'uv>=0.8'
+	@uv pip install --quiet --python $(PY) --group dev
+	@touch $@
+
+$(KERNELS): $(KERNEL_SOURCES) .venv/.packages
+	@maturin develop --release --locked --uv
+	@touch $@
