@@ -1,0 +1,323 @@
+"""What a store promises: the protocol that memory, local disk and S3 implement, and the values it speaks in.
+
+Keys are text. In a bucket they are object keys without a leading slash; on local disk absolute paths with `/`; in
+memory any text. A prefix is compared as text, so a folder's prefix ends in `/`.
+
+Failures are those of `lance_io.errors`: `NotFound`, `AccessDenied`, `AlreadyExists` (a create that came second),
+and `StoreError` with the subclasses of `lance_io.store.failures`, which this module re-exports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from lance_io.errors import UsageError
+from lance_io.limits import (
+    KIB,
+    MIB,
+    TAIL_BYTES_CLOUD,
+    TAIL_BYTES_LOCAL,
+    WHOLE_FILE_BYTES_CLOUD,
+    WHOLE_FILE_BYTES_LOCAL,
+)
+from lance_io.store.failures import (
+    ConflictRetry,
+    InvalidRange,
+    LongBody,
+    PreconditionFailed,
+    RangeIgnored,
+    ShortRead,
+    StoreFailure,
+    Throttled,
+    Transient,
+)
+from lance_io.store.stats import StatsSnapshot, StoreStats
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+    from datetime import datetime
+
+    from lance_io.spans import Fetched, Ranges
+
+Buffer: TypeAlias = Any  # anything with the buffer protocol
+WritableBuffer: TypeAlias = Any
+PutMode = Literal["overwrite", "create"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectMeta:
+    """What a store says about an object.
+
+    key            the key, as the store takes it
+    size_bytes     its length; 0 for a folder
+    etag           opaque version of the content, or None where the store has none
+    last_modified  time of the write, with time zone, or None
+    """
+
+    key: str
+    size_bytes: int
+    etag: str | None = None
+    last_modified: datetime | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        """True for the entries by which a listing with a delimiter stands for everything below a `/`."""
+        return self.key.endswith("/")
+
+    @property
+    def name(self) -> str:
+        """The part of the key behind the last `/` (of a folder: its name without the `/`)."""
+        return self.key.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProfile:
+    """The numbers by which reads from a store are planned; the reasons are those of a request's cost there.
+
+    take_gap_bytes, scan_gap_bytes            ranges closer than this share a read, for takes and for scans
+    take_read_bytes_max, scan_read_bytes_max  how large a read may grow by merging
+    split_bytes                               a range longer than this is read in several requests
+    requests_start, requests_max              requests in flight: at first, and at most
+    tail_bytes                                how much of a file's end the first read of it asks for
+    whole_file_bytes                          files up to this size are read whole
+    """
+
+    name: str
+    take_gap_bytes: int
+    scan_gap_bytes: int
+    take_read_bytes_max: int
+    scan_read_bytes_max: int
+    split_bytes: int
+    requests_start: int
+    requests_max: int
+    tail_bytes: int
+    whole_file_bytes: int
+
+    def with_options(self, options: Mapping[str, str]) -> StoreProfile:
+        """This profile with the numbers that `options` names by field; `block_size` is pylance's `take_gap_bytes`.
+
+        options  lower-case names to decimal texts; names that are no field are left alone. Raises `UsageError` for
+                 a value that is no number of at least 0 (1 for `requests_*`, `*_max`, `split_bytes`, `tail_bytes`).
+        """
+        changes: dict[str, Any] = {}
+        if "block_size" in options:
+            changes["take_gap_bytes"] = _whole_number("block_size", options["block_size"])
+        for field_ in fields(self)[1:]:
+            if field_.name in options:
+                changes[field_.name] = _whole_number(field_.name, options[field_.name])
+        changed = replace(self, **changes)
+        return replace(changed, requests_start=min(changed.requests_start, changed.requests_max))
+
+
+_MAY_BE_ZERO = frozenset({"block_size", "take_gap_bytes", "scan_gap_bytes", "whole_file_bytes"})
+
+
+def _whole_number(name: str, text: str) -> int:
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if not str(text).isdecimal() or int(text) < least:
+        raise UsageError(f"storage option {name}: expected a whole number of at least {least}, found {text!r}")
+    return int(text)
+
+
+LOCAL = StoreProfile(
+    name="local",
+    take_gap_bytes=4 * KIB,
+    scan_gap_bytes=64 * KIB,
+    take_read_bytes_max=4 * MIB,
+    scan_read_bytes_max=8 * MIB,
+    split_bytes=8 * MIB,
+    requests_start=8,
+    requests_max=32,
+    tail_bytes=TAIL_BYTES_LOCAL,
+    whole_file_bytes=WHOLE_FILE_BYTES_LOCAL,
+)
+MEMORY = replace(LOCAL, name="memory", take_gap_bytes=0, scan_gap_bytes=0)
+CLOUD = StoreProfile(
+    name="cloud",
+    take_gap_bytes=64 * KIB,
+    scan_gap_bytes=1 * MIB,
+    take_read_bytes_max=16 * MIB,
+    scan_read_bytes_max=16 * MIB,
+    split_bytes=16 * MIB,
+    requests_start=64,
+    requests_max=256,
+    tail_bytes=TAIL_BYTES_CLOUD,
+    whole_file_bytes=WHOLE_FILE_BYTES_CLOUD,
+)
+SLOW_CLIENT = replace(
+    CLOUD, name="slow-client", take_gap_bytes=512 * KIB, requests_start=32, requests_max=64
+)  # a client that costs a millisecond of CPU per request
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do beyond plain reads and writes.
+
+    conditional_create    `put(mode="create")` lets exactly one of many writers win
+    compare_and_swap      `put(if_match=etag)` is honoured
+    suffix_range          `get_suffix` is one request (else: HEAD, then a range)
+    ordered_list          listings come in ascending order of the key's UTF-8 bytes
+    equal_parts_required  all parts of a multipart upload but the last must have one size
+    """
+
+    conditional_create: bool = True
+    compare_and_swap: bool = True
+    suffix_range: bool = True
+    ordered_list: bool = True
+    equal_parts_required: bool = False
+
+
+class PartWriter(Protocol):
+    """A multipart upload under way; parts are numbered in the order of the calls. Nothing shows before `complete`."""
+
+    async def write_part(self, data: Buffer) -> None:
+        """Send the next part. May be called again before an earlier call is done."""
+
+    async def complete(self) -> ObjectMeta:
+        """Make the object visible; `AlreadyExists` if it was to be created and another is there."""
+
+    async def abort(self) -> None:
+        """Forget the upload and its parts; harmless after `complete` or a second time."""
+
+
+class ObjectStore(Protocol):
+    """Bytes at keys, asynchronously. Usable from any event loop; everything bound to a loop is made per loop."""
+
+    @property
+    def scheme(self) -> str:
+        """URI scheme, such as `s3`."""
+
+    @property
+    def identity(self) -> str:
+        """Which store this is, without credentials: bucket and endpoint. Keys caches and request limits."""
+
+    @property
+    def profile(self) -> StoreProfile:
+        """The numbers to plan reads by."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    @property
+    def stats(self) -> StoreStats:
+        """Counts every request."""
+
+    async def get_range(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes `start` to `end` of an object, exactly `end - start` of them, read-only.
+
+        Raises `NotFound`, `AccessDenied`, `InvalidRange` (start behind the end of the object), `ShortRead` (the
+        object ends inside the range), `StoreError`.
+        """
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
+        """The last `num_bytes` of an object (all of a shorter one), its size in bytes, its etag."""
+
+    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
+        """A whole object."""
+
+    async def head(self, key: str) -> ObjectMeta:
+        """What the store knows about an object; `NotFound` if it is not there."""
+
+    async def put(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """Write an object in one request.
+
+        mode      "create": only if there is none, else `AlreadyExists`
+        if_match  only if the object there has this etag, else `PreconditionFailed`
+
+        `ConflictRetry` and a `Transient` that was not answered leave the outcome open: read back what is there.
+        """
+
+    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> PartWriter:
+        """Start an upload in parts of at least 5 MiB (the last may be shorter)."""
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> AsyncIterator[ObjectMeta]:
+        """Objects whose key starts with `prefix`, never from a cache; none if there is no such folder.
+
+        start_after  only keys behind this one
+        limit        stop after this many entries
+        delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
+        """
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; one that is not there counts as deleted."""
+
+    async def aclose(self) -> None:
+        """Close what this loop opened; the store opens it again if it is used again."""
+
+
+@runtime_checkable
+class PlanReads(Protocol):
+    """Offered by stores that execute a whole list of ranges in one call for less than one call per range."""
+
+    async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
+        """All ranges of one object in one buffer, in the order asked; errors as `get_range`.
+
+        gap_bytes       ranges closer than this may share a read (the gap is then part of the buffer)
+        read_bytes_max  how large one read may be
+        """
+
+
+@runtime_checkable
+class SyncReads(Protocol):
+    """Offered by stores whose bytes are at hand without waiting: memory and local disk. Safe from any thread.
+
+    Errors are those of the async methods of the same name.
+    """
+
+    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+        """All ranges of one object in one buffer, in the order asked.
+
+        scratch  writable memory for the result; used if it is large enough and `ranges.keep` is false
+        """
+
+    def get_now(self, key: str) -> bytes:
+        """A whole object."""
+
+    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+        """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
+
+    def list_now(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> list[ObjectMeta]:
+        """As `ObjectStore.list`."""
+
+    def head_now(self, key: str) -> ObjectMeta:
+        """As `ObjectStore.head`."""
+
+
+__all__ = [
+    # the protocol
+    "ObjectStore",
+    "PartWriter",
+    "PlanReads",
+    "SyncReads",
+    # values
+    "ObjectMeta",
+    "Buffer",
+    "PutMode",
+    "WritableBuffer",
+    "Capabilities",
+    "StoreProfile",
+    "LOCAL",
+    "MEMORY",
+    "CLOUD",
+    "SLOW_CLIENT",
+    "StoreStats",
+    "StatsSnapshot",
+    # failures
+    "StoreFailure",
+    "Transient",
+    "Throttled",
+    "RangeIgnored",
+    "LongBody",
+    "PreconditionFailed",
+    "ConflictRetry",
+    "ShortRead",
+    "InvalidRange",
+]

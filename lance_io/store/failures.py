@@ -1,0 +1,90 @@
+"""What can go wrong between us and a store, in the words of the read and write paths.
+
+    StoreError
+    ├── StoreFailure                    operation, attempts, status
+    │   ├── Transient                   connection lost, timeout, 5xx: the same call may work
+    │   │   └── Throttled               429, 503, SlowDown; carries retry_after_s
+    │   ├── RangeIgnored                a ranged GET was answered with something else than that range
+    │   ├── LongBody                    more bytes than the range holds
+    │   ├── PreconditionFailed          if-match: the object has changed
+    │   └── ConflictRetry               a concurrent conditional write; nobody has won yet (S3 409)
+    ├── ShortRead (also FormatError)    the object ends inside the range
+    └── InvalidRange (also FormatError) the range starts behind the end of the object, or is no range
+
+The last two are format errors too: on a store that works they mean that the metadata which named the range and the
+object disagree, so one of the two is damaged.
+"""
+
+from __future__ import annotations
+
+from lance_io.errors import FormatError, StoreError
+
+
+class StoreFailure(StoreError):
+    """Base of the failures below.
+
+    operation  the operation class, such as "get"
+    attempts   how often the request was made
+    status     HTTP status of the last answer, or None
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        retryable: bool = False,
+        operation: str | None = None,
+        attempts: int = 1,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, retryable=retryable)
+        self.operation = operation
+        self.attempts = attempts
+        self.status = status
+
+
+class Transient(StoreFailure):
+    """The request may work when it is made again: connection lost, timeout, server error."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        retryable: bool = True,
+        operation: str | None = None,
+        attempts: int = 1,
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, path=path, retryable=retryable, operation=operation, attempts=attempts, status=status)
+
+
+class Throttled(Transient):
+    """The store asks for fewer requests; `retry_after_s` is the pause it named in seconds, or None."""
+
+    retry_after_s: float | None = None
+
+
+class RangeIgnored(StoreFailure):
+    """A ranged GET was answered with the whole object or another range: a proxy that does not know ranges."""
+
+
+class LongBody(StoreFailure):
+    """The answer to a ranged GET holds more bytes than the range."""
+
+
+class PreconditionFailed(StoreFailure):
+    """The object is not the one that the condition named."""
+
+
+class ConflictRetry(StoreFailure):
+    """Two conditional writes of one key met; the store decided for neither and asks to try again."""
+
+
+class ShortRead(StoreError, FormatError):
+    """The object ends before the range does: it is truncated, or the metadata that gave the range is damaged."""
+
+
+class InvalidRange(StoreError, FormatError):
+    """The range starts at or behind the end of the object, or its end lies before its start."""

@@ -1,0 +1,159 @@
+"""Counters of one store: what was asked of it, how much came back, how much was in flight at once.
+
+Cheap enough to be always on: one lock and a few additions per request. Safe from any thread, because the synchronous
+path counts in the caller's thread while the engine thread counts its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
+READS: frozenset[Operation] = frozenset({"get", "head", "list"})
+
+
+class LoggedRequest(NamedTuple):
+    """One request as the log keeps it; `end` is -1 where the request names no end, `start` -n for a suffix of n."""
+
+    operation: Operation
+    key: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCounts:
+    """Counts of one class of requests; `num_bytes` are payload bytes received (reads) or sent (writes)."""
+
+    requests: int = 0
+    num_bytes: int = 0
+    errors: int = 0
+    retries: int = 0
+
+    def __sub__(self, earlier: OperationCounts) -> OperationCounts:
+        return OperationCounts(
+            self.requests - earlier.requests,
+            self.num_bytes - earlier.num_bytes,
+            self.errors - earlier.errors,
+            self.retries - earlier.retries,
+        )
+
+
+_NONE = OperationCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class StatsSnapshot:
+    """The counters at one moment; `later - earlier` is what happened between the two."""
+
+    operations: Mapping[Operation, OperationCounts] = field(default_factory=dict)
+    in_flight_peak: int = 0
+
+    def __getitem__(self, operation: Operation) -> OperationCounts:
+        return self.operations.get(operation, _NONE)
+
+    def __sub__(self, earlier: StatsSnapshot) -> StatsSnapshot:
+        changed = {name: counts - earlier[name] for name, counts in self.operations.items()}
+        return StatsSnapshot({name: c for name, c in changed.items() if c != _NONE}, self.in_flight_peak)
+
+    @property
+    def requests(self) -> int:
+        """Requests of all classes, every attempt counted."""
+        return sum(counts.requests for counts in self.operations.values())
+
+    @property
+    def bytes_read(self) -> int:
+        """Payload bytes received."""
+        return sum(counts.num_bytes for name, counts in self.operations.items() if name in READS)
+
+    @property
+    def bytes_written(self) -> int:
+        """Payload bytes sent."""
+        return sum(counts.num_bytes for name, counts in self.operations.items() if name not in READS)
+
+
+class StoreStats:
+    """Thread-safe counters of one store.
+
+    log_max  how many of the latest requests `log` keeps; 0 keeps none
+    """
+
+    def __init__(self, log_max: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[Operation, list[int]] = {}  # requests, bytes, errors, retries
+        self._in_flight = 0
+        self._in_flight_peak = 0
+        self._log: deque[LoggedRequest] | None = deque(maxlen=log_max) if log_max else None
+
+    def count(self, operation: Operation, key: str, num_bytes: int, *, start: int = 0, end: int = -1) -> None:
+        """Count one request that has already succeeded."""
+        with self._lock:
+            self._add(operation, 1, num_bytes, 0, 0)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
+            if self._log is not None:
+                self._log.append(LoggedRequest(operation, key, start, end))
+
+    def count_reads(self, key: str, num_reads: int, num_bytes: int, start: int, end: int) -> None:
+        """Count a batch of reads of one object that lie between `start` and `end`; the log shows it as one line."""
+        with self._lock:
+            self._add("get", num_reads, num_bytes, 0, 0)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
+            if self._log is not None:
+                self._log.append(LoggedRequest("get", key, start, end))
+
+    def begin(self, operation: Operation, key: str, start: int = 0, end: int = -1) -> None:
+        """A request goes out; exactly one `end` follows."""
+        with self._lock:
+            self._add(operation, 1, 0, 0, 0)
+            self._in_flight += 1
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight)
+            if self._log is not None:
+                self._log.append(LoggedRequest(operation, key, start, end))
+
+    def end(self, operation: Operation, num_bytes: int = 0, *, failed: bool = False) -> None:
+        """The request that `begin` announced is over; `num_bytes` came back (or went out)."""
+        with self._lock:
+            self._add(operation, 0, num_bytes, int(failed), 0)
+            self._in_flight -= 1
+
+    def error(self, operation: Operation) -> None:
+        """Count a request that failed at once (nothing went out)."""
+        with self._lock:
+            self._add(operation, 1, 0, 1, 0)
+
+    def retry(self, operation: Operation) -> None:
+        """The next request of this class repeats one that failed."""
+        with self._lock:
+            self._add(operation, 0, 0, 0, 1)
+
+    def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
+        counts = self._counts.get(operation)
+        if counts is None:
+            counts = self._counts[operation] = [0, 0, 0, 0]
+        counts[0] += requests
+        counts[1] += num_bytes
+        counts[2] += errors
+        counts[3] += retries
+
+    @property
+    def log(self) -> list[LoggedRequest]:
+        """The latest requests, oldest first; empty unless `log_max` was given."""
+        with self._lock:
+            return list(self._log or ())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that are out right now."""
+        return self._in_flight
+
+    def snapshot(self) -> StatsSnapshot:
+        """The counters now."""
+        with self._lock:
+            frozen = {name: OperationCounts(*counts) for name, counts in self._counts.items()}
+            return StatsSnapshot(frozen, self._in_flight_peak)
