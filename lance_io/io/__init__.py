@@ -1,0 +1,10 @@
+"""Many ranges, one budget: everything between a decoder that wants byte ranges and a store that serves requests.
+
+    ranges.py     which few reads serve many ranges (pure)
+    budget.py     which requests may be fetched ahead, and which must wait (pure)
+    scheduler.py  the asyncio part: merging, priorities, slots, cancellation
+    cache.py      byte-bounded LRU of search structures, one load per key at a time
+    stats.py      what was asked for, what was read, in how many rounds
+
+May import `store`, `runtime` and below. Knows nothing of pages, columns or tables.
+"""
