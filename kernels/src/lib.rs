@@ -3,6 +3,7 @@
 
 mod buffer;
 mod error;
+mod levels;
 
 use pyo3::prelude::*;
 
