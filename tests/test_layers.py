@@ -1,0 +1,41 @@
+"""Imports point down, and the pure rooms do no I/O: the contract in `.importlinter` holds.
+
+`make check` runs the same contract; here a broken arrow also shows up next to the tests of the change that drew it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def lint_imports(config: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter from the checkout with the contract in `config`."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    return subprocess.run(
+        [*command, "--no-cache", "--no-logo", "--config", str(config)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_contract_holds() -> None:
+    done = lint_imports(CHECKOUT / ".importlinter")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_contract_would_notice_an_upward_import(tmp_path: Path) -> None:
+    upside_down = tmp_path / "importlinter.ini"
+    upside_down.write_text(
+        "[importlinter]\nroot_package = lance_io\n"
+        "[importlinter:contract:layers]\nname = upside down\ntype = layers\ncontainers = lance_io\n"
+        "layers =\n    errors\n    store\n"
+    )
+    done = lint_imports(upside_down)
+    assert done.returncode == 1
+    assert "lance_io.store is not allowed to import" in done.stdout
