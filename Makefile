@@ -45,7 +45,7 @@ setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer
 
 .PHONY: test
 test: need-all setup minio ## every test, with a real S3 server that it starts itself
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 .PHONY: check
 check: setup ## format, lint, types, import layers, generated code, Rust

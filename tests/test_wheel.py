@@ -1,0 +1,101 @@
+"""The wheel as a user meets it: installed into an empty environment, no Rust in sight, it reads a table.
+
+The wheel is built once from this checkout (seconds where the kernels are compiled already). The environment that
+gets it has nothing but what the wheel declares: a dependency that is used and not declared fails here.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from datetime import date
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+TOOLS = Path(sys.executable).parent
+
+READ_TABLE = """
+import shutil, sys
+import lance_io
+import pyarrow as pa
+assert shutil.which("cargo") is None and shutil.which("rustc") is None
+dataset = lance_io.dataset(sys.argv[1])
+with pa.OSFile(sys.argv[2], "wb") as sink:
+    table = dataset.to_table()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+        writer.write_table(dataset.take([2, 499, 2]))
+"""
+
+pytestmark = pytest.mark.timeout(600)  # a first build of the kernels takes minutes on a slow machine
+
+
+def run(*command: str | Path, **options: object) -> None:
+    """Run a command and show what it said when it fails."""
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One wheel, built from this checkout."""
+    out = tmp_path_factory.mktemp("wheel")
+    run(TOOLS / "maturin", "build", "--release", "--locked", "--quiet", "--out", out, cwd=CHECKOUT)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that holds the wheel, its declared dependencies and nothing else."""
+    home = tmp_path_factory.mktemp("environment") / "venv"
+    run(TOOLS / "uv", "venv", "--quiet", "--python", sys.executable, home)
+    interpreter = home / "bin" / "python"
+    run(TOOLS / "uv", "pip", "install", "--quiet", "--python", interpreter, wheel)
+    return interpreter
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> tuple[str, pa.Table]:
+    """A table of several types on local disk, written by pylance, and what it holds."""
+    table = pa.table(
+        {
+            "id": pa.array(range(500), pa.int64()),
+            "text": pa.array([None if i % 7 == 0 else f"row {i * 7919 % 500}" for i in range(500)]),
+            "score": pa.array([i / 3 for i in range(500)], pa.float64()),
+            "tags": pa.array([[f"t{j}" for j in range(i % 4)] for i in range(500)]),
+            "day": pa.array([date(2026, 1, 1 + i % 28) for i in range(500)]),
+            "point": pa.array([{"x": i, "y": -i} for i in range(500)]),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(range(4000), pa.float32()), 8),
+        }
+    )
+    uri = str(tmp_path / "table.lance")
+    lance.write_dataset(table, uri, max_rows_per_file=200)
+    return uri, table
+
+
+def test_wheel_is_one_for_all_pythons(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "-cp311-abi3-" in wheel.name
+    assert {"lance_io/py.typed", "lance_io/_kernels.pyi", "lance_io/_kernels.abi3.so"} <= set(names)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert all(name.startswith("lance_io") and "__pycache__" not in name for name in names)
+
+
+def test_wheel_reads_a_table_where_there_is_no_rust(python: Path, source: tuple[str, pa.Table], tmp_path: Path) -> None:
+    uri, expected = source
+    found = tmp_path / "found.arrow"
+    nothing = tmp_path / "empty-path"
+    nothing.mkdir()
+    environment = {"PATH": str(nothing), "HOME": str(tmp_path), "LANG": os.environ.get("LANG", "C.UTF-8")}
+    run(python, "-I", "-c", READ_TABLE, uri, found, env=environment, cwd=tmp_path)
+
+    table = pa.ipc.open_file(found).read_all()
+    assert table.slice(0, 500).equals(expected)
+    assert table.slice(500).equals(expected.take([2, 499, 2]))
