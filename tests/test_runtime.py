@@ -1,0 +1,439 @@
+"""The engine: results and errors cross threads, nothing outlives its caller, and fork, Ctrl-C and exit are survived."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lance_io import runtime
+from lance_io.errors import ForkedRuntimeError, UsageError
+from lance_io.runtime import cpu_pool, iterate, run, stream, wrap
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+SECONDS_MAX = 20  # only a hang takes this long
+name_of_caller = contextvars.ContextVar("name_of_caller", default="nobody")
+
+
+def wait_until(true: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+async def thread_name() -> str:
+    await asyncio.sleep(0)
+    return threading.current_thread().name
+
+
+async def fail() -> None:
+    await asyncio.sleep(0)
+    raise LookupError("from the engine")
+
+
+class Source:
+    """An async generator of numbers that records how far it got and whether it was closed."""
+
+    def __init__(self, count: int, error: Exception | None = None) -> None:
+        self.count = count
+        self.error = error
+        self.made = 0
+        self.closed = threading.Event()
+
+    async def __call__(self) -> AsyncGenerator[int, None]:
+        try:
+            for number in range(self.count):
+                await asyncio.sleep(0)
+                self.made += 1
+                yield number
+            if self.error is not None:
+                raise self.error
+        finally:
+            await asyncio.sleep(0)
+            self.closed.set()
+
+
+# -- run -------------------------------------------------------------------------------------------------------
+
+
+def test_run_gives_the_result_of_the_engine_thread() -> None:
+    assert run(thread_name()) == "lance_io-engine"
+
+
+def test_an_error_keeps_its_traceback_and_leaves_no_cycle() -> None:
+    with pytest.raises(LookupError, match="from the engine") as caught:
+        run(fail())
+    assert any(frame.name == "fail" for frame in traceback.extract_tb(caught.value.__traceback__))
+
+
+def test_context_variables_are_the_callers() -> None:
+    async def read() -> str:
+        return name_of_caller.get()
+
+    token = name_of_caller.set("me")
+    try:
+        assert run(read()) == "me"
+    finally:
+        name_of_caller.reset(token)
+
+
+def test_many_threads_at_once() -> None:
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda n: run(double(n)), range(200))) == [2 * n for n in range(200)]
+
+
+def test_run_refuses_on_the_engine_thread() -> None:
+    async def nested() -> str:
+        return run(thread_name())
+
+    with pytest.raises(RuntimeError, match="await the asynchronous API"):
+        run(nested())
+
+
+async def test_run_works_inside_a_running_loop() -> None:
+    assert run(thread_name()) == "lance_io-engine"
+
+
+def test_a_system_exit_belongs_to_its_call() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        run(leave())
+    assert run(thread_name()) == "lance_io-engine"
+
+
+# -- wrap ------------------------------------------------------------------------------------------------------
+
+
+async def test_wrap_awaits_from_a_foreign_loop() -> None:
+    assert await wrap(thread_name()) == "lance_io-engine"
+    with pytest.raises(LookupError):
+        await wrap(fail())
+
+
+async def test_cancelling_the_caller_cancels_the_coroutine() -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        started.set()
+        try:
+            await asyncio.sleep(SECONDS_MAX)
+        finally:
+            cancelled.set()
+
+    task = asyncio.create_task(wrap(wait()))
+    assert await asyncio.to_thread(started.wait, SECONDS_MAX)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(cancelled.wait, SECONDS_MAX)
+
+
+async def test_wrap_on_the_engine_loop_just_awaits() -> None:
+    async def outer() -> tuple[str, str]:
+        return await wrap(thread_name()), threading.current_thread().name
+
+    assert await wrap(outer()) == ("lance_io-engine", "lance_io-engine")
+
+
+async def test_a_loop_can_take_the_engines_place() -> None:
+    with runtime.use_loop(asyncio.get_running_loop()):
+        assert await wrap(thread_name()) == threading.current_thread().name
+        with pytest.raises(RuntimeError, match="await the asynchronous API"):
+            run(thread_name())
+        assert [item async for item in stream(Source(3))] == [0, 1, 2]
+    assert await wrap(thread_name()) == "lance_io-engine"
+
+
+# -- iterate and stream ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_items_arrive_in_order_and_no_more_are_made_than_allowed(ahead: int) -> None:
+    source = Source(10)
+    items = iterate(source, ahead)
+    assert source.made == 0
+    for number in range(5):
+        assert next(items) == number
+        wait_until(lambda: source.made == number + 1 + ahead)  # noqa: B023 - called before the loop goes on
+        run(asyncio.sleep(0.002))
+        assert source.made == number + 1 + ahead
+    assert list(items) == [5, 6, 7, 8, 9]
+    assert list(items) == []
+    assert source.closed.is_set()
+
+
+def test_the_error_of_a_source_comes_after_its_items() -> None:
+    items = iterate(Source(2, LookupError("broken")), ahead=5)
+    assert [next(items), next(items)] == [0, 1]
+    with pytest.raises(LookupError, match="broken"):
+        next(items)
+    assert list(items) == []
+
+
+def test_closing_waits_until_the_source_has_closed() -> None:
+    source = Source(10)
+    with iterate(source) as items:
+        next(items)
+    assert source.closed.is_set()
+    items.close()
+    never_started = iterate(source)
+    never_started.close()
+    assert list(never_started) == []
+
+
+def test_closing_right_after_asking_does_not_wait_for_ever() -> None:
+    for _ in range(50):
+        items = iterate(Source(3), ahead=0)
+        assert items._pump is not None
+        pump = items._pump
+        pump.ask()
+        items.close()
+        assert pump.ended.is_set()
+
+
+def test_dropping_the_iterator_closes_the_source() -> None:
+    source = Source(10)
+    items = iterate(source)
+    next(items)
+    del items
+    gc.collect()
+    assert source.closed.wait(SECONDS_MAX)
+
+
+def test_a_negative_readahead_is_refused() -> None:
+    with pytest.raises(UsageError):
+        iterate(Source(1), ahead=-1)
+
+
+async def test_a_stream_on_a_foreign_loop() -> None:
+    assert [item async for item in stream(Source(5), ahead=2)] == [0, 1, 2, 3, 4]
+    with pytest.raises(LookupError, match="broken"):
+        _ = [item async for item in stream(Source(2, LookupError("broken")))]
+
+
+async def test_leaving_a_stream_early_closes_the_source() -> None:
+    source = Source(100)
+    items = stream(source)
+    async for _ in items:
+        break
+    await items.aclose()  # type: ignore[attr-defined]
+    assert await asyncio.to_thread(source.closed.wait, SECONDS_MAX)
+
+
+# -- shutting down, forking, interrupting ----------------------------------------------------------------------------
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter, where warnings that exit may print are not hidden."""
+    command = [sys.executable, "-X", "dev", "-W", "ignore:.*fork:DeprecationWarning", "-c", textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False, cwd=CHECKOUT)
+
+
+def test_import_starts_no_thread() -> None:
+    done = python("import threading, lance_io.runtime; print(threading.active_count())")
+    assert done.stdout == "1\n"
+
+
+def test_exit_closes_what_was_registered_and_says_nothing() -> None:
+    done = python("""
+        import asyncio
+        from lance_io.runtime import cpu_pool, iterate, on_engine_close, run
+
+        class Session:
+            async def open(self):
+                on_engine_close(self.aclose)
+            async def aclose(self):
+                await asyncio.sleep(0)
+                print("closed", flush=True)
+
+        async def numbers():
+            while True:
+                await asyncio.sleep(0)
+                yield 1
+
+        async def forever():
+            await asyncio.sleep(3600)
+
+        async def leave_running():
+            global task
+            task = asyncio.get_running_loop().create_task(forever())
+
+        session, forgotten = Session(), Session()
+        run(session.open())
+        run(forgotten.open())
+        del forgotten
+        run(leave_running())
+        cpu_pool().submit(print, "decoded", flush=True).result()
+        items = iterate(numbers)
+        next(items)
+        """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "decoded\nclosed\n"
+
+
+def test_a_registration_can_be_taken_back() -> None:
+    done = python("""
+        from lance_io.runtime import on_engine_close
+
+        async def close():
+            print("closed")
+
+        on_engine_close(close)()
+        on_engine_close(close)
+        """)
+    assert (done.stdout, done.stderr) == ("closed\n", "")
+
+
+def test_a_closer_that_hangs_does_not_stop_the_exit() -> None:
+    done = python("""
+        import asyncio
+        from lance_io.runtime import on_engine_close, run
+
+        async def hang():
+            await asyncio.sleep(3600)
+
+        on_engine_close(hang)
+        run(asyncio.sleep(0))
+        """)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_forked_child_starts_its_own_engine() -> None:
+    done = python("""
+        import asyncio, os
+        from lance_io.errors import ForkedRuntimeError
+        from lance_io.runtime import cpu_pool, iterate, run
+
+        async def pid():
+            await asyncio.sleep(0)
+            return os.getpid()
+
+        async def numbers():
+            try:
+                for number in range(5):
+                    yield number
+            finally:
+                await asyncio.sleep(0)
+
+        assert run(pid()) == os.getpid()
+        assert cpu_pool().submit(os.getpid).result() == os.getpid()
+        items = iterate(numbers)
+        assert next(items) == 0
+        child = os.fork()
+        if child == 0:
+            assert run(pid()) == os.getpid()
+            assert cpu_pool().submit(os.getpid).result() == os.getpid()
+            assert list(iterate(numbers)) == [0, 1, 2, 3, 4]
+            try:
+                next(items)
+            except ForkedRuntimeError:
+                print("child done", flush=True)
+            raise SystemExit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert run(pid()) == os.getpid()
+        assert list(items) == [1, 2, 3, 4]
+        """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child done\n", "")
+
+
+def test_ctrl_c_cancels_the_coroutine() -> None:
+    code = """
+        import asyncio
+        from lance_io.runtime import run
+
+        async def wait():
+            try:
+                print("waiting", flush=True)
+                await asyncio.sleep(3600)
+            finally:
+                print("cancelled", flush=True)
+
+        try:
+            run(wait())
+        except KeyboardInterrupt:
+            print("interrupted " + str(run(asyncio.sleep(0, 7))), flush=True)
+        """
+    process = subprocess.Popen(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert sorted(process.stdout) == ["cancelled\n", "interrupted 7\n"]
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+def test_ctrl_c_ends_an_iteration() -> None:
+    code = """
+        import asyncio
+        from lance_io.runtime import iterate, run
+
+        async def numbers():
+            try:
+                print("waiting", flush=True)
+                await asyncio.sleep(3600)
+                yield 1
+            finally:
+                print("closed", flush=True)
+
+        items = iterate(numbers)
+        try:
+            next(items)
+        except KeyboardInterrupt:
+            run(asyncio.sleep(0))
+            print(list(items), flush=True)
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert sorted(process.stdout) == ["[]\n", "closed\n"]
+    assert process.returncode == 0
+
+
+# -- the pool --------------------------------------------------------------------------------------------------
+
+
+def test_the_pool_is_one_per_process_and_as_wide_as_the_processors() -> None:
+    assert cpu_pool() is cpu_pool()
+    assert cpu_pool()._max_workers == len(os.sched_getaffinity(0))
+
+
+def test_an_iterator_does_not_cross_a_fork() -> None:
+    items = iterate(Source(3))
+    assert items._pump is not None
+    items._pump.pid = -1
+    with pytest.raises(ForkedRuntimeError):
+        next(items)
