@@ -11,8 +11,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from lance_io.store.forking import survive_fork
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from lance_io.spans import Ranges
 
 Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
@@ -85,11 +89,16 @@ class StoreStats:
     """
 
     def __init__(self, log_max: int = 0) -> None:
-        self._lock = threading.Lock()
         self._counts: dict[Operation, list[int]] = {}  # requests, bytes, errors, retries
-        self._in_flight = 0
         self._in_flight_peak = 0
         self._log: deque[LoggedRequest] | None = deque(maxlen=log_max) if log_max else None
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """New lock, nothing in flight (after a fork)."""
+        self._lock = threading.Lock()
+        self._in_flight = 0
 
     def count(self, operation: Operation, key: str, num_bytes: int, *, start: int = 0, end: int = -1) -> None:
         """Count one request that has already succeeded."""
@@ -99,13 +108,13 @@ class StoreStats:
             if self._log is not None:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
-    def count_reads(self, key: str, num_reads: int, num_bytes: int, start: int, end: int) -> None:
-        """Count a batch of reads of one object that lie between `start` and `end`; the log shows it as one line."""
+    def count_reads(self, key: str, num_reads: int, num_bytes: int, ranges: Ranges) -> None:
+        """Count a batch of reads of one object; the log shows it as one line, from the first byte to the last."""
         with self._lock:
             self._add("get", num_reads, num_bytes, 0, 0)
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight + 1)
-            if self._log is not None:
-                self._log.append(LoggedRequest("get", key, start, end))
+            if self._log is not None and len(ranges):
+                self._log.append(LoggedRequest("get", key, int(ranges.starts.min()), int(ranges.ends.max())))
 
     def begin(self, operation: Operation, key: str, start: int = 0, end: int = -1) -> None:
         """A request goes out; exactly one `end` follows."""

@@ -1,0 +1,43 @@
+"""Does an object hold a range? The checks that memory and local disk share, and what a merged read would cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lance_io.store.failures import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from lance_io.spans import IntArray
+
+
+def check_range(key: str, start: int, end: int, size_bytes: int) -> None:
+    """Raise `InvalidRange` or `ShortRead` unless the object of `size_bytes` holds the range (empty ones: anywhere)."""
+    if start < 0 or end < start:
+        raise InvalidRange(f"{start}-{end} is no byte range", path=key)
+    if start == end or end <= size_bytes:
+        return
+    if start >= size_bytes:
+        raise InvalidRange(f"range {start}-{end} starts behind the end of the object of {size_bytes} bytes", path=key)
+    raise ShortRead(f"the object of {size_bytes} bytes ends inside the range {start}-{end}", path=key)
+
+
+def check_ranges(key: str, starts: IntArray, ends: IntArray, size_bytes: int) -> None:
+    """`check_range` for arrays; the error names the first range that is wrong."""
+    wrong = (starts < 0) | (ends < starts) | ((ends > size_bytes) & (ends > starts))
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        check_range(key, int(starts[first]), int(ends[first]), size_bytes)
+
+
+def merged(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, int]:
+    """What reading these ranges costs a store that merges them: (reads, bytes)."""
+    some = ends > starts
+    if not some.any():
+        return 0, 0
+    order = np.argsort(starts[some], kind="stable")
+    lows, highs = starts[some][order], np.maximum.accumulate(ends[some][order])
+    first = np.flatnonzero(np.concatenate(([True], lows[1:] - highs[:-1] > gap_bytes)))
+    last = np.concatenate((first[1:] - 1, [len(lows) - 1]))
+    return len(first), int((highs[last] - lows[first]).sum())

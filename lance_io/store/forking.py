@@ -1,0 +1,34 @@
+"""What stores do about `os.fork`: a lock that another thread held stays locked in the child for ever.
+
+Objects with locks, pools or sockets register here; in a forked child each of them starts over. Nothing inherited is
+closed there, because closing a TLS socket or a client in the child would speak on the parent's connection.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class ForkAware(Protocol):
+    """Something that must start over in a forked child."""
+
+    def start_over(self) -> None:
+        """Make new locks, forget pools and connections. Runs in the child before anything else does."""
+
+
+_registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+
+
+def survive_fork(thing: ForkAware) -> None:
+    """Have `thing.start_over()` called in every forked child for as long as `thing` lives."""
+    _registered.add(thing)
+
+
+def _in_child() -> None:
+    for thing in list(_registered):
+        thing.start_over()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,307 @@
+"""Tables on the local disk.
+
+Reading is one kernel call per list of ranges, without the GIL: in the caller's thread for the synchronous entry, in
+a small thread pool for the asynchronous one (one job per list, because a hop between threads costs ten reads).
+Keys are absolute paths with `/`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import numpy as np
+
+from lance_io.errors import LanceError, NotFound, UnsupportedError
+from lance_io.spans import Fetched, Ranges
+from lance_io.store._pread import read_ranges
+from lance_io.store.api import (
+    LOCAL,
+    Buffer,
+    Capabilities,
+    ObjectMeta,
+    PutMode,
+    ShortRead,
+    StoreProfile,
+    StoreStats,
+    WritableBuffer,
+)
+from lance_io.store.bounds import check_ranges
+from lance_io.store.forking import survive_fork
+from lance_io.store.local_files import (
+    OpenFile,
+    OpenFiles,
+    WholeFile,
+    describe,
+    failed,
+    list_files,
+    raise_write_error,
+    write_file,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from lance_io.store.stats import Operation
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+OPEN_FILES_MAX = 256
+POOL_THREADS = 8
+READ_THREADS_MAX = min(8, os.cpu_count() or 1)
+LIST_PAGE = 1000  # entries that one job of a listing brings
+
+
+class LocalStore:
+    """Files of this machine. Safe from any thread and after a fork; an fd cache and a thread pool are all its state."""
+
+    scheme = "file"
+    identity = "file://"
+    capabilities = Capabilities(compare_and_swap=False)
+
+    def __init__(self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None) -> None:
+        self.profile = profile
+        self.stats = stats or StoreStats()
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """New locks, no pool, no open files (after a fork)."""
+        self._files = OpenFiles(OPEN_FILES_MAX)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "LocalStore()"
+
+    # -- reading without waiting ------------------------------------------------------------------------------------
+
+    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+        """All ranges of one file in one kernel call; see `SyncReads`."""
+        return self._read(key, ranges, gap_bytes, None if ranges.keep else scratch)
+
+    def get_now(self, key: str) -> bytes:
+        """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
+        return self._get(key)[0]
+
+    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+        """The end of a file and its size."""
+        tail, meta = self._suffix(key, num_bytes)
+        return tail, meta.size_bytes
+
+    def head_now(self, key: str) -> ObjectMeta:
+        """Size, etag and time of a file."""
+        try:
+            if os.path.isdir(key):
+                raise NotFound("this is a folder, not a file", path=key)
+            meta = describe(key, os.stat(key))
+        except (OSError, ValueError) as error:
+            self.stats.error("head")
+            raise_write_error(key, error)
+        self.stats.count("head", key, 0)
+        return meta
+
+    def list_now(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> list[ObjectMeta]:
+        """Files below a prefix in key order; a folder that is not there is empty."""
+        found = list(islice(list_files(prefix, start_after, delimiter), limit))
+        self.stats.count("list", prefix, 0)
+        return found
+
+    # -- the protocol -----------------------------------------------------------------------------------------------
+
+    async def get_range(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes `start` to `end` of a file."""
+        fetched = await self.read_ranges(key, Ranges.of((start, end)), 0, 0)
+        return fetched.piece(0, end - start)
+
+    async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
+        """All ranges of one file in one job; see `PlanReads`."""
+        return await self._job(self._read, key, ranges, gap_bytes, None)
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
+        """The end of a file, its size, its etag."""
+        tail, meta = await self._job(self._suffix, key, num_bytes)
+        return tail, meta.size_bytes, meta.etag
+
+    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
+        """A whole file."""
+        return await self._job(self._get, key)
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Size, etag and time of a file."""
+        return await self._job(self.head_now, key)
+
+    async def put(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """Write a whole file; `if_match` is not offered by file systems (`UnsupportedError`)."""
+        if if_match is not None:
+            raise UnsupportedError("a local file cannot be replaced under a condition", path=key)
+        return await self._job(self.put_now, key, data, mode)
+
+    def put_now(self, key: str, data: Buffer, mode: PutMode = "overwrite") -> ObjectMeta:
+        """`put` without a loop."""
+        operation: Operation = "put_create" if mode == "create" else "put"
+        self.stats.begin(operation, key)
+        written = None
+        try:
+            meta = write_file(key, data, mode)
+            written = meta.size_bytes
+            return meta
+        finally:
+            self._files.drop(key)
+            self.stats.end(operation, written or 0, failed=written is None)
+
+    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> LocalPartWriter:
+        """Start a file that is written in parts and named at the end."""
+        try:
+            file = await self._job(WholeFile, key)
+        except (OSError, ValueError) as error:
+            raise_write_error(key, error)
+        return LocalPartWriter(self, key, file, mode)
+
+    async def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> AsyncIterator[ObjectMeta]:
+        """Files below a prefix in key order; a folder that is not there is empty."""
+        entries = islice(list_files(prefix, start_after, delimiter), limit)
+        self.stats.count("list", prefix, 0)
+        while page := await self._job(lambda: [*islice(entries, LIST_PAGE)]):
+            for meta in page:
+                yield meta
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete files; missing ones count as deleted, folders stay."""
+        await self._job(self._delete, tuple(keys))
+
+    async def aclose(self) -> None:
+        """Close the files and end the pool's threads; both come back when the store is used again."""
+        self._files.clear()
+        with self._pool_lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _read(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None) -> Fetched:
+        try:
+            file = self._files.get(key)
+        except LanceError:
+            self.stats.error("get")
+            raise
+        try:
+            buffer, offsets, num_reads, num_bytes = read_ranges(
+                file.fd, ranges.starts, ranges.ends, gap_bytes, READ_THREADS_MAX, scratch
+            )
+        except (EOFError, OSError, ValueError) as error:
+            self.stats.error("get")
+            self._explain(key, ranges, file, error)
+            raise
+        self.stats.count_reads(key, num_reads, num_bytes, ranges)
+        return Fetched(scratch if buffer is None else buffer, np.frombuffer(memoryview(offsets), np.int64))
+
+    def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
+        """Raise the error of ours for a read that failed; return if it was none of the reader's business."""
+        if isinstance(error, OSError):
+            raise failed(key, error) from error
+        check_ranges(key, ranges.starts, ranges.ends, os.fstat(file.fd).st_size)
+        if isinstance(error, EOFError):
+            raise ShortRead("the file became shorter while it was read", path=key) from error
+
+    def _get(self, key: str) -> tuple[bytes, ObjectMeta]:
+        data, meta = self._slice_fresh(key, None)
+        self.stats.count("get", key, len(data))
+        return data, meta
+
+    def _suffix(self, key: str, num_bytes: int) -> tuple[bytes, ObjectMeta]:
+        tail, meta = self._slice_fresh(key, num_bytes)
+        self.stats.count("get", key, len(tail), start=-num_bytes)
+        return tail, meta
+
+    def _slice_fresh(self, key: str, num_bytes: int | None) -> tuple[bytes, ObjectMeta]:
+        """The last `num_bytes` (None: all) of a file as it is now."""
+        try:
+            file = OpenFile(key)
+            meta = describe(key, os.fstat(file.fd))
+            start = 0 if num_bytes is None else max(0, meta.size_bytes - num_bytes)
+            return _pread(key, file.fd, start, meta.size_bytes), meta
+        except (OSError, ValueError) as error:
+            self.stats.error("get")
+            raise_write_error(key, error)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._files.drop(key)
+            try:
+                os.unlink(key)
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError) as error:
+                self.stats.error("delete")
+                raise failed(key, error) from error
+            self.stats.count("delete", key, 0)
+
+    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
+        with self._pool_lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="lance-io-local")
+            pool = self._pool
+            loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+            future = loop.run_in_executor(pool, partial(work, *args, **kwargs))
+        return await future
+
+
+class LocalPartWriter:
+    """A file written in parts; see `PartWriter`."""
+
+    def __init__(self, store: LocalStore, key: str, file: WholeFile, mode: PutMode) -> None:
+        self._store = store
+        self._key = key
+        self._file = file
+        self._mode: PutMode = mode
+        self._size_bytes = 0
+
+    async def write_part(self, data: Buffer) -> None:
+        """Write the next part; its place in the file is fixed before the first wait."""
+        part = memoryview(data).cast("B")
+        offset_bytes, self._size_bytes = self._size_bytes, self._size_bytes + len(part)
+        try:
+            await self._store._job(self._file.write, part, offset_bytes)
+        except OSError as error:
+            raise_write_error(self._key, error)
+        self._store.stats.count("part", self._key, len(part), start=offset_bytes, end=self._size_bytes)
+
+    async def complete(self) -> ObjectMeta:
+        """Name the file."""
+        self._store._files.drop(self._key)
+        try:
+            return await self._store._job(self._file.publish, self._mode)
+        except OSError as error:
+            raise_write_error(self._key, error)
+
+    async def abort(self) -> None:
+        """Remove what was written."""
+        await self._store._job(self._file.discard)
+
+
+def _pread(key: str, fd: int, start: int, end: int) -> bytes:
+    data = os.pread(fd, end - start, start)
+    if len(data) == end - start:
+        return data
+    pieces = [data]  # one call gives at most 2 GiB
+    while (at := start + sum(map(len, pieces))) < end:
+        if not (piece := os.pread(fd, end - at, at)):
+            raise ShortRead("the file became shorter while it was read", path=key)
+        pieces.append(piece)
+    return b"".join(pieces)

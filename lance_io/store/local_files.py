@@ -1,0 +1,255 @@
+"""System calls behind the local store: open files kept at hand, listings in key order, writes that appear whole.
+
+A file is written under a temporary name in its own folder, flushed to the disk, and only then given its name: by
+`rename` where it may replace another, by `link` where it must not. A reader, or a crash, never sees half a file.
+Temporary names start with `TEMPORARY_PREFIX` and are left out of listings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+import uuid
+from collections import OrderedDict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NoReturn
+
+from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
+from lance_io.store.api import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.store.api import Buffer, PutMode
+
+TEMPORARY_PREFIX = ".lance-io-"
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
+
+
+def failed(key: str, error: OSError | ValueError) -> LanceError:
+    """The error of ours for what the system said about `key`."""
+    if isinstance(error, ValueError):  # a NUL or a lone surrogate: no file can have such a name
+        return NotFound(f"{key!r} cannot be the name of a file: {error}")
+    code = error.errno
+    if code in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP):
+        return NotFound(f"there is no such file ({error.strerror})", path=key)
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return AccessDenied(f"the system refused access ({error.strerror})", path=key)
+    if code == errno.EEXIST:
+        return AlreadyExists("a file of this name is there already", path=key)
+    return StoreError(
+        f"{error.strerror or error} (errno {code})", path=key, retryable=code in (errno.EAGAIN, errno.EINTR)
+    )
+
+
+class OpenFile:
+    """A file descriptor that closes when nobody holds the object any more; `pread` needs no position, so all share it.
+
+    size_bytes  the file's length when it was opened
+    """
+
+    __slots__ = ("fd", "identity", "size_bytes")
+
+    def __init__(self, key: str) -> None:
+        self.fd = -1
+        try:
+            self.fd = os.open(key, _OPEN_FLAGS)
+            status = os.fstat(self.fd)
+        except (OSError, ValueError) as error:
+            raise failed(key, error) from error
+        if stat.S_ISDIR(status.st_mode):
+            raise NotFound("this is a folder, not a file", path=key)
+        if not stat.S_ISREG(status.st_mode):
+            raise StoreError("this is not a regular file", path=key)
+        self.identity = (status.st_dev, status.st_ino)
+        self.size_bytes = status.st_size
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class OpenFiles:
+    """The most recently used open files, at most `files_max`; safe from any thread.
+
+    A name is looked up again at every use (a `stat`, a third of an `open`), so that a file that was replaced or
+    deleted is never read under its old name.
+    """
+
+    def __init__(self, files_max: int) -> None:
+        self._files_max = files_max
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, OpenFile] = OrderedDict()
+
+    def get(self, key: str) -> OpenFile:
+        """The open file behind a name. Hold the object while reading: it may be dropped here at any time."""
+        with self._lock:
+            file = self._files.get(key)
+            if file is not None:
+                self._files.move_to_end(key)
+        if file is not None:
+            try:
+                status = os.stat(key)
+            except (OSError, ValueError) as error:
+                self.drop(key)
+                raise failed(key, error) from error
+            if (status.st_dev, status.st_ino) == file.identity:
+                return file
+        file = OpenFile(key)
+        with self._lock:
+            self._files[key] = file
+            self._files.move_to_end(key)
+            dropped = self._files.popitem(last=False) if len(self._files) > self._files_max else None
+        del dropped  # closes outside the lock
+        return file
+
+    def drop(self, key: str) -> None:
+        """Forget one file."""
+        with self._lock:
+            dropped = self._files.pop(key, None)
+        del dropped
+
+    def clear(self) -> None:
+        """Forget all files; those being read close when their readers are done."""
+        with self._lock:
+            self._files, dropped = OrderedDict(), self._files
+        del dropped
+
+
+# -- looking around ---------------------------------------------------------------------------------------------------
+
+
+def describe(key: str, status: os.stat_result) -> ObjectMeta:
+    """What `stat` says, as an object's metadata; the etag changes when the file is replaced or written to."""
+    etag = f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
+    return ObjectMeta(key, status.st_size, etag, datetime.fromtimestamp(status.st_mtime, UTC))
+
+
+def list_files(prefix: str, start_after: str | None, delimiter: str | None) -> Iterator[ObjectMeta]:
+    """Files whose path starts with `prefix`, in key order; symbolic links are followed, loops are not."""
+    folder, _, beginning = prefix.rpartition("/")
+    yield from _walk(f"{folder}/", beginning, start_after, recursive=delimiter is None, seen=frozenset())
+
+
+def _walk(
+    folder: str, beginning: str, start_after: str | None, *, recursive: bool, seen: frozenset[tuple[int, int]]
+) -> Iterator[ObjectMeta]:
+    for name in _names(folder):
+        path = folder + name
+        if not name.startswith(beginning) or name.startswith(TEMPORARY_PREFIX):
+            continue
+        if start_after is not None and path <= start_after and not start_after.startswith(path):
+            continue  # (a folder may still hold keys behind `start_after` when that lies inside it)
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            continue  # deleted since the folder was read, or a link to nowhere
+        except OSError as error:
+            raise failed(path, error) from error
+        if not name.endswith("/"):
+            if stat.S_ISREG(status.st_mode) and (start_after is None or path > start_after):
+                yield describe(path, status)
+        elif not recursive:
+            if start_after is None or path > start_after:
+                yield ObjectMeta(path, 0)
+        elif (identity := (status.st_dev, status.st_ino)) not in seen:
+            yield from _walk(path, "", start_after, recursive=True, seen=seen | {identity})
+
+
+def _names(folder: str) -> list[str]:
+    """The names in a folder in key order, those of folders with a `/`; none if there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, ValueError) as error:
+        raise failed(folder, error) from error
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class WholeFile:
+    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._folder = os.path.dirname(key)
+        os.makedirs(self._folder, exist_ok=True)
+        self._temporary = f"{self._folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        self._fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def write(self, data: Buffer, offset_bytes: int) -> None:
+        """Write all of `data` at an offset; parts may be written in any order and at once."""
+        rest = memoryview(data).cast("B")
+        while len(rest):
+            written = os.pwrite(self._fd, rest, offset_bytes)
+            rest, offset_bytes = rest[written:], offset_bytes + written
+
+    def publish(self, mode: PutMode) -> ObjectMeta:
+        """Give the file its name, durably; `FileExistsError` if it was to be created and another is there."""
+        os.fsync(self._fd)
+        meta = describe(self._key, os.fstat(self._fd))
+        if mode == "overwrite":
+            os.replace(self._temporary, self._key)
+        else:
+            self._link()
+        self.discard()
+        _sync_folder(self._folder)
+        return meta
+
+    def discard(self) -> None:
+        """Remove what is left of the temporary file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def _link(self) -> None:
+        try:
+            os.link(self._temporary, self._key)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._copy_exclusively()
+
+    def _copy_exclusively(self) -> None:
+        """Create on file systems without hard links: still one winner, but a crash may leave half a file."""
+        with open(self._temporary, "rb") as source, open(self._key, "xb") as target:
+            while piece := source.read(1 << 20):
+                target.write(piece)
+            target.flush()
+            os.fsync(target.fileno())
+
+
+def write_file(key: str, data: Buffer, mode: PutMode) -> ObjectMeta:
+    """Write a whole file; the errors are ours."""
+    try:
+        file = WholeFile(key)
+        try:
+            file.write(data, 0)
+            return file.publish(mode)
+        finally:
+            file.discard()
+    except (OSError, ValueError) as error:
+        raise_write_error(key, error)
+
+
+def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
+    """Raise our error for a failed write; ours pass through."""
+    raise error if isinstance(error, LanceError) else failed(key, error) from error
+
+
+def _sync_folder(folder: str) -> None:
+    """Make the new name itself durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,229 @@
+"""A store in a dictionary: for tests, for `memory://` tables, and as the plainest statement of the protocol.
+
+Objects are immutable `bytes`; reads return views of them, so nothing is copied. All methods work from any thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from datetime import UTC, datetime
+from itertools import count
+from typing import TYPE_CHECKING
+
+from lance_io.errors import AlreadyExists, NotFound
+from lance_io.spans import Fetched, Ranges
+from lance_io.store.api import (
+    MEMORY,
+    Buffer,
+    Capabilities,
+    ObjectMeta,
+    PreconditionFailed,
+    PutMode,
+    StoreProfile,
+    StoreStats,
+    WritableBuffer,
+)
+from lance_io.store.bounds import check_range, check_ranges, merged
+from lance_io.store.forking import survive_fork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+    from lance_io.store.stats import Operation
+
+_numbers = count()
+
+
+class MemoryStore:
+    """Objects in this process's memory.
+
+    name  appears in `identity`; None makes a store that is equal to no other
+    """
+
+    scheme = "memory"
+    capabilities = Capabilities()
+
+    def __init__(
+        self, name: str | None = None, *, profile: StoreProfile = MEMORY, stats: StoreStats | None = None
+    ) -> None:
+        self.identity = f"memory://{name if name is not None else f'#{next(_numbers)}'}"
+        self.profile = profile
+        self.stats = stats or StoreStats()
+        self._objects: dict[str, tuple[bytes, ObjectMeta]] = {}
+        self._versions = count(1)
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """New lock (after a fork)."""
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"MemoryStore({self.identity!r}, {len(self._objects)} objects)"
+
+    # -- reading without waiting ------------------------------------------------------------------------------------
+
+    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+        """The whole object as buffer, and where the ranges lie in it; see `SyncReads`."""
+        data, meta = self._find("get", key)
+        if len(ranges):
+            check_ranges(key, ranges.starts, ranges.ends, meta.size_bytes)
+            self.stats.count_reads(key, *merged(ranges.starts, ranges.ends, gap_bytes), ranges)
+        return Fetched(data, ranges.starts)
+
+    def get_now(self, key: str) -> bytes:
+        """A whole object."""
+        data, _ = self._find("get", key)
+        self.stats.count("get", key, len(data))
+        return data
+
+    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+        """The last bytes of an object and its size."""
+        data, meta = self._find("get", key)
+        tail = memoryview(data)[max(0, meta.size_bytes - num_bytes) :]
+        self.stats.count("get", key, len(tail), start=-num_bytes)
+        return tail, meta.size_bytes
+
+    def head_now(self, key: str) -> ObjectMeta:
+        """Size and etag of an object."""
+        _, meta = self._find("head", key)
+        self.stats.count("head", key, 0)
+        return meta
+
+    def list_now(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> list[ObjectMeta]:
+        """Objects below a prefix in key order."""
+        found: list[ObjectMeta] = []
+        for entry in self._walk(prefix, start_after, delimiter):
+            if limit is not None and len(found) >= limit:
+                break
+            found.append(entry)
+        self.stats.count("list", prefix, 0)
+        return found
+
+    def _walk(self, prefix: str, start_after: str | None, delimiter: str | None) -> Iterator[ObjectMeta]:
+        with self._lock:
+            keys = sorted(self._objects)
+            objects = dict(self._objects)
+        at = bisect_left(keys, prefix)
+        if start_after is not None:
+            at = max(at, bisect_right(keys, start_after))
+        folder = None
+        for key in keys[at:]:
+            if not key.startswith(prefix):
+                return
+            if folder is not None and key.startswith(folder):
+                continue
+            cut = key.find(delimiter, len(prefix)) if delimiter else -1
+            if cut < 0:
+                yield objects[key][1]
+            else:
+                folder = key[: cut + 1]
+                if start_after is None or folder > start_after:
+                    yield ObjectMeta(folder, 0)
+
+    def _find(self, operation: str, key: str) -> tuple[bytes, ObjectMeta]:
+        try:
+            return self._objects[key]
+        except KeyError:
+            self.stats.error("head" if operation == "head" else "get")
+            raise NotFound("there is no such object in memory", path=key) from None
+
+    # -- the protocol -----------------------------------------------------------------------------------------------
+
+    async def get_range(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes `start` to `end` of an object."""
+        data, meta = self._find("get", key)
+        check_range(key, start, end, meta.size_bytes)
+        if start < end:
+            self.stats.count("get", key, end - start, start=start, end=end)
+        return memoryview(data)[start:end]
+
+    async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
+        """All ranges of one object; see `PlanReads`."""
+        return self.read_now(key, ranges, gap_bytes)
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
+        """The last bytes of an object, its size, its etag."""
+        tail, size_bytes = self.suffix_now(key, num_bytes)
+        return tail, size_bytes, self._objects[key][1].etag
+
+    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
+        """A whole object."""
+        data = self.get_now(key)
+        return data, self._objects[key][1]
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Size and etag of an object."""
+        return self.head_now(key)
+
+    async def put(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """Write an object; see `ObjectStore.put`."""
+        return self.put_now(key, data, mode=mode, if_match=if_match)
+
+    def put_now(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """`put` without a loop."""
+        content = bytes(data)
+        operation: Operation = "put_create" if mode == "create" else "put"
+        with self._lock:
+            there = self._objects.get(key)
+            if mode == "create" and there is not None:
+                self.stats.error(operation)
+                raise AlreadyExists("an object of this key is there already", path=key)
+            if if_match is not None and (there is None or there[1].etag != if_match):
+                self.stats.error(operation)
+                raise PreconditionFailed("the object has changed since it was read", path=key, operation=operation)
+            meta = ObjectMeta(key, len(content), f'"{next(self._versions)}"', datetime.now(UTC))
+            self._objects[key] = (content, meta)
+        self.stats.count(operation, key, len(content))
+        return meta
+
+    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> MemoryPartWriter:
+        """Collect parts and put them together at the end."""
+        return MemoryPartWriter(self, key, mode)
+
+    async def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> AsyncIterator[ObjectMeta]:
+        """Objects below a prefix in key order."""
+        for meta in self.list_now(prefix, start_after=start_after, limit=limit, delimiter=delimiter):
+            yield meta
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones count as deleted."""
+        for key in keys:
+            with self._lock:
+                self._objects.pop(key, None)
+            self.stats.count("delete", key, 0)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+class MemoryPartWriter:
+    """Parts of an object to be; see `PartWriter`."""
+
+    def __init__(self, store: MemoryStore, key: str, mode: PutMode) -> None:
+        self._store = store
+        self._key = key
+        self._mode: PutMode = mode
+        self._parts: list[bytes] = []
+
+    async def write_part(self, data: Buffer) -> None:
+        """Keep the next part."""
+        self._parts.append(bytes(data))
+        self._store.stats.count("part", self._key, len(self._parts[-1]))
+
+    async def complete(self) -> ObjectMeta:
+        """Put the parts together."""
+        return self._store.put_now(self._key, b"".join(self._parts), mode=self._mode)
+
+    async def abort(self) -> None:
+        """Forget the parts."""
+        self._parts.clear()

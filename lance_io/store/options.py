@@ -1,0 +1,49 @@
+"""Storage options: texts by name, in any case, with environment variables behind them.
+
+The names are those of pylance. Values that are no text (`True`, `5`) are taken as their text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TRUE = frozenset({"1", "true", "on", "yes", "y"})
+_FALSE = frozenset({"0", "false", "off", "no", "n", ""})
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)?\s*")
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Options with lower-case names and text values."""
+    return {str(name).lower(): str(value) for name, value in (options or {}).items() if value is not None}
+
+
+def switch(name: str, text: str) -> bool:
+    """A yes or no; `UsageError` for anything else."""
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise UsageError(f"storage option {name}: expected true or false, found {text!r}")
+
+
+def seconds(name: str, text: str) -> float:
+    """A duration such as `5s`, `500ms`, `2 minutes` or `30` (seconds), in seconds."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise UsageError(f"storage option {name}: expected a duration such as '30s', found {text!r}")
+    unit = match[2] or ""
+    return float(match[1]) * _SECONDS[unit if unit == "ms" else unit[:1]]
+
+
+def whole_number(name: str, text: str) -> int:
+    """A count of at least 0."""
+    if not text.isdecimal():
+        raise UsageError(f"storage option {name}: expected a whole number, found {text!r}")
+    return int(text)

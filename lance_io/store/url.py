@@ -1,0 +1,94 @@
+"""From a URI to a store and a place in it.
+
+    none, file://, file-object-store://   local disk; `~` and relative paths are resolved
+    memory://                             a store of its own for every call
+    shared-memory://name/path             the store of that name in this process
+    s3://bucket/path                      `lance_io[s3]`
+
+Client libraries are imported only when their scheme is opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.store.api import LOCAL, MEMORY
+from lance_io.store.local import LocalStore
+from lance_io.store.memory import MemoryStore
+from lance_io.store.options import normalized
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.store.api import ObjectStore
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
+_shared: dict[str, MemoryStore] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a store.
+
+    path  key prefix without a slash at its end; empty for a whole bucket or memory store
+    uri   the same as text for people and other processes, without credentials
+    """
+
+    store: ObjectStore
+    path: str
+    uri: str
+
+    def key(self, *parts: str) -> str:
+        """The key of something below this place."""
+        return "/".join([self.path, *parts] if self.path else parts)
+
+    def below(self, *parts: str) -> Location:
+        """A place below this one."""
+        return Location(self.store, self.key(*parts), "/".join([self.uri.rstrip("/"), *parts]))
+
+
+def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> Location:
+    """The store that a URI names, and the place in it; makes no request.
+
+    storage_options  names in any case; those that the scheme does not know are ignored, as in pylance
+    Raises `UsageError` for an unknown scheme or an option that makes no sense, `UnsupportedError` for a scheme that
+    this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
+    """
+    text = os.fspath(uri)
+    options = normalized(storage_options)
+    match = _SCHEME.match(text)
+    scheme = match[1].lower() if match else "file"
+    rest = text[match.end() :] if match else text
+    if scheme in ("file", "file-object-store"):
+        path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
+        return Location(LocalStore(profile=LOCAL.with_options(options)), path.rstrip("/"), path)
+    if scheme == "memory":
+        return Location(MemoryStore(profile=MEMORY.with_options(options)), rest.strip("/"), text)
+    if scheme == "shared-memory":
+        name, _, path = rest.partition("/")
+        store = _shared.setdefault(name, MemoryStore(name))
+        return Location(store, path.strip("/"), text)
+    if scheme == "s3":
+        from lance_io.store.s3 import open_s3
+
+        bucket, _, path = rest.partition("/")
+        if not bucket:
+            raise UsageError(f"{text}: expected s3://bucket/path, found no bucket")
+        return Location(open_s3(bucket, options), path.strip("/"), text.rstrip("/"))
+    if scheme in _NOT_YET:
+        raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
+    raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
+
+
+def _file_path(rest: str) -> str:
+    """The path of `file://` + `rest`: the host is empty or this machine, `%20` is a space."""
+    host, slash, path = rest.partition("/")
+    if host in ("", "localhost") and slash:
+        return os.path.abspath("/" + unquote(path))
+    raise UsageError(f"file://{rest}: expected file:///absolute/path")
