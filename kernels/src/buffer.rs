@@ -5,6 +5,10 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use rustix::fd::{BorrowedFd, RawFd};
+use rustix::io::{pread, retry_on_intr, Errno};
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::raw::c_int;
 
 /// Bytes that Python owns and keeps alive, and does not change, while a kernel runs.
@@ -166,4 +170,94 @@ impl OwnedBuffer {
             Err(PyErr::fetch(slf.py()))
         }
     }
+}
+
+/// A file descriptor that Python owns and keeps open while a kernel runs.
+pub fn borrow_fd(fd: &RawFd) -> PyResult<BorrowedFd<'_>> {
+    if *fd < 0 {
+        return Err(PyValueError::new_err(format!("{fd} is not a file descriptor")));
+    }
+    // SAFETY: not -1; the caller keeps the file open, and a closed descriptor is an `EBADF`, not undefined behaviour.
+    Ok(unsafe { BorrowedFd::borrow_raw(*fd) })
+}
+
+/// Memory to be filled, which nobody can read before that: neither zeroed first nor read too early.
+pub struct Slot<'a>(&'a mut [MaybeUninit<u8>]);
+
+/// Proof that a slot, or several adjacent ones, were filled to the last byte.
+pub struct Filled<'a> {
+    address: usize,
+    length: usize,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Slot<'a> {
+    pub fn over(bytes: &'a mut [u8]) -> Self {
+        // SAFETY: same size and alignment; only initialised bytes are ever written through a slot.
+        Slot(unsafe { &mut *(bytes as *mut [u8] as *mut [MaybeUninit<u8>]) })
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn split_at(self, middle: usize) -> (Slot<'a>, Slot<'a>) {
+        let (left, right) = self.0.split_at_mut(middle);
+        (Slot(left), Slot(right))
+    }
+
+    /// The slot with the proof that none of it is filled yet, to join others to.
+    pub fn begin(self) -> (Filled<'a>, Slot<'a>) {
+        (Filled { address: self.0.as_ptr() as usize, length: 0, memory: PhantomData }, self)
+    }
+
+    /// Fill the slot from byte `start` of a file on.
+    pub fn read_at(self, fd: BorrowedFd, start: u64) -> Result<Filled<'a>, ReadFailure> {
+        let (mut filled, mut slot) = self.begin();
+        while slot.len() > 0 {
+            let offset = start + filled.length as u64;
+            let read = || pread(fd, &mut *slot.0, offset).map(|(bytes, _free)| bytes.len());
+            let length = retry_on_intr(read).map_err(ReadFailure::System)?;
+            if length == 0 {
+                return Err(ReadFailure::EndsAt(offset));
+            }
+            filled.length += length; // `pread` returned these bytes as initialised
+            slot = slot.split_at(length).1;
+        }
+        Ok(filled)
+    }
+}
+
+/// Why a read did not fill its slot.
+pub enum ReadFailure {
+    /// The file ends at this byte.
+    EndsAt(u64),
+    System(Errno),
+}
+
+impl Filled<'_> {
+    /// Both in one; they must lie next to each other.
+    pub fn join(self, next: Self) -> Self {
+        assert_eq!(self.address + self.length, next.address, "slots are joined in their order");
+        Filled { length: self.length + next.length, ..self }
+    }
+}
+
+/// New memory of `length` bytes, all of them filled by `work`; `None` when there is not enough of it.
+pub fn filled_vec<E>(
+    length: usize,
+    work: impl for<'a> FnOnce(Slot<'a>) -> Result<Filled<'a>, E>,
+) -> Option<Result<Vec<u8>, E>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(length).ok()?;
+    let slot = Slot(&mut memory.spare_capacity_mut()[..length]);
+    let address = slot.0.as_ptr() as usize;
+    let filled = match work(slot) {
+        Ok(filled) => (filled.address, filled.length),
+        Err(error) => return Some(Err(error)),
+    };
+    assert_eq!(filled, (address, length), "the whole slot is filled");
+    // SAFETY: a `Filled` exists only for bytes that were returned as initialised, and this one spans all `length`.
+    unsafe { memory.set_len(length) };
+    Some(Ok(memory))
 }

@@ -2,8 +2,14 @@
 #![deny(unsafe_code)]
 
 mod buffer;
+mod chunks;
 mod error;
+mod gather;
+mod gil;
 mod levels;
+mod plan;
+mod pread;
+mod rows;
 
 use pyo3::prelude::*;
 
@@ -17,5 +23,14 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
+    m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
+    m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;
+    m.add_function(wrap_pyfunction!(chunks::plan_chunks, m)?)?;
+    m.add_function(wrap_pyfunction!(chunks::fullzip_bounds, m)?)?;
+    m.add_function(wrap_pyfunction!(chunks::fullzip_pairs, m)?)?;
+    m.add_function(wrap_pyfunction!(rows::unravel_rows, m)?)?;
+    m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
+    m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
     Ok(())
 }

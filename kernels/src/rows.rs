@@ -1,0 +1,160 @@
+//! Selections of rows, and how they apply to the levels of a whole page.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::damaged;
+use crate::error::Checked;
+use crate::gil;
+use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use std::borrow::Cow;
+
+/// Row ranges of a page, `start` inclusive, `end` exclusive; without `ends` each start is one row.
+pub struct RowRanges<'a> {
+    starts: Cow<'a, [i64]>,
+    ends: Option<Cow<'a, [i64]>>,
+}
+
+impl<'a> RowRanges<'a> {
+    /// Refuses ranges that are not ascending, disjoint and within `num_rows`.
+    pub fn new(starts: &'a Input, ends: Option<&'a Input>, num_rows: i64) -> PyResult<Self> {
+        let rows = RowRanges { starts: starts.i64s()?, ends: ends.map(Input::i64s).transpose()? };
+        if let Some(ends) = rows.ends.as_deref().filter(|ends| ends.len() != rows.starts.len()) {
+            let text = format!("{} row starts but {} row ends", rows.starts.len(), ends.len());
+            return Err(PyValueError::new_err(text));
+        }
+        let mut floor = 0;
+        for (start, end) in rows.iter() {
+            if start < floor || end < start || end > num_rows {
+                let text = format!("rows {start}..{end} are not ascending within {floor}..{num_rows}");
+                return Err(PyValueError::new_err(text));
+            }
+            floor = end;
+        }
+        Ok(rows)
+    }
+
+    /// Number of ranges.
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (i64, i64)> + '_ {
+        let ends = self.ends.as_deref();
+        self.starts.iter().enumerate().map(move |(index, &start)| {
+            let end = ends.map_or(start.saturating_add(1), |ends| ends[index]);
+            (start, end)
+        })
+    }
+
+    fn num_rows(&self) -> i64 {
+        self.iter().map(|(start, end)| end - start).sum()
+    }
+}
+
+/// What is left of a page's levels after a selection of rows.
+struct Selection {
+    num_items: usize,
+    layers: Vec<LayerOut>,
+    item_ids: Option<Vec<i64>>,
+}
+
+/// `unravel_rows` of the contract: select rows from a page's levels, then rebuild every layer.
+#[pyfunction]
+#[pyo3(signature = (rep, def_, layers, row_starts, row_ends, num_rows, /))]
+pub fn unravel_rows<'py>(
+    py: Python<'py>,
+    rep: Option<&Bound<'py, PyAny>>,
+    def_: Option<&Bound<'py, PyAny>>,
+    layers: &[u8],
+    row_starts: &Bound<'py, PyAny>,
+    row_ends: Option<&Bound<'py, PyAny>>,
+    num_rows: i64,
+) -> PyResult<(usize, Bound<'py, PyList>, Option<OwnedBuffer>)> {
+    let (layers, _) = parse_layers(layers)?;
+    let (rep, def) = (rep.map(Input::new).transpose()?, def_.map(Input::new).transpose()?);
+    let (rep, def) = (rep.as_ref().map(Input::u16s).transpose()?, def.as_ref().map(Input::u16s).transpose()?);
+    let (starts, ends) = (Input::new(row_starts)?, row_ends.map(Input::new).transpose()?);
+    let rows = RowRanges::new(&starts, ends.as_ref(), num_rows)?;
+    let num_levels = rep.as_deref().or(def.as_deref()).map_or(0, <[u16]>::len);
+    let page = PageLevels { rep: rep.as_deref(), def: def.as_deref(), num_rows: num_rows as usize };
+    let selection = gil::release(py, num_levels + rows.len(), || select(&layers, &page, &rows))?;
+    let item_ids = selection.item_ids.map(OwnedBuffer::from);
+    Ok((selection.num_items, layers_to_python(py, selection.layers)?, item_ids))
+}
+
+/// The levels of a whole page, either vector possibly absent.
+struct PageLevels<'a> {
+    rep: Option<&'a [u16]>,
+    def: Option<&'a [u16]>,
+    num_rows: usize,
+}
+
+fn select(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selection> {
+    match page.rep {
+        Some(rep) if layers.max_rep() > 0 => select_nested(layers, page, rep, rows),
+        _ => select_flat(layers, page, rows),
+    }
+}
+
+/// Without lists a row is a level is an item.
+fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selection> {
+    let num_items = rows.num_rows() as usize;
+    let pick = |levels: Option<&[u16]>| -> Checked<Option<Vec<u16>>> {
+        let Some(levels) = levels else { return Ok(None) };
+        if levels.len() != page.num_rows {
+            return damaged!("{} levels for {} rows without lists", levels.len(), page.num_rows);
+        }
+        let mut picked = Vec::with_capacity(num_items);
+        rows.iter().for_each(|(start, end)| picked.extend_from_slice(&levels[start as usize..end as usize]));
+        Ok(Some(picked))
+    };
+    let layers = unravel(layers, pick(page.rep)?, pick(page.def)?, num_items, num_items)?;
+    Ok(Selection { num_items, layers, item_ids: None })
+}
+
+/// With lists, rows are found by their repetition level and items by counting the visible levels.
+fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRanges) -> Checked<Selection> {
+    if page.def.is_some_and(|def| def.len() != rep.len()) {
+        return damaged!("{} repetition levels but {} definition levels", rep.len(), page.def.map_or(0, <[u16]>::len));
+    }
+    let row_levels = row_bounds(rep, layers.max_rep());
+    if row_levels.len() != page.num_rows + 1 {
+        return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
+    }
+    let count_items = |from: usize, to: usize| match page.def {
+        Some(def) => def[from..to].iter().filter(|&&level| level <= layers.max_visible()).count(),
+        None => to - from,
+    };
+    let (mut picked_rep, mut picked_def) = (Vec::new(), page.def.map(|_| Vec::new()));
+    let mut item_ids = Vec::new();
+    let (mut level, mut item) = (0, 0);
+    for (start, end) in rows.iter() {
+        let (from, to) = (row_levels[start as usize], row_levels[end as usize]);
+        item += count_items(level, from);
+        let num_items = count_items(from, to);
+        item_ids.extend(item as i64..(item + num_items) as i64);
+        picked_rep.extend_from_slice(&rep[from..to]);
+        if let (Some(picked), Some(def)) = (&mut picked_def, page.def) {
+            picked.extend_from_slice(&def[from..to]);
+        }
+        (level, item) = (to, item + num_items);
+    }
+    let num_items = item_ids.len();
+    let layers = unravel(layers, Some(picked_rep), picked_def, num_items, rows.num_rows() as usize)?;
+    Ok(Selection { num_items, layers, item_ids: Some(item_ids) })
+}
+
+/// Where each row begins in the levels, and behind the last row the number of levels.
+fn row_bounds(rep: &[u16], max_rep: u16) -> Vec<usize> {
+    let num_rows = rep.iter().filter(|&&level| level == max_rep).count();
+    let mut bounds = vec![0; num_rows + 1];
+    let mut row = 0;
+    for (position, &level) in rep.iter().enumerate() {
+        bounds[row] = position; // without a branch: overwritten until a row begins
+        row += (level == max_rep) as usize;
+    }
+    bounds[num_rows] = rep.len();
+    bounds
+}
