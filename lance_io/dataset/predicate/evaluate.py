@@ -1,0 +1,133 @@
+"""A bound expression tree over a record batch, computed by `pyarrow.compute`.
+
+Where the meaning differs from Arrow's kernels it is that of the reference reader:
+
+    floats        IEEE total order: NaN equals NaN and lies above all numbers if its sign bit is clear, below all if
+                  it is set. Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
+    in            SQL: null when the operand is null, and when a null is in the list and nothing else matches
+    sqrt          of a negative number is a NaN with the sign bit set
+    float as int  an unsafe cast cuts the fraction; NaN and values out of range are `pyarrow.ArrowInvalid`
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.predicate.tree import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
+
+if TYPE_CHECKING:
+    from lance_io.dataset.predicate.tree import CompareOp, Expr
+
+Value: TypeAlias = pa.Array | pa.Scalar
+
+_KERNELS = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
+    """The value of a bound tree: an array of `batch.num_rows` items, or a scalar if no column is involved.
+
+    Raises pa.ArrowInvalid where a row cannot be computed (division by zero, a failing cast).
+    """
+    match expr:
+        case Column(path):
+            return _column(path, batch)
+        case Literal(value):
+            return value
+        case Comparison(op, left, right):
+            return compare(op, evaluate(left, batch), evaluate(right, batch))
+        case And(args):
+            return reduce(pc.and_kleene, [evaluate(arg, batch) for arg in args])
+        case Or(args):
+            return reduce(pc.or_kleene, [evaluate(arg, batch) for arg in args])
+        case Not(arg):
+            return pc.invert(evaluate(arg, batch))
+        case IsNull(arg, nan_is_null):
+            return pc.is_null(evaluate(arg, batch), nan_is_null=nan_is_null)
+        case In(arg, values, has_null):
+            return contained(evaluate(arg, batch), values, has_null)
+        case Cast(arg, to, safe):
+            return convert(evaluate(arg, batch), to, safe)
+        case Call(function, args, options):
+            values = [evaluate(arg, batch) for arg in args]
+            return square_root(*values) if function == "sqrt" else pc.call_function(function, values, options)
+
+
+def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
+    array = batch.column(path[0])
+    for name in path[1:]:
+        # by position: a name would be parsed as a dotted path
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array
+
+
+def compare(op: CompareOp, left: Value, right: Value) -> Value:
+    """Compare two values of one type, floats by total order."""
+    if left.type in _BITS and right.type in _BITS and not _is_ordinary(op, left, right):
+        same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
+        left, right = _sort_keys(left, same_zero), _sort_keys(right, same_zero)
+    return _KERNELS[op](left, right)
+
+
+def _is_ordinary(op: CompareOp, left: Value, right: Value) -> bool:
+    """Whether Arrow's own comparison gives the total-order answer: one side a literal, and no NaN in the way."""
+    literal, other = (left, right) if isinstance(left, pa.Scalar) else (right, left)
+    if not isinstance(literal, pa.Scalar) or (literal.is_valid and literal.as_py() != literal.as_py()):
+        return False
+    # a number is never equal to a NaN in either order, so only `<` and the like must look for one
+    return op in ("=", "!=") or not pc.any(pc.is_nan(_as_array(other))).as_py()
+
+
+def _sort_keys(value: Value, same_zero: bool) -> Value:
+    """Signed integers that sort as floats do in total order: a negative float gets its lower bits flipped.
+
+    same_zero  give -0.0 the key of 0.0; the sum with 0.0 changes nothing else, NaN bits included
+    """
+    floats = _as_array(value)
+    bits = (pc.add(floats, pa.scalar(0.0, floats.type)) if same_zero else floats).view(_BITS[floats.type])
+    zero, magnitude = pa.scalar(0, bits.type), pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
+    keys = pc.if_else(pc.less(bits, zero), pc.bit_wise_xor(bits, magnitude), bits)
+    return keys[0] if isinstance(value, pa.Scalar) else keys
+
+
+def contained(value: Value, values: pa.Array, has_null: bool) -> Value:
+    """Membership with SQL nulls; `values` has the operand's type, no nulls, and no -0.0."""
+    if value.type in _BITS:
+        value = pc.add(value, pa.scalar(0.0, value.type))  # -0.0 is 0.0 here too
+    found = pc.is_in(value, value_set=values)
+    if len(values) == 0 and not has_null:
+        return found  # nothing is in an empty list, not even null
+    if isinstance(value, pa.Scalar) or value.null_count:
+        found = pc.if_else(pc.is_valid(value), found, pa.scalar(None, pa.bool_()))
+    return pc.if_else(found, True, pa.scalar(None, pa.bool_())) if has_null else found
+
+
+def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
+    """Cast; raises pa.ArrowInvalid if a safe cast would lose something, or a number does not fit in an integer."""
+    if not safe and pa.types.is_integer(to):
+        if pa.types.is_floating(value.type):
+            value = pc.trunc(value)
+        safe = pa.types.is_floating(value.type) or pa.types.is_integer(value.type)
+    return pc.cast(value, to, safe=safe)
+
+
+def square_root(value: Value) -> Value:
+    """The square root; that of a negative number is the NaN the processor gives, the one below all numbers."""
+    negative = pc.less(value, pa.scalar(0, value.type))
+    root = pc.sqrt(value)
+    return pc.if_else(negative, pa.scalar(-float("nan"), root.type), root)
+
+
+def _as_array(value: Value) -> pa.Array:
+    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value

@@ -1,0 +1,170 @@
+"""The expression tree that every kind of filter becomes: text, `pyarrow.compute` expression, or pruning rule.
+
+    Column       a column, or a field inside struct columns        Comparison   =  !=  <  <=  >  >=
+    Literal      one value with its Arrow type                     And Or Not   three-valued logic
+    Cast         conversion to an Arrow type                       IsNull       null test, NaN counted on request
+    Call         any other function, by its Arrow name             In           membership in a list of values
+
+Nodes are frozen and hold nothing but what they mean; `bind` checks them against a schema and returns a tree of the
+same classes with casts made explicit, `evaluate` runs that tree over record batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+from typing import Literal as OneOf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column by path: its name, then the names of struct fields; a number is a field's position in its struct."""
+
+    path: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """One value.
+
+    adaptable  True when its type says nothing but "smallest that holds it", as in `pyarrow.compute` expressions:
+               next to another operand it takes the narrowest type that keeps the value
+    """
+
+    value: pa.Scalar
+    adaptable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`left op right`; null when either side is. Floats compare by total order."""
+
+    op: CompareOp
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """False if any operand is false, else null if any is null, else true."""
+
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """True if any operand is true, else null if any is null, else false."""
+
+    args: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; null stays null."""
+
+    arg: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """True for nulls, and for NaN too when `nan_is_null`; never null itself."""
+
+    arg: Expr
+    nan_is_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """True when the operand equals one of `values`, else null when the operand or one of them is null, else false.
+
+    values    Arrow array without nulls
+    has_null  whether the list contained a null
+    """
+
+    arg: Expr
+    values: pa.Array
+    has_null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion to an Arrow type; `safe` refuses to lose anything, otherwise fractions are cut and digits rounded."""
+
+    arg: Expr
+    to: pa.DataType
+    safe: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function of `pyarrow.compute` by its registered name, with its options."""
+
+    function: str
+    args: tuple[Expr, ...]
+    options: pc.FunctionOptions | None = None
+
+
+Expr: TypeAlias = Column | Literal | Comparison | And | Or | Not | IsNull | In | Cast | Call
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The operands of a node, left to right."""
+    match expr:
+        case Comparison(_, left, right):
+            return (left, right)
+        case And(args) | Or(args) | Call(_, args):
+            return args
+        case Not(arg) | IsNull(arg) | In(arg) | Cast(arg):
+            return (arg,)
+        case _:
+            return ()
+
+
+def columns(expr: Expr) -> Iterator[Column]:
+    """The columns of a tree from left to right, repeated as often as they occur."""
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Column):
+            yield node
+        pending.extend(reversed(children(node)))
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """A column path as text: parts joined by dots, a part that contains a dot in backticks, positions in brackets."""
+    parts = [f"[{part}]" if isinstance(part, int) else f"`{part}`" if "." in part else part for part in path]
+    return ".".join(parts)
+
+
+def describe(expr: Expr) -> str:
+    """The tree as text, close to SQL; for messages and plans."""
+    match expr:
+        case Column(path):
+            return dotted(path)
+        case Literal(value):
+            return "null" if not value.is_valid else repr(value.as_py())
+        case Comparison(op, left, right):
+            return f"({describe(left)} {op} {describe(right)})"
+        case And(args):
+            return "(" + " and ".join(map(describe, args)) + ")"
+        case Or(args):
+            return "(" + " or ".join(map(describe, args)) + ")"
+        case Not(arg):
+            return f"(not {describe(arg)})"
+        case IsNull(arg, nan_is_null):
+            return f"({describe(arg)} is null{' or NaN' if nan_is_null else ''})"
+        case In(arg, values, has_null):
+            shown = [*map(repr, values[:5].to_pylist()), *["..."] * (len(values) > 5), *["null"] * has_null]
+            return f"({describe(arg)} in ({', '.join(shown)}))"
+        case Cast(arg, to):
+            return f"cast({describe(arg)} as {to})"
+        case Call(function, args):
+            return f"{function}({', '.join(map(describe, args))})"
