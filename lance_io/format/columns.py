@@ -1,0 +1,191 @@
+"""Column metadata: where the pages of a column are (spec: file container, section 3).
+
+    ColumnMetadata
+      encoding        column encoding: Any of lance.encodings.ColumnEncoding
+      pages[]
+        buffer_offsets, buffer_sizes   absolute file offsets and exact sizes, in bytes
+        length                         rows (below a fixed-size list of structs: its flattened slots)
+        encoding                       page layout: Any of lance.encodings21.PageLayout
+        priority                       row number of the first row, a hint
+      buffer_offsets, buffer_sizes     of the column itself, empty today
+
+A page layout stays in its serialized form here: `encodings/` knows what is in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.footer import (
+    ALIGNMENT_BYTES,
+    Footer,
+    OffsetTable,
+    decode_offset_table,
+)
+from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
+from lance_io.format.wire import I64_MAX, parse_message, unpack_any
+from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.proto import encodings_pb2, file_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.format.wire import Buffer
+    from lance_io.spans import IntArray
+
+COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
+PAGE_TYPES: Final = {
+    V2_0: "lance.encodings.ArrayEncoding",
+    V2_1: "lance.encodings21.PageLayout",
+    V2_2: "lance.encodings21.PageLayout",
+}
+
+
+class PageInfo(NamedTuple):
+    """One page of a column (a tuple, because wide tables have many).
+
+    buffer_offsets, buffer_sizes  file offsets and exact sizes of its buffers, in bytes; checked to lie in the data
+    num_rows                      its length: rows, or slots below a fixed-size list of structs
+    priority                      top-level row number of its first row, as the writer noted it; only a hint
+    type_name                     what `encoding` is, such as `lance.encodings21.PageLayout`
+    encoding                      the serialized layout message
+    """
+
+    buffer_offsets: tuple[int, ...]
+    buffer_sizes: tuple[int, ...]
+    num_rows: int
+    priority: int
+    type_name: str
+    encoding: bytes
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes that its buffers occupy in the file, padding not counted."""
+        return sum(self.buffer_sizes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnInfo:
+    """One column of a data file.
+
+    index           its number in the file
+    pages           in row order
+    row_starts      i64[pages + 1], row number of each page's first row; the last entry is the column's length
+    buffer_offsets, buffer_sizes  column-level buffers, in bytes
+    nbytes          what keeping this in memory costs, about
+    """
+
+    index: int
+    pages: tuple[PageInfo, ...]
+    row_starts: IntArray
+    buffer_offsets: tuple[int, ...]
+    buffer_sizes: tuple[int, ...]
+    nbytes: int
+
+    @property
+    def num_rows(self) -> int:
+        """Sum of the page lengths."""
+        return int(self.row_starts[-1])
+
+
+def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
+    """Where the metadata of each column is; `data` begins at `footer.column_table_at`.
+
+    Raises `FormatError` for messages outside of the column metadata section and for overlapping ones.
+    """
+    table = decode_offset_table(
+        data, footer.num_columns, start=footer.columns_at, end=footer.column_table_at, what="column metadata"
+    )
+    order = np.argsort(table.positions, kind="stable")
+    starts, ends = table.positions[order], (table.positions + table.sizes)[order]
+    if len(order) and int(starts[0]) != footer.columns_at:
+        raise FormatError(f"column metadata begins at {int(starts[0])}, the footer says {footer.columns_at}")
+    overlaps = ends[:-1] > starts[1:]
+    if overlaps.any():
+        later = int(order[int(overlaps.argmax()) + 1])
+        raise FormatError(f"column metadata {later} overlaps the one before it")
+    return table
+
+
+def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo:
+    """Parse the metadata message of one column, all of `data`.
+
+    Raises `FormatError` (naming column and page) for anything the specification forbids, `UnsupportedError` for
+    encodings of another kind.
+    """
+    try:
+        message = parse_message(file_pb2.ColumnMetadata, data, "column metadata")
+        _check_column_encoding(message)
+        offsets, sizes = _buffers(message.buffer_offsets, message.buffer_sizes, footer)
+        pages = tuple(_decode_page(page, index, footer) for index, page in enumerate(message.pages))
+        row_starts = _row_starts(pages)
+    except FormatError as error:
+        raise error.within(f"column {column_index}") from error.__cause__
+    # a tuple, two small tuples and the layout's bytes; measured on files of many pages
+    nbytes = 200 + sum(400 + 16 * len(page.buffer_sizes) + len(page.encoding) for page in pages)
+    return ColumnInfo(column_index, pages, row_starts, offsets, sizes, nbytes)
+
+
+def _check_column_encoding(message: file_pb2.ColumnMetadata) -> None:
+    type_name, value = _direct_encoding(message.encoding, "column encoding")
+    if type_name != COLUMN_ENCODING_TYPE:
+        raise UnsupportedError(f"column encoding of type {type_name!r}; known is {COLUMN_ENCODING_TYPE}")
+    kind = parse_message(encodings_pb2.ColumnEncoding, value, "column encoding").WhichOneof("column_encoding")
+    if kind is None:
+        raise FormatError("column encoding: expected a kind, found none")
+    if kind == "zone_index":
+        raise UnsupportedError("column encoding 'zone_index' is not read")
+
+
+def _direct_encoding(encoding: file_pb2.Encoding, what: str) -> tuple[str, bytes]:
+    location = encoding.WhichOneof("location")
+    if location is None:
+        raise FormatError(f"{what} is missing")
+    if location != "direct":
+        raise UnsupportedError(f"{what} stored as {location!r}; only 'direct' is read")
+    return unpack_any(encoding.direct.encoding, what)
+
+
+def _decode_page(page: file_pb2.ColumnMetadata.Page, index: int, footer: Footer) -> PageInfo:
+    try:
+        type_name, encoding = _direct_encoding(page.encoding, "page encoding")
+        _check_page_type(type_name, footer.version)
+        offsets, sizes = _buffers(page.buffer_offsets, page.buffer_sizes, footer)
+        if page.length > PAGE_ROWS_MAX or page.priority > I64_MAX:
+            raise FormatError(f"{page.length} rows from row {page.priority} on, at most {PAGE_ROWS_MAX} rows")
+    except FormatError as error:
+        raise error.within(f"page {index}") from error.__cause__
+    return PageInfo(offsets, sizes, page.length, page.priority, type_name, encoding)
+
+
+def _check_page_type(type_name: str, version: FileVersion) -> None:
+    expected = PAGE_TYPES.get(version)
+    if type_name != expected:
+        raise UnsupportedError(f"page encoding of type {type_name!r} in a file of version {version}, not {expected!r}")
+
+
+def _buffers(offsets: Sequence[int], sizes: Sequence[int], footer: Footer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Both lists as tuples, after checking that they describe buffers inside the data part of the file."""
+    if len(offsets) != len(sizes):
+        raise FormatError(f"{len(offsets)} buffer offsets, but {len(sizes)} buffer sizes")
+    end = footer.columns_at
+    aligned = footer.version >= V2_1
+    for offset, size in zip(offsets, sizes, strict=True):
+        if offset + size > end:
+            raise FormatError(f"buffer of {size} bytes at {offset} runs past the data, which ends at {end}")
+        if aligned and offset % ALIGNMENT_BYTES:
+            raise FormatError(f"buffer at offset {offset} is not aligned to {ALIGNMENT_BYTES} bytes")
+    return tuple(offsets), tuple(sizes)
+
+
+def _row_starts(pages: Sequence[PageInfo]) -> IntArray:
+    total = sum(page.num_rows for page in pages)
+    if total > I64_MAX:
+        raise FormatError(f"{total} rows in {len(pages)} pages")
+    starts = np.zeros(len(pages) + 1, dtype=np.int64)
+    np.cumsum([page.num_rows for page in pages], dtype=np.int64, out=starts[1:])
+    return starts

@@ -1,0 +1,354 @@
+"""The tree of fields that files and tables share (spec: file container, section 2; table, section 2.5).
+
+A schema is a list of trees. Every node has an id, unique in the table and for ever; data files name their columns by
+it. From file version 2.1 on only some nodes own a column (section 2.2), here called column fields:
+
+    - leaves: primitives, dictionaries, fixed-size lists of primitives, and structs without members
+    - packed structs, as a whole
+    - blobs, as a whole
+
+Column fields in pre-order are the columns of a file written with that schema. `schema_messages.py` reads and writes
+the protobuf form, `schema_arrow.py` makes a schema out of an Arrow one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pyarrow as pa
+
+from lance_io.errors import BindError, FormatError
+from lance_io.format.logical_types import (
+    EXTENSION_NAME,
+    LISTS,
+    fixed_size_list_dimension,
+    fixed_size_list_type,
+    is_nested,
+    primitive_type,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+BLOB_KEY: Final = "lance-encoding:blob"
+PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
+BLOB_V2_EXTENSION: Final = "lance.blob.v2"
+_EXTENSION_NAME: Final = EXTENSION_NAME.decode()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One node of a schema.
+
+    id            field id; -1 for the members of a blob description, which have none
+    name          its own name, not a path
+    logical_type  the text that names its type, see `logical_types.py`
+    nullable      whether it may hold nulls
+    children      member fields, in order
+    metadata      Arrow field metadata as stored, `ARROW:extension:*` included
+    unenforced_primary_key  declared as part of the primary key
+    """
+
+    id: int
+    name: str
+    logical_type: str
+    nullable: bool = True
+    children: tuple[Field, ...] = ()
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+    unenforced_primary_key: bool = False
+
+    @property
+    def extension_name(self) -> str | None:
+        """Name of its Arrow extension type, registered or not."""
+        name = self.metadata.get(_EXTENSION_NAME)
+        return None if name is None else name.decode("utf-8", "replace")
+
+    @property
+    def is_packed(self) -> bool:
+        """True for a struct whose members are stored together in one column."""
+        return self.logical_type == "struct" and any(
+            self.metadata.get(key, b"").lower() == b"true" for key in PACKED_KEYS
+        )
+
+    @property
+    def is_blob(self) -> bool:
+        """True for a blob column of the first kind: large binary values stored outside of the pages."""
+        return BLOB_KEY in self.metadata and self.logical_type in ("large_binary", "binary")
+
+    @property
+    def is_blob_v2(self) -> bool:
+        """True for a blob column of the second kind (file version 2.2), in a table's schema or in a file's."""
+        if self.logical_type != "struct":
+            return False
+        return BLOB_KEY in self.metadata or self.extension_name == BLOB_V2_EXTENSION
+
+    @property
+    def has_column(self) -> bool:
+        """True when this node owns a column in files of version 2.1 and later."""
+        return not self.children or self.is_packed or self.is_blob_v2
+
+    @cached_property
+    def arrow_type(self) -> pa.DataType:
+        """Arrow type of the values as stored, nested members included: extension types appear as their storage."""
+        return self._type(stored=True, with_metadata=False)
+
+    @cached_property
+    def depth(self) -> int:
+        """Levels of nesting, 1 for a leaf."""
+        return 1 + max((child.depth for child in self.children), default=0)
+
+    def walk(self) -> Iterator[Field]:
+        """This field and all below it, in pre-order."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def column_fields(self) -> Iterator[Field]:
+        """The fields from here on down that own a column, in pre-order."""
+        if self.has_column:
+            yield self
+        else:
+            for child in self.children:
+                yield from child.column_fields()
+
+    def child(self, name: str) -> Field | None:
+        """The member called `name`."""
+        return next((each for each in self.children if each.name == name), None)
+
+    def prune(self, ids: Collection[int]) -> Field | None:
+        """This field with only the members whose id, or a descendant's, is in `ids`; None when nothing is left.
+
+        A field named by its own id comes whole.
+        """
+        if self.id in ids:
+            return self
+        kept = tuple(pruned for child in self.children if (pruned := child.prune(ids)) is not None)
+        return replace(self, children=kept) if kept else None
+
+    def described(self) -> Field:
+        """The blob's description, which is what its column holds: position and size, for 2.2 also kind and place.
+
+        Other fields are returned as they are.
+        """
+        if self.is_blob:
+            members = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
+            return replace(self, logical_type="struct", children=members, metadata={BLOB_KEY: b"true"})
+        if self.is_blob_v2:
+            metadata = {BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"}
+            return replace(self, children=_BLOB_V2_DESCRIPTION, metadata=metadata)
+        return self
+
+    def to_storage(self) -> pa.Field[Any]:
+        """The Arrow field as stored: extension types stay in the metadata, JSON is large binary (JSONB)."""
+        return self._field(stored=True)
+
+    def to_arrow(self) -> pa.Field[Any]:
+        """The Arrow field as users see it: registered extension types resolved at every level, JSON as `arrow.json`.
+
+        Raises `FormatError` when an extension type does not accept its storage or its metadata.
+        """
+        return Schema((self,)).to_arrow().field(0)
+
+    def _field(self, *, stored: bool) -> pa.Field[Any]:
+        metadata: dict[str | bytes, str | bytes] = {key: self.metadata[key] for key in sorted(self.metadata)}
+        if self.logical_type == "json" and not stored:
+            metadata[_EXTENSION_NAME] = b"arrow.json"
+        arrow = self._type(stored=stored, with_metadata=True)
+        return pa.field(self.name, arrow, nullable=self.nullable, metadata=metadata or None)
+
+    def _type(self, *, stored: bool, with_metadata: bool) -> pa.DataType:
+        if self.logical_type == "json" and not stored:
+            return pa.string()
+        if not is_nested(self.logical_type):
+            return primitive_type(self.logical_type)
+        children: list[pa.Field[Any]] = [
+            child._field(stored=stored) if with_metadata else pa.field(child.name, child.arrow_type, child.nullable)
+            for child in self.children
+        ]
+        return _nested_type(self.logical_type, children)
+
+
+_BLOB_V2_DESCRIPTION: Final = (
+    Field(-1, "kind", "uint8", nullable=False),
+    Field(-1, "position", "uint64", nullable=False),
+    Field(-1, "size", "uint64", nullable=False),
+    Field(-1, "blob_id", "uint32", nullable=False),
+    Field(-1, "blob_uri", "string", nullable=False),
+)
+
+
+def _nested_type(logical_type: str, children: list[pa.Field[Any]]) -> pa.DataType:
+    """Arrow type of a nested text over its members; their number has been checked when the schema was read."""
+    if logical_type == "struct":
+        return pa.struct(children)
+    if logical_type == "map":
+        entries = children[0].type
+        return pa.map_(entries.field(0), entries.field(1))
+    if logical_type in LISTS:
+        return pa.list_(children[0]) if logical_type.startswith("list") else pa.large_list(children[0])
+    return fixed_size_list_type(children[0].type, fixed_size_list_dimension(logical_type))
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Top-level fields and schema metadata, of a table or of a data file."""
+
+    fields: tuple[Field, ...]
+    metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the top-level fields, in order."""
+        return [each.name for each in self.fields]
+
+    def walk(self) -> Iterator[Field]:
+        """All fields, in pre-order."""
+        for each in self.fields:
+            yield from each.walk()
+
+    def leaves(self) -> Iterator[Field]:
+        """The fields that own a column, in pre-order: the columns of a file of version 2.1 or later."""
+        for each in self.fields:
+            yield from each.column_fields()
+
+    @cached_property
+    def by_id(self) -> Mapping[int, Field]:
+        """Every field that has an id, by it."""
+        return {each.id: each for each in self.walk() if each.id >= 0}
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest id in use, -1 in an empty schema."""
+        return max(self.by_id, default=-1)
+
+    def field(self, name: str) -> Field:
+        """The top-level field called `name`, exactly; `BindError` when there is none."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise BindError(f"No field named {name}. Fields are {', '.join(self.names[:20])}")
+        return found
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Field]:
+        return {each.name: each for each in self.fields}
+
+    def find(self, path: str) -> Field:
+        """The field at a dotted path such as `` s.`odd.name`.x ``; names are case-sensitive.
+
+        Raises `BindError` when a step does not exist.
+        """
+        return self.resolve(path)[-1]
+
+    def resolve(self, path: str) -> tuple[Field, ...]:
+        """The fields along a dotted path, from the top level down. Raises as `find` does."""
+        first, *rest = split_path(path)
+        steps = [self.field(first)]
+        for name in rest:
+            child = steps[-1].child(name)
+            if child is None:
+                raise BindError(f"No field named {path}: {steps[-1].name} has no member {name!r}")
+            steps.append(child)
+        return tuple(steps)
+
+    def project(self, paths: Sequence[str]) -> Schema:
+        """The schema of only these dotted paths. A path to a nested field brings all that is below it.
+
+        Top-level fields come in the order in which they are first named, members in the order of the schema.
+        Raises `BindError` for a path that does not exist.
+        """
+        chosen: dict[str, set[int]] = {}
+        for path in paths:
+            steps = self.resolve(path)
+            chosen.setdefault(steps[0].name, set()).add(id(steps[-1]))
+        pruned = (_keep(self._by_name[name], nodes) for name, nodes in chosen.items())
+        return replace(self, fields=tuple(each for each in pruned if each is not None))
+
+    def prune(self, ids: Collection[int]) -> Schema:
+        """The schema of only the fields with these ids, and of what leads to them, in the order of the schema."""
+        kept = (each.prune(ids) for each in self.fields)
+        return replace(self, fields=tuple(each for each in kept if each is not None))
+
+    def to_storage(self) -> pa.Schema:
+        """The Arrow schema as stored, see `Field.to_storage`."""
+        return pa.schema([each.to_storage() for each in self.fields], metadata=self._arrow_metadata)
+
+    def to_arrow(self) -> pa.Schema:
+        """The Arrow schema as users see it, see `Field.to_arrow`."""
+        plain = pa.schema([each._field(stored=False) for each in self.fields], metadata=self._arrow_metadata)
+        try:
+            return pa.schema(cast("Any", _Exported(plain)))
+        except (pa.ArrowException, ValueError) as error:
+            raise FormatError(f"schema: an extension type does not fit its storage or metadata: {error}") from error
+
+    @property
+    def _arrow_metadata(self) -> dict[str | bytes, str | bytes] | None:
+        return {key: self.metadata[key] for key in sorted(self.metadata)} or None
+
+
+def _keep(node: Field, nodes: set[int]) -> Field | None:
+    """`node` with only what is in `nodes` (identities) or leads there."""
+    if id(node) in nodes:
+        return node
+    kept = tuple(pruned for child in node.children if (pruned := _keep(child, nodes)) is not None)
+    return replace(node, children=kept) if kept else None
+
+
+class _Exported:
+    """A schema that Arrow's C interface imports again, which is where it looks extension types up."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+
+def split_path(path: str) -> list[str]:
+    """The names in a dotted path; a name in backticks may hold dots, and a backtick when doubled.
+
+    Raises `BindError` for an empty name outside of backticks and for backticks that do not close.
+    """
+    if "`" not in path:
+        names = path.split(".")
+    else:
+        names = list(_quoted_names(path))
+    if len(names) > 1 and "" in names:
+        raise BindError(f'No field named "{path}".')
+    return names
+
+
+def _quoted_names(path: str) -> Iterator[str]:
+    position = 0
+    while True:
+        if path.startswith("`", position):
+            name, position = _quoted_name(path, position + 1)
+        else:
+            end = path.find(".", position)
+            end = len(path) if end < 0 else end
+            name, position = path[position:end], end
+        yield name
+        if position == len(path):
+            return
+        if path[position] != ".":
+            raise BindError(f'No field named "{path}".')
+        position += 1
+
+
+def _quoted_name(path: str, position: int) -> tuple[str, int]:
+    """The name whose opening backtick precedes `position`, and the position behind its closing one."""
+    pieces = []
+    while True:
+        end = path.find("`", position)
+        if end < 0:
+            raise BindError(f'No field named "{path}": a backtick does not close.')
+        pieces.append(path[position:end])
+        position = end + 1
+        if not path.startswith("`", position):
+            return "".join(pieces), position
+        pieces.append("`")
+        position += 1

@@ -1,0 +1,178 @@
+"""Schemas from and to their protobuf form (spec: file container, section 2).
+
+The message is flat: fields depth first, each naming its parent by id, -1 at the top. One exception comes from blob
+columns of 2.2: in a data file's own schema the five members of a blob's description have neither id nor parent (both
+-1) and follow their struct.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lance_io.errors import FormatError
+from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
+from lance_io.format.schema import BLOB_KEY, Field, Schema
+from lance_io.proto import file_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow refuses to interchange schemas of 64, the table itself being one
+SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above any table seen, far below what a hostile file could announce
+_TOP: Final = -1
+_PLAIN, _VAR_BINARY, _DICTIONARY = 1, 2, 3  # Field.Encoding, meant for version 0.1 but still written
+_VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
+
+
+@dataclass(slots=True)
+class _Node:
+    """A field message on its way into the tree."""
+
+    message: file_pb2.Field
+    depth: int
+    children: list[_Node] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    frozen: Field | None = None
+
+
+def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
+    """The schema that a list of field messages describes.
+
+    Raises `FormatError` for a parent that does not come first, an id or a name used twice, a nested type with the
+    wrong members, or too deep a tree; `UnsupportedError` for a type that is not known.
+    """
+    if len(fields) > SCHEMA_FIELDS_MAX:
+        raise FormatError(f"schema of {len(fields)} fields, at most {SCHEMA_FIELDS_MAX}")
+    top: list[_Node] = []
+    names: set[str] = set()
+    nodes = _link(fields, top, names)
+    for node in reversed(nodes):  # members come after their parent, so they are finished before it
+        node.frozen = _freeze(node)
+    return Schema(tuple(node.frozen for node in top if node.frozen is not None), dict(metadata))
+
+
+def _link(fields: Iterable[file_pb2.Field], top: list[_Node], names: set[str]) -> list[_Node]:
+    """A node per message, each put into its parent's children or into `top`."""
+    nodes: list[_Node] = []
+    by_id: dict[int, _Node] = {}
+    blob: _Node | None = None
+    for message in fields:
+        parent = _parent(message, by_id, blob)
+        node = _Node(message, 1 if parent is None else parent.depth + 1)
+        siblings, taken = (top, names) if parent is None else (parent.children, parent.names)
+        _check_node(node, taken, by_id)
+        siblings.append(node)
+        taken.add(message.name)
+        nodes.append(node)
+        if message.id >= 0:
+            by_id[message.id] = node
+            blob = node if message.logical_type == "struct" and BLOB_KEY in message.metadata else blob
+    return nodes
+
+
+def _parent(message: file_pb2.Field, by_id: Mapping[int, _Node], blob: _Node | None) -> _Node | None:
+    if message.id < 0 and message.parent_id == _TOP and blob is not None:
+        return blob
+    if message.parent_id == _TOP:
+        return None
+    parent = by_id.get(message.parent_id)
+    if parent is None:
+        raise FormatError(
+            f"schema: field {message.name!r} ({message.id}) references parent id {message.parent_id}, "
+            "which must appear earlier"
+        )
+    return parent
+
+
+def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> None:
+    message = node.message
+    if message.id < 0 and node.depth == 1:
+        raise FormatError(f"schema: field {message.name!r} has the id {message.id}, expected 0 or more")
+    if message.id in by_id:
+        raise FormatError(f"schema: field id {message.id} is used by {message.name!r} and by another field")
+    if message.name in names:
+        raise FormatError(f"schema: two fields are called {message.name!r} in one place")
+    if "\0" in message.name or "\0" in message.logical_type or any("\0" in key for key in message.metadata):
+        raise FormatError(f"schema: field {message.id} has a name, type or metadata key with a NUL character")
+    if node.depth > SCHEMA_DEPTH_MAX:
+        raise FormatError(f"schema: fields nested more than {SCHEMA_DEPTH_MAX} levels deep")
+
+
+def _freeze(node: _Node) -> Field:
+    message = node.message
+    children = tuple(child.frozen for child in node.children if child.frozen is not None)
+    try:
+        _check_members(message.logical_type, children)
+    except FormatError as error:
+        raise error.within(f"schema, field {message.name!r} ({message.id})") from error.__cause__
+    return Field(
+        id=message.id,
+        name=message.name,
+        logical_type=message.logical_type,
+        nullable=message.nullable,
+        children=children,
+        metadata=dict(message.metadata),
+        unenforced_primary_key=message.unenforced_primary_key,
+    )
+
+
+def _check_members(logical_type: str, children: Sequence[Field]) -> None:
+    """Raise unless a field of this type may have these members."""
+    if not is_nested(logical_type):
+        primitive_type(logical_type)  # raises when unknown
+        if children:
+            raise FormatError(f"a {logical_type} has {len(children)} members, expected none")
+    elif logical_type == "map":
+        _check_entries(children)
+    elif logical_type != "struct":
+        if len(children) != 1:
+            raise FormatError(f"a {logical_type} has {len(children)} members, expected 1, its item")
+        if logical_type.startswith("fixed_size_list:"):
+            fixed_size_list_dimension(logical_type)
+        if "struct" in logical_type and children[0].logical_type != "struct":
+            raise FormatError(f"a {logical_type} has items of type {children[0].logical_type}, expected struct")
+
+
+def _check_entries(children: Sequence[Field]) -> None:
+    """A map has one member, a struct that is never null, of a key that is never null and a value."""
+    entries = children[0] if len(children) == 1 else None
+    if entries is None or entries.logical_type != "struct" or len(entries.children) != 2:
+        raise FormatError("a map has no single member that is a struct of key and value")
+    if entries.nullable or entries.children[0].nullable:
+        raise FormatError("a map has nullable entries or keys")
+
+
+def encode_schema(schema: Schema) -> list[file_pb2.Field]:
+    """The field messages of a schema, in pre-order. Metadata of the schema is not part of them."""
+    messages: list[file_pb2.Field] = []
+    for each in schema.fields:
+        _encode_field(each, _TOP, messages)
+    return messages
+
+
+def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -> None:
+    message = file_pb2.Field(
+        name=each.name,
+        id=each.id,
+        parent_id=parent_id,
+        logical_type=each.logical_type,
+        nullable=each.nullable,
+        encoding=_encoding_hint(each.logical_type),
+        extension_name=each.extension_name or "",
+        metadata=each.metadata,
+        unenforced_primary_key=each.unenforced_primary_key,
+    )
+    if message.encoding == _DICTIONARY:
+        message.dictionary.SetInParent()
+    messages.append(message)
+    for child in each.children:
+        _encode_field(child, each.id, messages)
+
+
+def _encoding_hint(logical_type: str) -> file_pb2.Field.Encoding.ValueType:
+    if logical_type in ("struct", "null"):
+        return file_pb2.Field.NONE
+    if logical_type in _VAR_BINARY_TYPES:
+        return file_pb2.Field.VAR_BINARY
+    return file_pb2.Field.DICTIONARY if logical_type.startswith("dict:") else file_pb2.Field.PLAIN

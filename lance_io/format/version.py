@@ -1,0 +1,86 @@
+"""File versions: the pairs of numbers on disk and the names people use (spec: file container, section 1.2).
+
+footer      data file entry   name             aliases
+0,0 .. 0,2  0,0 .. 0,2        0.1              legacy
+0,3 (2,0)   2,0 (0,3)         2.0              0.3
+2,1         2,1               2.1
+2,2         2,2               2.2              stable
+2,3         2,3               2.3 (unstable)   next
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lance_io.errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FileVersion:
+    """A version of the data file format; versions compare by age.
+
+    major, minor  the pair that a manifest's data file entry carries (2.0 is 2,0 there, although its footer says 0,3)
+    """
+
+    major: int
+    minor: int
+
+    @property
+    def name(self) -> str:
+        """What `data_storage_version` calls it."""
+        return _NAMES[self]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+V0_1: Final = FileVersion(0, 2)
+V2_0: Final = FileVersion(2, 0)
+V2_1: Final = FileVersion(2, 1)
+V2_2: Final = FileVersion(2, 2)
+V2_3: Final = FileVersion(2, 3)
+
+READABLE: Final = frozenset({V2_1, V2_2})
+
+_NAMES: Final = {V0_1: "0.1", V2_0: "2.0", V2_1: "2.1", V2_2: "2.2", V2_3: "2.3"}
+_BY_PAIR: Final = {
+    (0, 0): V0_1,
+    (0, 1): V0_1,
+    (0, 2): V0_1,
+    (0, 3): V2_0,
+    (2, 0): V2_0,
+    (2, 1): V2_1,
+    (2, 2): V2_2,
+    (2, 3): V2_3,
+}
+_BY_NAME: Final = {
+    **{name: version for version, name in _NAMES.items()},
+    "legacy": V0_1,
+    "0.3": V2_0,
+    "stable": V2_2,
+    "next": V2_3,
+}
+
+
+def version_of_pair(major: int, minor: int) -> FileVersion:
+    """The version that a footer or a data file entry names; `UnsupportedError` when nobody knows the pair."""
+    version = _BY_PAIR.get((major, minor))
+    if version is None:
+        raise UnsupportedError(f"unknown file version {major}.{minor}; known are {', '.join(_NAMES.values())}")
+    return version
+
+
+def version_of_name(name: str) -> FileVersion:
+    """The version called `name` (aliases included); `UnsupportedError` for any other text."""
+    version = _BY_NAME.get(name)
+    if version is None:
+        raise UnsupportedError(f"unknown file version {name!r}; known are {', '.join(_BY_NAME)}")
+    return version
+
+
+def check_readable(version: FileVersion) -> None:
+    """Raise `UnsupportedError` unless data files of this version can be read."""
+    if version not in READABLE:
+        readable = " and ".join(sorted(each.name for each in READABLE))
+        raise UnsupportedError(f"data files of version {version.name} are not read yet; this release reads {readable}")

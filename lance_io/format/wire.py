@@ -1,0 +1,33 @@
+"""Protobuf messages from bytes that nobody has vouched for."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias, TypeVar
+
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError, Message
+
+from lance_io.errors import FormatError
+
+Buffer: TypeAlias = Any  # anything with the buffer protocol
+M = TypeVar("M", bound=Message)
+
+I64_MAX: Final = (1 << 63) - 1  # offsets and counts are unsigned on the wire, but must fit our signed arrays
+
+
+def parse_message(kind: type[M], data: Buffer, what: str) -> M:
+    """Parse all of `data` as one message of type `kind`.
+
+    what  the structure, for the error text. Raises `FormatError` for anything that is not such a message: bad wire
+    format, text that is not UTF-8, nesting beyond what protobuf allows (100 levels).
+    """
+    try:
+        return kind.FromString(bytes(data))
+    except DecodeError as error:
+        raise FormatError(f"{what}: expected a protobuf {kind.__name__}: {error}. The file is damaged") from error
+
+
+def unpack_any(data: bytes, what: str) -> tuple[str, bytes]:
+    """The type name and the message bytes of a serialized `Any`; what precedes the last `/` of the URL is dropped."""
+    message = parse_message(AnyMessage, data, what)
+    return message.type_url.rpartition("/")[2], message.value
