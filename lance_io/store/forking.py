@@ -32,3 +32,10 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+
+
+def never_finalize(inherited: object) -> None:
+    """Leak something that belongs to the parent: its finalizers would close or flush what the parent still uses."""
+    import ctypes  # only a forked child needs it
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))

@@ -1,0 +1,210 @@
+"""One logical read over HTTP, without the HTTP: what to ask for, whether the answer fits, what has arrived so far.
+
+    download = Download.of_range(key, 100, 200)
+    each attempt:   headers = download.headers()         a resumed one asks for the missing rest only
+                    download.begin(status, headers)      the answer's head; refuses one that is not what was asked
+                    download.add(chunk) ...              its body
+                    download.finish()                    complete, or `Transient`: try again
+
+A body that breaks off is continued at the byte reached, under `If-Match` where the etag is known, so that two halves
+of different objects never meet.
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from lance_io.limits import KIB
+from lance_io.store.api import ObjectMeta
+from lance_io.store.failures import InvalidRange, LongBody, RangeIgnored, ShortRead, StoreFailure, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lance_io.store.api import Buffer
+
+# MinIO answers a suffix of an empty object with `bytes 0--1/0`.
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+|-1)|\*)/(\d+|\*)")
+SMALL_BYTES = 64 * KIB
+
+
+class Download:
+    """The bytes of one object, or a part of it, on their way.
+
+    start, end  the part that is wanted; of a suffix or a whole object they are known once an answer has come
+    suffix      how many bytes from the end, or None
+    """
+
+    def __init__(self, key: str, start: int | None, end: int | None, suffix: int | None = None) -> None:
+        self.key = key
+        self.start = start
+        self.end = end
+        self.suffix = suffix
+        self.received = 0  # bytes from `start` that are here
+        self.size_bytes = -1  # of the whole object
+        self.etag: str | None = None
+        self.last_modified: datetime | None = None
+        self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
+        self._memory: memoryview | None = None  # of a large range: what arrives goes straight to its place
+        self._whole = start is None and suffix is None
+
+    @classmethod
+    def of_range(cls, key: str, start: int, end: int) -> Download:
+        """Bytes `start` to `end`, not empty."""
+        return cls(key, start, end)
+
+    @classmethod
+    def of_suffix(cls, key: str, num_bytes: int) -> Download:
+        """The last bytes, at least one."""
+        return cls(key, None, None, num_bytes)
+
+    @classmethod
+    def of_object(cls, key: str) -> Download:
+        """Everything."""
+        return cls(key, None, None)
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+
+    def headers(self) -> dict[str, str]:
+        """`range` and `if-match` of the next attempt, lower-case names."""
+        if self.start is None or self.end is None:
+            return {"range": f"bytes=-{self.suffix}"} if self.suffix is not None else {}
+        headers = {}
+        if not (self._whole and self.received == 0):
+            headers["range"] = f"bytes={self.start + self.received}-{self.end - 1}"
+        if self.received and self.etag is not None:
+            headers["if-match"] = self.etag
+        return headers
+
+    # -- the answer's head ------------------------------------------------------------------------------------------
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """Check the head of a successful answer (200 or 206); the names of `headers` compare without case.
+
+        Raises `RangeIgnored`, `LongBody`, `ShortRead`, `InvalidRange`, or `Transient` for an object that changed
+        since the first attempt (what had arrived is then dropped).
+        """
+        etag = headers.get("ETag")
+        if self.received and self.etag is not None and etag is not None and etag != self.etag:
+            self.object_changed()
+        self.etag = etag
+        if (date := headers.get("Last-Modified")) is not None:
+            self.last_modified = _date(date)
+        if status == 206:
+            self._begin_part(headers)
+        else:
+            self._begin_whole(status, headers)
+
+    def _begin_part(self, headers: Mapping[str, str]) -> None:
+        text = headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.fullmatch(text.strip())
+        if match is None or match[1] is None or match[3] == "*":
+            self._refuse(RangeIgnored, f"a partial answer with content-range {text!r}, expected 'bytes a-b/size'", 206)
+        first, end, size_bytes = int(match[1]), int(match[2]) + 1, int(match[3])
+        if self.start is None or self.end is None:  # a suffix: now we know which
+            wanted = self.suffix or 0
+            self.start, self.end = max(0, size_bytes - wanted), size_bytes
+        if first != self.start + self.received or end > self.end or end > size_bytes:
+            self._refuse(RangeIgnored, f"asked for {self.headers()}, the answer is content-range {text!r}", 206)
+        if end < self.end:
+            raise ShortRead(
+                f"the object of {size_bytes} bytes ends inside the range {self.start}-{self.end}", path=self.key
+            )
+        self.size_bytes = size_bytes
+        self._check_length(headers)
+
+    def _begin_whole(self, status: int, headers: Mapping[str, str]) -> None:
+        if not self._whole or self.received:
+            self._refuse(
+                RangeIgnored,
+                "a ranged GET was answered with the whole object: something on the way does not know ranges",
+                status,
+            )
+        length = headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self._refuse(StoreFailure, f"an answer with content-length {length!r}, expected a number", status)
+        self.start, self.end = 0, int(length)
+        self.size_bytes = self.end
+
+    def _check_length(self, headers: Mapping[str, str]) -> None:
+        length = headers.get("Content-Length", "")
+        expected = self.num_bytes - self.received
+        if length.isdecimal() and int(length) > expected:
+            self._refuse(LongBody, f"the range has {expected} bytes, the answer announces {length}", 206)
+
+    def no_such_range(self, headers: Mapping[str, str]) -> None:
+        """Take a 416: the last bytes of an empty object are no bytes; anything else is `InvalidRange`."""
+        match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+        size = match[3] if match is not None else "*"
+        if self.suffix is not None and size in ("0", "*"):
+            self.start = self.end = self.size_bytes = 0
+            return
+        of_bytes = "" if size == "*" else f" of {size} bytes"
+        raise InvalidRange(
+            f"range {self.start}-{self.end} starts behind the end of the object{of_bytes}", path=self.key
+        )
+
+    def object_changed(self) -> NoReturn:
+        """Drop what has arrived: it belongs to an object that is no more."""
+        self._pieces.clear()
+        self._memory = None
+        self.received, self.etag = 0, None
+        if self._whole or self.suffix is not None:
+            self.start = self.end = None
+        raise Transient("the object changed while it was read", path=self.key, operation="get")
+
+    # -- its body ---------------------------------------------------------------------------------------------------
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the part that is wanted; known after `begin`."""
+        if self.start is None or self.end is None:
+            return 0
+        return self.end - self.start
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next bytes; `LongBody` if there are too many."""
+        if self.received + len(chunk) > self.num_bytes:
+            self._refuse(LongBody, f"the answer goes on behind the {self.num_bytes} bytes that it has", None)
+        if self._memory is None and not self._whole and len(chunk) < self.num_bytes > SMALL_BYTES:
+            memory: Any = np.empty(self.num_bytes, np.uint8)  # the size is the caller's own, so it is no trap
+            self._memory = memoryview(memory)
+        if self._memory is None:
+            self._pieces.append(chunk)
+        else:
+            self._memory[self.received : self.received + len(chunk)] = chunk
+        self.received += len(chunk)
+
+    def finish(self) -> None:
+        """The body is over; `Transient` unless all of it is here."""
+        if self.received < self.num_bytes:
+            raise Transient(
+                f"the answer broke off after {self.received} of {self.num_bytes} bytes", path=self.key, operation="get"
+            )
+
+    # -- the result -------------------------------------------------------------------------------------------------
+
+    def buffer(self) -> Buffer:
+        """All bytes, read-only."""
+        if self._memory is not None:
+            return self._memory.toreadonly()
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    def meta(self) -> ObjectMeta:
+        """What the answer said about the object."""
+        return ObjectMeta(self.key, self.size_bytes, self.etag, self.last_modified)
+
+    def _refuse(self, kind: type[StoreFailure], message: str, status: int | None) -> NoReturn:
+        raise kind(message, path=self.key, operation="get", status=status)
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        return parsedate_to_datetime(text)
+    except ValueError:
+        return None  # a date is a courtesy; reading does not depend on it

@@ -1,0 +1,399 @@
+"""Tables in S3 and in everything that speaks its protocol.
+
+aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
+over a bare HTTP session (`s3_gets.py`). Requests are repeated here and nowhere else, so that attempts are counted and
+do not multiply. A conditional write is sent once: after a lost answer only reading back tells who won.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lance_io import runtime
+from lance_io.errors import LanceError, NotFound
+from lance_io.store.api import CLOUD, Capabilities, ObjectMeta
+from lance_io.store.bounds import check_range
+from lance_io.store.download import Download
+from lance_io.store.failures import StoreFailure, Throttled, Transient
+from lance_io.store.forking import never_finalize, survive_fork
+from lance_io.store.retry import ONCE
+from lance_io.store.s3_errors import client_error, coded_error
+from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
+from lance_io.store.s3_options import S3Options, parse_s3
+from lance_io.store.s3_session import LoopState
+from lance_io.store.stats import StoreStats
+from lance_io.store.throttle import AdaptiveLimit, Gate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from lance_io.store.api import Buffer, PutMode, StoreProfile
+    from lance_io.store.retry import RetryPolicy
+    from lance_io.store.stats import Operation
+
+T = TypeVar("T")
+
+LIST_PAGE = 1000  # what S3 gives and deletes at once
+_CATEGORIES: dict[Operation, str] = {"get": "read", "head": "read", "list": "list"}  # all others: "write"
+_limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
+
+
+def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
+    """The store of a bucket by storage options (lower-case names) and environment; makes no request.
+
+    Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
+    """
+    try:
+        import aiobotocore.session  # noqa: F401  (imported here, in the caller's thread, and not on the engine's loop)
+        import aiohttp  # noqa: F401
+    except ModuleNotFoundError as error:
+        message = f"s3:// needs the package {error.name}: pip install 'lance_io[s3]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
+    return S3Store(parse_s3(bucket, options), profile=CLOUD.with_options(options))
+
+
+class S3Store:
+    """One bucket. Usable from any event loop and after a fork; `repr` and errors show no credentials."""
+
+    scheme = "s3"
+
+    def __init__(self, options: S3Options, *, profile: StoreProfile = CLOUD, stats: StoreStats | None = None) -> None:
+        self.options = options
+        self.profile = profile
+        self.stats = stats or StoreStats()
+        self.identity = options.identity
+        self.capabilities = Capabilities(ordered_list=not options.express)
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _release, self._loops).atexit = False
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Forget all connections without closing them (after a fork): they are the parent's."""
+        never_finalize(dict(self._loops))
+        self._loops.clear()
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.identity!r})"
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    async def get_range(self, key: str, start: int, end: int) -> Buffer:
+        """Bytes `start` to `end` of an object; resumed at the byte reached should the connection break."""
+        if start < 0 or end <= start:
+            check_range(key, start, end, 0)
+            return b""
+        download = Download.of_range(key, start, end)
+        await self._download(download)
+        return download.buffer()
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
+        """The end of an object, its size, its etag: one request."""
+        download = Download.of_suffix(key, max(1, num_bytes))
+        await self._download(download)
+        tail = download.buffer()
+        return tail if num_bytes > 0 else b"", download.size_bytes, download.etag
+
+    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
+        """A whole object."""
+        download = Download.of_object(key)
+        await self._download(download)
+        return download.buffer(), download.meta()
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Size, etag and time of an object."""
+        answer = await self._call("head", key, "head_object", {"Key": key})
+        return ObjectMeta(key, answer["ContentLength"], answer.get("ETag"), answer.get("LastModified"))
+
+    async def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> AsyncIterator[ObjectMeta]:
+        """Objects below a prefix, a page of up to 1,000 per request."""
+        arguments: dict[str, Any] = {"Prefix": prefix}
+        if start_after is not None:
+            arguments["StartAfter"] = start_after
+        if delimiter is not None:
+            arguments["Delimiter"] = delimiter
+        rest = limit
+        while rest is None or rest > 0:
+            arguments["MaxKeys"] = LIST_PAGE if rest is None else min(LIST_PAGE, rest)
+            page = await self._call("list", prefix, "list_objects_v2", arguments)
+            for entry in _entries(page):
+                yield entry
+                rest = None if rest is None else rest - 1
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    async def put(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """Write an object; a conditional write is sent once, see the module's docstring."""
+        body = data if isinstance(data, bytes) else bytes(data)
+        arguments: dict[str, Any] = {"Key": key, "Body": body, **self.options.put_arguments}
+        if mode == "create":
+            arguments["IfNoneMatch"] = "*"
+        if if_match is not None:
+            arguments["IfMatch"] = if_match
+        conditional = mode == "create" or if_match is not None
+        answer = await self._call(
+            "put_create" if mode == "create" else "put",
+            key,
+            "put_object",
+            arguments,
+            num_bytes=len(body),
+            policy=ONCE if conditional else None,
+        )
+        return ObjectMeta(key, len(body), answer.get("ETag"))
+
+    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> S3PartWriter:
+        """Start an upload in parts."""
+        answer = await self._call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
+        return S3PartWriter(self, key, answer["UploadId"], mode)
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, up to 1,000 per request."""
+        rest = list(dict.fromkeys(keys))
+        while rest:
+            page, rest = rest[:LIST_PAGE], rest[LIST_PAGE:]
+            if len(page) == 1:
+                await self._delete_one(page[0])
+                continue
+            names = {"Objects": [{"Key": key} for key in page], "Quiet": True}
+            answer = await self._call("delete", page[0], "delete_objects", {"Delete": names})
+            for error in answer.get("Errors", ()):
+                code, message = str(error.get("Code", "")), str(error.get("Message", ""))
+                status = 403 if code == "AccessDenied" else 200
+                raise coded_error(status, code, message, key=str(error.get("Key")), operation="delete")
+
+    async def _delete_one(self, key: str) -> None:
+        try:
+            await self._call("delete", key, "delete_object", {"Key": key})
+        except NotFound:
+            pass  # Amazon answers 204; others say what is true
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop."""
+        with self._lock:
+            state = self._loops.pop(asyncio.get_running_loop(), None)
+        if state is not None:
+            await state.close()
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    async def _download(self, download: Download) -> None:
+        """Attempts until all bytes are here."""
+        loop = self._loop()
+        gate = loop.gates["read"]
+        began_s, attempts = loop.clock(), 0
+        while True:
+            attempts += 1
+            before, failure = download.received, None
+            await gate.enter()
+            self.stats.begin("get", download.key, *_asked(download))
+            done = False
+            try:
+                await loop.gets.attempt(download)
+                download.finish()
+                done = True
+                return
+            except Transient as error:
+                failure = error
+            finally:
+                self.stats.end("get", max(0, download.received - before), failed=not done)
+                gate.leave(throttled=isinstance(failure, Throttled))
+            await self._pause("get", failure, attempts, loop.clock() - began_s, self.options.retry)
+
+    async def _call(
+        self,
+        operation: Operation,
+        key: str,
+        method: str,
+        arguments: dict[str, Any],
+        *,
+        num_bytes: int = 0,
+        policy: RetryPolicy | None = None,
+    ) -> dict[str, Any]:
+        """Call the client's `method` on this bucket, again if that may help.
+
+        num_bytes  payload sent, for the counters
+        """
+        loop = self._loop()
+        gate = loop.gates[_CATEGORIES.get(operation, "write")]
+        began_s, attempts = loop.clock(), 0
+        if self.options.read_headers:
+            arguments = {**arguments, "RequestPayer": "requester"}
+        while True:
+            attempts += 1
+            failure: Transient | None = None
+            await gate.enter()
+            self.stats.begin(operation, key)
+            done = False
+            try:
+                answer = await self._once(loop.state, operation, key, method, arguments)
+                done = True
+                return answer
+            except Transient as error:
+                failure = error
+            finally:
+                self.stats.end(operation, num_bytes if done else 0, failed=not done)
+                gate.leave(throttled=isinstance(failure, Throttled))
+            await self._pause(operation, failure, attempts, loop.clock() - began_s, policy or self.options.retry)
+
+    async def _once(
+        self, state: LoopState, operation: Operation, key: str, method: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        import aiohttp
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            client = await state.client()
+            answer: dict[str, Any] = await getattr(client, method)(Bucket=self.options.bucket, **arguments)
+            return answer
+        except LanceError:
+            raise
+        except (BotoCoreError, ClientError) as error:
+            raise client_error(error, key=key, operation=operation, secrets=state.secrets) from None
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            message = f"no answer ({type(error).__name__}: {error})"
+            raise Transient(message, path=key, operation=operation) from None
+
+    async def _pause(
+        self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float, policy: RetryPolicy
+    ) -> None:
+        """Wait until the next attempt, or raise the failure if there shall be none."""
+        asked = failure.retry_after_s if isinstance(failure, Throttled) else None
+        pause_s = policy.pause_s(attempts, elapsed_s, random.random(), asked)
+        if pause_s is None:
+            failure.attempts = attempts
+            raise failure
+        self.stats.retry(operation)
+        await asyncio.sleep(pause_s)
+
+    def _loop(self) -> _Loop:
+        """What belongs to the running loop; made at first use."""
+        running = asyncio.get_running_loop()
+        found = self._loops.get(running)
+        if found is None:
+            with self._lock:
+                for loop in [loop for loop in self._loops if loop.is_closed()]:
+                    self._loops.pop(loop).state.detach()
+                found = self._loops[running] = _Loop(self.options, self.identity, self.profile)
+        return found
+
+
+class _Loop:
+    """State, transport and gates of one store on one event loop."""
+
+    def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
+        self.clock = asyncio.get_running_loop().time
+        self.state = LoopState(options, profile.requests_max)
+        self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
+        self.gates = {name: Gate(_limit_of(identity, name, profile), self.clock) for name in ("read", "list", "write")}
+        self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
+
+    async def close(self) -> None:
+        if self._forget is not None:
+            self._forget()
+        await self.state.close()
+
+
+class S3PartWriter:
+    """A multipart upload; see `PartWriter`."""
+
+    def __init__(self, store: S3Store, key: str, upload_id: str, mode: PutMode) -> None:
+        self._store = store
+        self._name = {"Key": key, "UploadId": upload_id}
+        self._key = key
+        self._mode = mode
+        self._parts: list[dict[str, Any]] = []
+        self._size_bytes = 0
+        self._over = False
+
+    async def write_part(self, data: Buffer) -> None:
+        """Send the next part; its number is fixed before the first wait."""
+        body = data if isinstance(data, bytes) else bytes(data)
+        part: dict[str, Any] = {"PartNumber": len(self._parts) + 1}
+        self._parts.append(part)
+        self._size_bytes += len(body)
+        arguments = {"Body": body, **part, **self._name}
+        answer = await self._store._call("part", self._key, "upload_part", arguments, num_bytes=len(body))
+        part["ETag"] = answer["ETag"]
+
+    async def complete(self) -> ObjectMeta:
+        """Make the object visible; sent once."""
+        if any("ETag" not in part for part in self._parts):
+            raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
+        arguments: dict[str, Any] = {"MultipartUpload": {"Parts": self._parts}, **self._name}
+        if self._mode == "create":
+            arguments["IfNoneMatch"] = "*"
+        answer = await self._store._call(
+            "put_create" if self._mode == "create" else "put",
+            self._key,
+            "complete_multipart_upload",
+            arguments,
+            policy=ONCE,
+        )
+        self._over = True
+        return ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
+
+    async def abort(self) -> None:
+        """Drop the parts."""
+        if self._over:
+            return
+        self._over = True
+        try:
+            await self._store._call("delete", self._key, "abort_multipart_upload", self._name)
+        except NotFound:
+            pass  # somebody's clean-up was faster
+
+
+def _asked(download: Download) -> tuple[int, int]:
+    """Start and end for the log: of a suffix its length as a negative start."""
+    if download.start is None or download.end is None:
+        return -(download.suffix or 0), -1
+    return download.start + download.received, download.end
+
+
+def _entries(page: dict[str, Any]) -> list[ObjectMeta]:
+    """Objects and folders of a page in key order."""
+    entries = [
+        ObjectMeta(found["Key"], found["Size"], found.get("ETag"), found.get("LastModified"))
+        for found in page.get("Contents", ())
+    ]
+    entries += [ObjectMeta(found["Prefix"], 0) for found in page.get("CommonPrefixes", ())]
+    entries.sort(key=lambda entry: entry.key)
+    return entries
+
+
+def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:
+    """The limit that all stores of one bucket share."""
+    limit = _limits.get((identity, category))
+    if limit is None:
+        limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
+    return limit
+
+
+def _release(loops: dict[asyncio.AbstractEventLoop, _Loop]) -> None:
+    """The store is gone: close its connections on their loops, where those still run."""
+    for loop, found in loops.items():
+        if loop.is_running():
+            loop.call_soon_threadsafe(_close_soon, loop, found)
+        else:
+            found.state.detach()
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, found: _Loop) -> None:
+    task = loop.create_task(found.close())
+    _closing.add(task)  # a loop holds its tasks weakly
+    task.add_done_callback(_closing.discard)

@@ -1,0 +1,193 @@
+"""Two ways to send one GET to S3: signed by us over aiohttp, or by aiobotocore. Both make one attempt and no more.
+
+The first costs a tenth of the CPU; the second knows everything that botocore knows (S3 Express, access points).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from lance_io.errors import LanceError
+from lance_io.store.failures import StoreFailure, Transient
+from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
+from lance_io.store.s3_session import STALL_S, LoopState
+from lance_io.store.sigv4 import wire_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.store.download import Download
+    from lance_io.store.s3_options import S3Options
+
+SLOWEST_BYTES_PER_S = 1_000_000  # a read may take a second longer for every so many bytes
+CHUNK_BYTES = 1 << 18
+
+
+class GetTransport(Protocol):
+    """Sends GETs. A transport in another language would fit in here."""
+
+    async def attempt(self, download: Download) -> None:
+        """Ask once for what the download still misses and feed it the answer.
+
+        Raises our errors only; `Transient` where another attempt may help.
+        """
+
+
+class SignedGets:
+    """GETs over a bare HTTP session."""
+
+    def __init__(self, options: S3Options, state: LoopState) -> None:
+        self._options = options
+        self._state = state
+
+    async def attempt(self, download: Download) -> None:
+        """See `GetTransport`; a bucket that turns out to live in another region is asked there, once."""
+        if (region := await self._once(download)) is not None:
+            self._state.region = region
+            await self._once(download)
+
+    async def _once(self, download: Download) -> str | None:
+        """One request; gives the region to ask instead, or None when the answer was the right one."""
+        import aiohttp
+        from yarl import URL
+
+        url, host, path = self._address(download.key)
+        headers = {**download.headers(), **self._options.read_headers}
+        signer = await self._state.signer(download.key)
+        if signer is not None:
+            headers = signer.headers(host, path, headers)
+        http = self._state.http()
+        try:
+            async with http.get(
+                URL(url, encoded=True),
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._state.proxy,
+                timeout=self._timeout(download),
+            ) as answer:
+                if answer.status in (200, 206):
+                    download.begin(answer.status, answer.headers)
+                    async for chunk in answer.content.iter_any():
+                        download.add(chunk)
+                    return None
+                return await self._not_served(answer, download)
+        except LanceError:  # ours are OSErrors too; they say all that there is to say
+            raise
+        except aiohttp.ClientPayloadError as error:
+            raise _broken(download, error) from None
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise _unanswered(download, error) from None
+
+    async def _not_served(self, answer: Any, download: Download) -> str | None:
+        moved_to: str | None = answer.headers.get("x-amz-bucket-region")
+        if moved_to and moved_to != self._state.region and self._options.endpoint is None and answer.status != 403:
+            return moved_to
+        if answer.status == 412 and download.received:
+            download.object_changed()
+        if answer.status == 416:
+            download.no_such_range(answer.headers)
+            return None
+        body = await answer.content.read(ERROR_BODY_BYTES_MAX)
+        raise answer_error(
+            answer.status, answer.headers, body, key=download.key, operation="get", secrets=self._state.secrets
+        )
+
+    def _address(self, key: str) -> tuple[str, str, str]:
+        """URL, host header and path of an object."""
+        options, path = self._options, f"/{wire_path(key)}"
+        if options.endpoint is not None:
+            parts = urlsplit(options.endpoint)
+            scheme, host, base = parts.scheme, parts.netloc, parts.path
+        else:
+            suffix = ".cn" if self._state.region.startswith("cn-") else ""
+            scheme, host, base = "https", f"s3.{self._state.region}.amazonaws.com{suffix}", ""
+        if options.virtual_hosted:
+            host = f"{options.bucket}.{host}"
+        else:
+            base = f"{base}/{wire_path(options.bucket)}"
+        return f"{scheme}://{host}{base}{path}", host, base + path
+
+    def _timeout(self, download: Download) -> Any:
+        import aiohttp
+
+        rest = max(0, download.num_bytes - download.received)
+        return aiohttp.ClientTimeout(
+            total=self._options.request_timeout_s + rest / SLOWEST_BYTES_PER_S,
+            sock_connect=self._options.connect_timeout_s,
+            sock_read=min(STALL_S, self._options.request_timeout_s),
+        )
+
+
+class ClientGets:
+    """GETs through aiobotocore."""
+
+    def __init__(self, options: S3Options, state: LoopState) -> None:
+        self._options = options
+        self._state = state
+
+    async def attempt(self, download: Download) -> None:
+        """See `GetTransport`."""
+        import aiohttp
+        from botocore.exceptions import BotoCoreError, ClientError
+        from multidict import CIMultiDict
+
+        asked = download.headers()
+        arguments = {"Bucket": self._options.bucket, "Key": download.key}
+        if "range" in asked:
+            arguments["Range"] = asked["range"]
+        if "if-match" in asked:
+            arguments["IfMatch"] = asked["if-match"]
+        if self._options.read_headers:
+            arguments["RequestPayer"] = "requester"
+        try:
+            client = await self._state.client()
+            answer = await client.get_object(**arguments)
+            metadata = answer["ResponseMetadata"]
+            async with answer["Body"] as body:
+                download.begin(metadata["HTTPStatusCode"], CIMultiDict(metadata["HTTPHeaders"]))
+                while chunk := await body.read(CHUNK_BYTES):
+                    download.add(chunk)
+        except ClientError as error:
+            self._not_served(error, download)
+        except LanceError:  # ours are OSErrors too; they say all that there is to say
+            raise
+        except aiohttp.ClientPayloadError as error:
+            raise _broken(download, error) from None
+        except BotoCoreError as error:
+            raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise _unanswered(download, error) from None
+
+    def _not_served(self, error: Any, download: Download) -> None:
+        from multidict import CIMultiDict
+
+        metadata: Mapping[str, Any] = error.response.get("ResponseMetadata", {})
+        status = metadata.get("HTTPStatusCode")
+        if status == 412 and download.received:
+            download.object_changed()
+        if status == 416:
+            download.no_such_range(CIMultiDict(metadata.get("HTTPHeaders", {})))
+            return
+        raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
+
+
+def _broken(download: Download, error: Exception) -> Transient:
+    return Transient(
+        f"the answer broke off after {download.received} of {download.num_bytes} bytes ({error})",
+        path=download.key,
+        operation="get",
+    )
+
+
+def _unanswered(download: Download, error: Exception) -> StoreFailure:
+    """No answer, or none in time. A certificate that is not trusted stays so: that is not tried again."""
+    import aiohttp
+
+    name = type(error).__name__
+    if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)):
+        return StoreFailure(f"cannot connect ({name}: {error})", path=download.key, operation="get")
+    what = "no answer in time" if isinstance(error, TimeoutError) else f"no answer ({name}: {error})"
+    return Transient(
+        f"{what}, {download.received} of {download.num_bytes} bytes are here", path=download.key, operation="get"
+    )

@@ -1,0 +1,189 @@
+"""What the storage options and the environment say about an S3 bucket.
+
+    option (any case)                         environment          meaning
+    aws_region, region                        AWS_REGION, AWS_DEFAULT_REGION
+    aws_access_key_id, access_key_id          AWS_ACCESS_KEY_ID    static credentials; else aiobotocore's usual chain:
+    aws_secret_access_key, secret_access_key  AWS_SECRET_...       environment, profile, web identity, container,
+    aws_session_token, session_token, ...     AWS_SESSION_TOKEN    instance role
+    aws_profile                               AWS_PROFILE          a profile of ~/.aws
+    aws_endpoint, endpoint, ..._url           AWS_ENDPOINT(_URL)   another service than Amazon's
+    aws_virtual_hosted_style_request          the same, upper case bucket in the host name (default: Amazon only)
+    aws_skip_signature                        the same             anonymous requests
+    allow_http                                (AWS_)ALLOW_HTTP     an http:// endpoint is meant
+    connect_timeout, request_timeout          the same             durations: 5s, 30s (plus 1 s per MB asked for)
+    client_max_retries, client_retry_timeout  the same             attempts after the first; for how long
+    fast_get                                  -                    false: reads through aiobotocore, too
+
+Unprefixed environment variables such as REGION are not read: they belong to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lance_io.errors import UsageError
+from lance_io.store.options import seconds, switch, whole_number
+from lance_io.store.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ALIASES = {
+    "aws_region": ("aws_region", "region", "aws_default_region", "default_region"),
+    "aws_access_key_id": ("aws_access_key_id", "access_key_id"),
+    "aws_secret_access_key": ("aws_secret_access_key", "secret_access_key"),
+    "aws_session_token": ("aws_session_token", "session_token", "aws_token", "token"),
+    "aws_endpoint": ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url", "aws_endpoint_url_s3"),
+    "aws_virtual_hosted_style_request": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
+    "aws_skip_signature": ("aws_skip_signature", "skip_signature"),
+    "aws_s3_express": ("aws_s3_express", "s3_express"),
+    "aws_request_payer": ("aws_request_payer", "request_payer"),
+    "allow_http": ("allow_http", "aws_allow_http"),
+}
+_FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
+_CLIENT_ENVIRONMENT = frozenset(
+    {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
+     "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """Everything that is fixed about a bucket before the first request. Secrets do not show in `repr`."""
+
+    bucket: str
+    region: str | None = None
+    access_key: str | None = field(default=None, repr=False)
+    secret_key: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    profile: str | None = None
+    endpoint: str | None = None
+    virtual_hosted: bool = False
+    skip_signature: bool = False
+    express: bool = False
+    fast_get: bool = True
+    verify: bool = True
+    ca_file: str | None = None
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    proxy_excludes: tuple[str, ...] = ()
+    user_agent: str = "lance_io"
+    connect_timeout_s: float = 5.0
+    request_timeout_s: float = 30.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    read_headers: Mapping[str, str] = field(default_factory=dict)
+    put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
+    checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
+
+    @property
+    def identity(self) -> str:
+        """The bucket and where it is."""
+        return f"s3://{self.bucket}@{self.endpoint or 'aws'}"
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must never appear in a message."""
+        given = (self.secret_key, self.token, self.access_key)
+        return tuple(secret for secret in given if secret)
+
+
+def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> S3Options:
+    """Read storage options (lower-case names), with the environment behind them.
+
+    Raises `UsageError` for values that make no sense, for half a set of credentials, and for an `http://` endpoint
+    without `allow_http`.
+    """
+    found = _Found(options, os.environ if environment is None else environment)
+    endpoint = _endpoint(found, bucket)
+    express = found.switch("aws_s3_express", bucket.endswith("--x-s3"))
+    access_key, secret_key = found.text("aws_access_key_id"), found.text("aws_secret_access_key")
+    if (access_key is None) != (secret_key is None):
+        raise UsageError("storage options: aws_access_key_id and aws_secret_access_key go together, found only one")
+    payer = found.text("aws_request_payer")
+    return S3Options(
+        bucket=bucket,
+        region=found.text("aws_region"),
+        access_key=access_key,
+        secret_key=secret_key,
+        token=found.text("aws_session_token"),
+        profile=found.text("aws_profile"),
+        endpoint=endpoint,
+        virtual_hosted=found.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
+        skip_signature=found.switch("aws_skip_signature", False),
+        express=express,
+        fast_get=found.switch("fast_get", True) and not express and not bucket.startswith("arn:"),
+        verify=not found.switch("allow_invalid_certificates", False),
+        ca_file=found.text("proxy_ca_certificate"),
+        proxy=found.text("proxy_url"),
+        proxy_excludes=tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
+        user_agent=found.text("user_agent") or "lance_io",
+        connect_timeout_s=found.seconds("connect_timeout", 5.0),
+        request_timeout_s=found.seconds("request_timeout", 30.0),
+        retry=RetryPolicy(
+            attempts_max=found.whole_number("client_max_retries", 7) + 1,
+            total_s=found.seconds("client_retry_timeout", 120.0),
+        ),
+        read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
+        put_arguments=_put_arguments(found),
+        checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
+    )
+
+
+class _Found:
+    """Options first, then the environment."""
+
+    def __init__(self, options: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._environment = environment
+
+    def text(self, name: str) -> str | None:
+        names = _ALIASES.get(name, (name,))
+        for alias in names:
+            if alias in self._options:
+                return self._options[alias]
+        if name in _FROM_CHAIN:
+            return None
+        for alias in names:
+            if alias.startswith("aws_") or alias in _CLIENT_ENVIRONMENT:
+                if value := self._environment.get(alias.upper()):
+                    return value
+        return None
+
+    def switch(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        return default if text is None else switch(name, text)
+
+    def seconds(self, name: str, default: float) -> float:
+        text = self.text(name)
+        return default if text is None else seconds(name, text)
+
+    def whole_number(self, name: str, default: int) -> int:
+        text = self.text(name)
+        return default if text is None else whole_number(name, text)
+
+
+def _endpoint(found: _Found, bucket: str) -> str | None:
+    """The endpoint without a slash at its end, and without the bucket should it lead the host name."""
+    text = found.text("aws_endpoint")
+    if not text:
+        return None
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise UsageError("storage option aws_endpoint: expected http(s)://host[:port] without a user name")
+    if parts.scheme == "http" and not found.switch("allow_http", False):
+        raise UsageError(f"the endpoint {text} is not encrypted; set the storage option allow_http to 'true' to use it")
+    return f"{parts.scheme}://{parts.netloc.removeprefix(f'{bucket}.')}{parts.path.rstrip('/')}"
+
+
+def _put_arguments(found: _Found) -> dict[str, object]:
+    """Server-side encryption, as aiobotocore names it."""
+    arguments: dict[str, object] = {}
+    if encryption := found.text("aws_server_side_encryption"):
+        arguments["ServerSideEncryption"] = encryption
+    if key := found.text("aws_sse_kms_key_id"):
+        arguments["SSEKMSKeyId"] = key
+    if found.switch("aws_sse_bucket_key_enabled", False):
+        arguments["BucketKeyEnabled"] = True
+    return arguments

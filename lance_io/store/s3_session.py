@@ -1,0 +1,199 @@
+"""What an S3 store needs per event loop: credentials, an aiobotocore client, an HTTP session for ranged GETs.
+
+Sockets and client sessions belong to the loop that made them, so each loop gets a `LoopState` of its own; it opens
+what is asked for, once, and closes all of it on its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lance_io.store.s3_errors import client_error, no_credentials
+from lance_io.store.sigv4 import Signer
+
+if TYPE_CHECKING:
+    import ssl
+
+    import aiohttp
+
+    from lance_io.store.s3_options import S3Options
+
+READ_BUFFER_BYTES = (
+    1 << 18
+)  # what the HTTP client holds of one body; its default of 64 KiB wakes us four times as often
+STALL_S = 10.0  # silence on a socket that counts as a broken connection
+KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
+REGION_DEFAULT = "us-east-1"
+
+
+class LoopState:
+    """Clients of one event loop; every method runs on that loop."""
+
+    def __init__(self, options: S3Options, connections_max: int) -> None:
+        self._options = options
+        self._connections_max = connections_max
+        self._lock = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._session: Any = None  # aiobotocore's session: configuration and credentials
+        self._client: Any = None
+        self._http: aiohttp.ClientSession | None = None
+        self._signer: tuple[tuple[str, str, str | None, str], Signer] | None = None
+        self._region: str | None = options.region
+        self._proxy: str | None = None
+
+    # -- configuration and credentials ------------------------------------------------------------------------------
+
+    def session(self) -> Any:
+        """aiobotocore's session; reads the profile files, makes no request."""
+        if self._session is None:
+            from aiobotocore.session import AioSession
+
+            session = AioSession(profile=self._options.profile)
+            if self._options.access_key is not None:
+                session.set_credentials(self._options.access_key, self._options.secret_key, self._options.token)
+            self._session = session
+        return self._session
+
+    @property
+    def region(self) -> str:
+        """By options, environment or profile; corrected when the store says where the bucket really is."""
+        if self._region is None:
+            self._region = self.session().get_config_variable("region") or REGION_DEFAULT
+        return self._region
+
+    @region.setter
+    def region(self, region: str) -> None:
+        self._region = region
+
+    async def signer(self, key: str) -> Signer | None:
+        """Signs with the credentials of this moment, refreshed if they are about to expire; None if anonymous.
+
+        key  named in the error
+        """
+        if self._options.skip_signature:
+            return None
+        from botocore.exceptions import BotoCoreError
+
+        try:
+            credentials = await self.session().get_credentials()
+            if credentials is None:
+                raise no_credentials(key)
+            frozen = await credentials.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise client_error(error, key=key, operation="get", secrets=self._options.secrets) from None
+        identity = (frozen.access_key, frozen.secret_key, frozen.token, self.region)
+        if self._signer is None or self._signer[0] != identity:
+            self._signer = identity, Signer(*identity)
+        return self._signer[1]
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not appear in a message: the credentials given, and those last used."""
+        used = self._signer[0][:3] if self._signer is not None else ()
+        return (*self._options.secrets, *(secret for secret in used if secret))
+
+    # -- clients ----------------------------------------------------------------------------------------------------
+
+    async def client(self) -> Any:
+        """aiobotocore's S3 client."""
+        if self._client is None:
+            async with self._lock:
+                if self._client is None:
+                    self._client = await self._stack.enter_async_context(self._open_client())
+        return self._client
+
+    def _open_client(self) -> Any:
+        from aiobotocore.config import AioConfig
+        from botocore import UNSIGNED
+
+        options = self._options
+        config: dict[str, Any] = {
+            "connect_timeout": options.connect_timeout_s,
+            "read_timeout": options.request_timeout_s,
+            "max_pool_connections": self._connections_max,
+            "retries": {"mode": "standard", "total_max_attempts": 1},  # we repeat requests ourselves, and count them
+            "s3": {"addressing_style": "virtual" if options.virtual_hosted else "path"},
+            "user_agent_extra": options.user_agent,
+        }
+        if options.skip_signature:
+            config["signature_version"] = UNSIGNED
+        if options.proxy:
+            config["proxies"] = {"http": options.proxy, "https": options.proxy}
+        if options.checksums:
+            config["request_checksum_calculation"] = options.checksums
+            config["response_checksum_validation"] = options.checksums
+        return self.session().create_client(
+            "s3",
+            region_name=self.region,
+            endpoint_url=options.endpoint,
+            verify=options.ca_file if options.verify and options.ca_file else (None if options.verify else False),
+            config=AioConfig(**config),
+        )
+
+    def http(self) -> aiohttp.ClientSession:
+        """The HTTP session of the ranged GETs: no cookies, no decompression, no redirects followed."""
+        if self._http is None:
+            import aiohttp
+
+            connector = aiohttp.TCPConnector(
+                limit=self._connections_max, keepalive_timeout=KEEPALIVE_S, ttl_dns_cache=60, ssl=self._tls()
+            )
+            self._http = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER_BYTES,
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
+                headers={"Accept-Encoding": "identity", "User-Agent": self._options.user_agent},
+            )
+            self._proxy = self._find_proxy()
+        return self._http
+
+    @property
+    def proxy(self) -> str | None:
+        """The proxy of the ranged GETs, by option or environment; known once `http` was called."""
+        return self._proxy
+
+    def _tls(self) -> ssl.SSLContext | bool:
+        if not self._options.verify:
+            return False
+        bundle = self._options.ca_file or self.session().get_config_variable("ca_bundle")
+        if bundle is None:
+            return True
+        import ssl
+
+        return ssl.create_default_context(cafile=bundle)
+
+    def _find_proxy(self) -> str | None:
+        from urllib.request import getproxies, proxy_bypass
+
+        endpoint = urlsplit(self._options.endpoint or "https://s3.amazonaws.com")
+        host = endpoint.hostname or ""
+        if self._options.proxy:
+            return (
+                None
+                if any(host.endswith(name.strip()) for name in self._options.proxy_excludes)
+                else self._options.proxy
+            )
+        return None if proxy_bypass(host) else getproxies().get(endpoint.scheme)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close everything; what is asked for afterwards opens anew."""
+        http, self._http, self._client = self._http, None, None
+        stack, self._stack = self._stack, AsyncExitStack()
+        try:
+            if http is not None:
+                await http.close()
+        finally:
+            await stack.aclose()
+
+    def detach(self) -> None:
+        """The loop is closed already: let go without a word."""
+        if self._http is not None:
+            self._http.detach()
+            self._http = None

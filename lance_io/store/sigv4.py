@@ -1,0 +1,80 @@
+"""AWS Signature Version 4 for requests without a body, in a fraction of the time of a general signer.
+
+    canonical request   GET \\n path \\n (empty query) \\n header lines \\n\\n signed header names \\n hash of no body
+    string to sign      AWS4-HMAC-SHA256 \\n time \\n day/region/s3/aws4_request \\n hash of the canonical request
+    signature           HMAC(day key, string to sign), the day key being a chain of four HMACs over day and scope
+
+The day key depends on secret, day and region only and is kept; what remains per request is two hashes and one HMAC.
+S3 takes the path as it stands on the wire: percent-encoded once, dots and slashes untouched.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from hashlib import sha256
+from urllib.parse import quote
+
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def wire_path(key: str) -> str:
+    """A key as it stands in a request line: everything but letters, digits, `-._~` and `/` percent-encoded."""
+    return quote(key, safe="/-_.~")
+
+
+class Signer:
+    """Signs GET requests with one set of credentials. Never shows them."""
+
+    def __init__(self, access_key: str, secret_key: str, token: str | None, region: str) -> None:
+        self._access_key = access_key
+        self._secret_key = secret_key
+        self._token = token
+        self._region = region
+        self._day = ""
+        self._day_key = b""
+        self._second = -1
+        self._time = ""
+
+    def __repr__(self) -> str:
+        return f"Signer(region={self._region!r})"
+
+    def headers(self, host: str, path: str, extra: dict[str, str], now_s: float | None = None) -> dict[str, str]:
+        """All headers of a signed GET but `host`.
+
+        host   as sent in the `host` header
+        path   percent-encoded, see `wire_path`
+        extra  further headers to send and sign, such as `range`; lower-case names, no surplus spaces
+        now_s  seconds since 1970; None: now
+        """
+        amz_time = self._amz_time(time.time() if now_s is None else now_s)
+        day = amz_time[:8]
+        headers = {"host": host, "x-amz-content-sha256": EMPTY_SHA256, "x-amz-date": amz_time, **extra}
+        if self._token:
+            headers["x-amz-security-token"] = self._token
+        names = sorted(headers)
+        signed = ";".join(names)
+        lines = "".join(f"{name}:{headers[name]}\n" for name in names)
+        canonical = f"GET\n{path}\n\n{lines}\n{signed}\n{EMPTY_SHA256}"
+        scope = f"{day}/{self._region}/s3/aws4_request"
+        to_sign = f"AWS4-HMAC-SHA256\n{amz_time}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
+        signature = hmac.digest(self._key_of(day), to_sign.encode(), "sha256").hex()
+        del headers["host"]
+        headers["authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={self._access_key}/{scope}, SignedHeaders={signed}, Signature={signature}"
+        )
+        return headers
+
+    def _amz_time(self, now_s: float) -> str:
+        if int(now_s) != self._second:
+            self._second = int(now_s)
+            self._time = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_s))
+        return self._time
+
+    def _key_of(self, day: str) -> bytes:
+        if day != self._day:
+            key = f"AWS4{self._secret_key}".encode()
+            for part in (day, self._region, "s3", "aws4_request"):
+                key = hmac.digest(key, part.encode(), "sha256")
+            self._day, self._day_key = day, key
+        return self._day_key

@@ -1,0 +1,85 @@
+"""How many requests one bucket gets at once: halved when it complains, raised slowly while it does not.
+
+`AdaptiveLimit` decides and is pure (the clock is an argument); `Gate` makes requests of one event loop wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WINDOW_S = 1.0
+LIMIT_MIN = 4
+
+
+class AdaptiveLimit:
+    """Additive increase, multiplicative decrease, at most one change per window of a second.
+
+    A window with a sign of throttling halves the limit (not below 4, or the maximum if that is less). A clean window
+    in which the limit was reached adds an eighth of the start value. A window without pressure changes nothing.
+    """
+
+    def __init__(self, start: int, maximum: int) -> None:
+        self._maximum = maximum
+        self._least = min(LIMIT_MIN, maximum)
+        self._step = max(1, start // 8)
+        self._window_began_s: float | None = None
+        self._throttled = False
+        self._reached = False
+        self.limit = min(start, maximum)
+
+    def note(self, now_s: float, in_flight: int, *, throttled: bool = False) -> None:
+        """A request is over at `now_s` (any monotonic clock); `in_flight` counts it too."""
+        self._throttled |= throttled
+        self._reached |= in_flight >= self.limit
+        if self._window_began_s is None:
+            self._window_began_s = now_s
+        if now_s - self._window_began_s < WINDOW_S:
+            return
+        if self._throttled:
+            self.limit = max(self._least, self.limit // 2)
+        elif self._reached:
+            self.limit = min(self._maximum, self.limit + self._step)
+        self._window_began_s, self._throttled, self._reached = now_s, False, False
+
+
+class Gate:
+    """Lets at most `limit.limit` requests of one event loop through; the others wait in order of arrival."""
+
+    def __init__(self, limit: AdaptiveLimit, clock: Callable[[], float]) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.in_flight = 0
+
+    async def enter(self) -> None:
+        """Wait for a slot and take it; `leave` must follow."""
+        if self.in_flight < self._limit.limit and not self._waiting:
+            self.in_flight += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the slot was handed over in the moment of cancellation
+                self.in_flight -= 1
+                self._wake()
+            raise
+
+    def leave(self, *, throttled: bool = False) -> None:
+        """Give the slot back."""
+        self._limit.note(self._clock(), self.in_flight, throttled=throttled)
+        self.in_flight -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self.in_flight < self._limit.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.in_flight += 1
+                turn.set_result(None)
