@@ -310,6 +310,7 @@ impl Unravelling {
         let mut offsets = vec![T::default(); num_starts + 1];
         let mut members = vec![0; num_starts + 1];
         let (mut slot, mut kept, mut child) = (0, 0, 0);
+        let (mut has_items, mut orphans) = (false, false);
         for entry in 0..self.rep.len().min(def.len()) {
             let (rep, level) = (self.rep[entry], def[entry]);
             let begins = rep != 0;
@@ -317,11 +318,16 @@ impl Unravelling {
             members[slot] = level;
             slot += (begins & (level <= list.limit)) as usize;
             child += (!begins | (level <= self.consumed)) as usize;
+            orphans |= !begins & !has_items;
+            has_items = level <= self.consumed;
             if !list.outermost {
                 self.rep[kept] = rep.wrapping_sub(1);
                 def[kept] = level;
                 kept += begins as usize;
             }
+        }
+        if orphans {
+            return damaged!("a list that is null, empty or missing goes on with another item");
         }
         if child != self.length {
             return damaged!("lists claim {child} items, their layer below has {}", self.length);

@@ -123,6 +123,9 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     if row_levels.len() != page.num_rows + 1 {
         return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
     }
+    if row_levels[0] > 0 {
+        return damaged!("the first of {} levels does not begin a row", rep.len());
+    }
     let count_items = |from: usize, to: usize| match page.def {
         Some(def) => def[from..to].iter().filter(|&&level| level <= layers.max_visible()).count(),
         None => to - from,

@@ -1,0 +1,147 @@
+"""Reading ranges of a local file, against slices of the bytes that were written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_io._kernels import read_ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SMALL = 1000
+LARGE = 6 << 20
+
+
+def i64(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    return np.random.default_rng(7).bytes(LARGE)
+
+
+@pytest.fixture(scope="module")
+def fd(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    path = tmp_path_factory.mktemp("pread") / "bytes"
+    path.write_bytes(content)
+    descriptor = os.open(path, os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, SMALL), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair))), max_size=40
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    ranges=RANGES,
+    gap=st.integers(-1, 50),
+    in_order=st.booleans(),
+    scratch_bytes=st.none() | st.integers(0, 4000),
+)
+def test_every_range_is_where_its_offset_says(
+    fd: int, content: bytes, ranges: list[tuple[int, int]], gap: int, in_order: bool, scratch_bytes: int | None
+) -> None:
+    if in_order:
+        ranges.sort()
+    starts, ends = i64(*(start for start, _ in ranges)), i64(*(end for _, end in ranges))
+    scratch = None if scratch_bytes is None else bytearray(scratch_bytes)
+    buffer, raw_offsets, num_reads, num_bytes = read_ranges(fd, starts, ends, gap, 1, scratch)
+    offsets = np.frombuffer(raw_offsets, np.int64).tolist()
+    assert (buffer is None) == (scratch is not None and len(scratch) >= num_bytes)
+    if buffer is None:
+        assert scratch is not None
+        memory = bytes(scratch)
+    else:
+        memory = bytes(buffer)
+        assert len(memory) == num_bytes
+    for (start, end), offset in zip(ranges, offsets, strict=True):
+        assert memory[offset : offset + end - start] == content[start:end]
+
+    real = [(start, end) for start, end in ranges if start < end]
+    runs = runs_of(real, gap)
+    if len(runs) == len(real):
+        assert memory[:num_bytes] == b"".join(content[start:end] for start, end in ranges)
+    assert num_reads == len(runs)
+    assert num_bytes == sum(end - start for start, end in runs)
+
+
+def runs_of(ranges: list[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if gap >= 0 and runs and start - runs[-1][1] <= gap:
+            runs[-1] = (runs[-1][0], max(end, runs[-1][1]))
+        else:
+            runs.append((start, end))
+    return runs
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("with_scratch", [False, True])
+def test_large_reads_in_threads(fd: int, content: bytes, threads: int, with_scratch: bool) -> None:
+    starts, ends = i64(5, LARGE - 100, 17), i64(LARGE - 5, LARGE, 3 << 20)
+    scratch = bytearray(2 * LARGE) if with_scratch else None
+    buffer, offsets, num_reads, num_bytes = read_ranges(fd, starts, ends, -1, threads, scratch)
+    expected = b"".join(content[start:end] for start, end in zip(starts, ends, strict=True))
+    assert (num_reads, num_bytes) == (3, len(expected))
+    assert bytes(buffer if scratch is None else scratch[:num_bytes]) == expected
+    assert np.frombuffer(offsets, np.int64).tolist() == [0, LARGE - 10, LARGE + 90]
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_many_reads_in_threads(fd: int, content: bytes, threads: int) -> None:
+    starts = np.random.default_rng(threads).integers(0, LARGE - 500, 1000)
+    ends = starts + np.random.default_rng(threads + 1).integers(0, 500, 1000)
+    buffer, _, num_reads, _ = read_ranges(fd, starts, ends, -1, threads, None)
+    assert bytes(buffer) == b"".join(content[start:end] for start, end in zip(starts, ends, strict=True))
+    assert num_reads == np.count_nonzero(starts < ends)
+
+
+def test_nothing_to_read(fd: int) -> None:
+    for ranges in (i64(), i64(4, 4)):
+        buffer, offsets, num_reads, num_bytes = read_ranges(fd, ranges, ranges, 0, 4, None)
+        assert (bytes(buffer), len(offsets) // 8, num_reads, num_bytes) == (b"", len(ranges), 0, 0)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_file_that_ends_inside_a_range(fd: int, threads: int) -> None:
+    with pytest.raises(EOFError, match=f"ends at byte {LARGE}, expected 21 bytes from {LARGE - 20} on"):
+        read_ranges(fd, i64(0, LARGE - 20), i64(10, LARGE + 1), 0, threads, None)
+    with pytest.raises(EOFError, match=f"ends at byte {LARGE}|ends at byte {LARGE + 5}"):
+        read_ranges(fd, i64(0), i64(LARGE + 10), 0, threads, None)
+
+
+def test_errors_of_the_system_keep_their_number(tmp_path: Any) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(IsADirectoryError) as caught:
+            read_ranges(descriptor, i64(0), i64(1), 0, 1, None)
+        assert caught.value.errno == errno.EISDIR
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(("starts", "ends"), [([-1], [3]), ([4], [3]), ([4, 5], [6]), ([0, 1], [2**63 - 1, 2**63 - 1])])
+def test_refuses_ranges_that_are_none(fd: int, starts: list[int], ends: list[int]) -> None:
+    with pytest.raises(ValueError, match=r"range|ends"):
+        read_ranges(fd, i64(*starts), i64(*ends), -1, 1, None)
+
+
+def test_refuses_memory_it_cannot_have(fd: int) -> None:
+    with pytest.raises(MemoryError):
+        read_ranges(fd, i64(0), i64(2**62), 0, 1, None)
+    with pytest.raises(ValueError, match="not writable"):
+        read_ranges(fd, i64(0), i64(2), 0, 1, b"read-only")
+    with pytest.raises(ValueError, match="not a file descriptor"):
+        read_ranges(-1, i64(0), i64(2), 0, 1, None)
