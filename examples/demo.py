@@ -1,0 +1,254 @@
+"""A tour in half a minute: make a table, open it with `lance_io`, scan, take, filter, and see what each step read.
+
+    make demo                                         or
+    python examples/demo.py --rows 1000000            more rows
+    python examples/demo.py --keep /tmp/demo.lance    leave the table there to play with
+
+The table is written by pylance (its module is called `lance`) to local disk; no server is needed. Every answer is
+compared with the one that pylance gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich import box
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+import lance_io
+
+DRINKS = ["assam", "cocoa", "earl grey", "espresso", "gunpowder", "mate", "oolong", "rooibos", "sencha", "water"]
+FRAGMENT_ROWS = 100_000
+VECTOR_WIDTH = 32
+
+
+def make_orders(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """`num_rows` orders of a tea shop, with one column for each kind of type that tables are made of."""
+    quantities = rng.integers(1, 50, num_rows)
+    tag_offsets = np.concatenate([[0], np.cumsum(rng.integers(0, 4, num_rows))]).astype(np.int32)
+    return pa.table(
+        {
+            "id": np.arange(first_id, first_id + num_rows),
+            "token": [f"{token:016x}" for token in rng.integers(0, 1 << 63, num_rows).tolist()],
+            "drink": pa.array(np.array(DRINKS)[rng.integers(0, len(DRINKS), num_rows)]),
+            "price": np.round(rng.gamma(2.0, 4.0, num_rows), 2),
+            "quantity": pa.array(quantities, mask=quantities > 45),
+            "ordered": pa.array(1_760_000_000 + first_id + np.arange(num_rows) * 60, pa.timestamp("s")),
+            "tags": pa.ListArray.from_arrays(tag_offsets, rng.integers(0, 1000, int(tag_offsets[-1]))),
+            "embedding": pa.FixedSizeListArray.from_arrays(
+                rng.standard_normal(num_rows * VECTOR_WIDTH, dtype=np.float32), VECTOR_WIDTH
+            ),
+        }
+    )
+
+
+def order_batches(num_rows: int) -> Iterator[pa.RecordBatch]:
+    """The whole table, one batch for each fragment; the same for every run."""
+    rng = np.random.default_rng(seed=7)
+    for first_id in range(0, num_rows, FRAGMENT_ROWS):
+        yield from make_orders(first_id, min(FRAGMENT_ROWS, num_rows - first_id), rng).to_batches()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step of the tour cost."""
+
+    name: str
+    answer: str
+    seconds: float
+    requests: int
+    read_bytes: int
+
+
+class Tour:
+    """Runs steps against one open table, prints each with its answer, and remembers what it cost."""
+
+    def __init__(self, console: Console, uri: str) -> None:
+        self.console = console
+        self.peer = lance.dataset(uri)
+        self.steps: list[Step] = []
+
+    def step(self, name: str, code: str, run: Callable[[], tuple[Any, Any, str]]) -> Any:
+        """Show `code`, run it, note its cost; `run` returns (result, the dataset that did the reading, answer)."""
+        self.console.print()
+        self.console.print(f"[bold cyan]{name}[/]")
+        self.console.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
+        started = time.perf_counter()
+        result, dataset, answer = run()
+        seconds = time.perf_counter() - started
+        spent = dataset.io_stats_incremental()
+        self.steps.append(Step(name, answer, seconds, spent.read_iops, spent.read_bytes))
+        self.console.print(
+            f"  [green]->[/] {answer}  [dim]{seconds * 1e3:,.1f} ms, {count(spent.read_iops, 'request')},"
+            f" {in_bytes(spent.read_bytes)} read[/]"
+        )
+        return result
+
+    def same(self, found: Any, expected: Any) -> None:
+        """Stop the tour when `found` is not what pylance answers."""
+        if found != expected:
+            raise SystemExit("The answer differs from pylance's. This is a bug in lance_io: please report it.")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def in_bytes(size_bytes: int) -> str:
+    """A size as people read it."""
+    if size_bytes < 10_000:
+        return count(size_bytes, "byte")
+    return f"{size_bytes / 1e3:,.0f} kB" if size_bytes < 10_000_000 else f"{size_bytes / 1e6:,.1f} MB"
+
+
+def show_rows(console: Console, rows: pa.Table) -> None:
+    """A few rows as a small table."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows.column_names:
+        grid.add_column(name, overflow="ellipsis", no_wrap=True)
+    for row in rows.to_pylist():
+        grid.add_row(*("[dim]null[/]" if value is None else str(value) for value in row.values()))
+    console.print(grid)
+
+
+def write_table(console: Console, uri: str, num_rows: int) -> int:
+    """Write the table with pylance; returns its size in bytes."""
+    console.print(f"[bold]A table of {num_rows:,} orders[/], written by pylance {lance.__version__}")
+    schema = make_orders(0, 1, np.random.default_rng()).schema
+    lance.write_dataset(order_batches(num_rows), uri, schema=schema, max_rows_per_file=FRAGMENT_ROWS)
+    size_bytes = sum(path.stat().st_size for path in Path(uri).rglob("*") if path.is_file())
+    console.print(f"[dim]{uri}: {in_bytes(size_bytes)}[/]")
+    return size_bytes
+
+
+def tour(console: Console, uri: str) -> list[Step]:
+    """Open, scan, take and filter the table at `uri`, and compare each answer with pylance's."""
+    guide = Tour(console, uri)
+    peer = guide.peer
+
+    def opening() -> tuple[Any, Any, str]:
+        ds = lance_io.dataset(uri)
+        return ds, ds, f"{len(ds.schema)} columns, {len(ds.get_fragments())} fragments"
+
+    ds = guide.step("Open", "ds = lance_io.dataset(uri)", opening)
+    guide.same(ds.schema, peer.schema)
+
+    rows = guide.step("Count", "ds.count_rows()", lambda: (n := ds.count_rows(), ds, f"{n:,} rows, known already"))
+    guide.same(rows, peer.count_rows())
+
+    def one_column() -> tuple[Any, Any, str]:
+        found = pc.mean(ds.to_table(columns=["price"])["price"]).as_py()
+        return found, ds, f"the mean price is {found:.4f}"
+
+    mean = guide.step("Scan a column", 'pc.mean(ds.to_table(columns=["price"])["price"])', one_column)
+    guide.same(mean, pc.mean(peer.to_table(columns=["price"])["price"]).as_py())
+
+    def everything() -> tuple[Any, Any, str]:
+        found = ds.to_table()
+        return found, ds, f"{found.num_rows:,} rows, {in_bytes(found.nbytes)} of Arrow"
+
+    guide.same(guide.step("Scan everything", "ds.to_table()", everything), peer.to_table())
+
+    picks = random.Random(7).sample(range(rows), 5)
+    columns = ["id", "token", "drink", "price", "quantity", "tags"]
+
+    def five_rows() -> tuple[Any, Any, str]:
+        found = ds.take(picks, columns=columns)
+        return found, ds, f"{found.num_rows} rows from anywhere"
+
+    taken = guide.step("Take five rows", f"ds.take({picks}, columns=[...])", five_rows)
+    guide.same(taken, peer.take(picks, columns=columns))
+    show_rows(console, taken)
+
+    others = random.Random(8).sample(range(rows), 5)
+
+    def five_more() -> tuple[Any, Any, str]:
+        found = ds.take(others, columns=columns)
+        return found, ds, "the way is known by now"
+
+    guide.same(
+        guide.step("Take five others", f"ds.take({others}, columns=[...])", five_more),
+        peer.take(others, columns=columns),
+    )
+
+    wanted = (pc.field("drink") == "oolong") & (pc.field("price") > 40)
+
+    def filtering() -> tuple[Any, Any, str]:
+        found = ds.to_table(columns=["id", "drink", "price", "quantity"], filter=wanted)
+        return found, ds, count(found.num_rows, "order") + " match"
+
+    expensive = guide.step(
+        "Filter",
+        'costly = (pc.field("drink") == "oolong") & (pc.field("price") > 40)\n'
+        'ds.to_table(columns=["id", "drink", "price", "quantity"], filter=costly)',
+        filtering,
+    )
+    guide.same(expensive, peer.to_table(columns=["id", "drink", "price", "quantity"], filter=wanted))
+    show_rows(console, expensive.slice(0, 5))
+
+    keys = random.Random(9).sample(range(rows), 100)
+
+    async def lookups() -> tuple[Any, Any, str]:
+        async with lance_io.AsyncDataset.open(uri) as table:
+            found = await asyncio.gather(*(table.take([key], columns=["token"]) for key in keys))
+            return pa.concat_tables(found), table, f"{len(found)} lookups at once"
+
+    tokens = guide.step(
+        "Async",
+        "async with AsyncDataset.open(uri) as table:\n    await asyncio.gather(*(table.take([key]) for key in keys))",
+        lambda: asyncio.run(lookups()),
+    )
+    guide.same(tokens, peer.take(keys, columns=["token"]))
+    return guide.steps
+
+
+def summary(console: Console, steps: list[Step], size_bytes: int) -> None:
+    """All steps in one table: time, requests, bytes, and the share of the stored table that was read."""
+    grid = Table(title="What was read", box=box.ROUNDED, title_style="bold")
+    grid.add_column("step")
+    for name in ("time", "requests", "bytes", "of the table"):
+        grid.add_column(name, justify="right")
+    for step in steps:
+        share = f"{step.read_bytes / size_bytes:.2%}"
+        time_taken = f"{step.seconds * 1e3:,.1f} ms"
+        grid.add_row(step.name, time_taken, f"{step.requests:,}", in_bytes(step.read_bytes), share)
+    console.print()
+    console.print(grid)
+    console.print("Every answer equals pylance's. Times are of one cold run; `make bench` measures properly.")
+
+
+def main() -> None:
+    """Parse the command line and take the tour."""
+    parser = argparse.ArgumentParser(description="A tour of lance_io on a table that it makes itself.")
+    parser.add_argument("--rows", type=int, default=300_000, help="rows of the table (default: 300000)")
+    parser.add_argument("--keep", metavar="PATH", help="write the table to this new folder and leave it there")
+    options = parser.parse_args()
+    if options.rows < 1000:
+        parser.error("--rows must be at least 1000")
+    if options.keep and Path(options.keep).exists():
+        parser.error(f"--keep: {options.keep} exists already")
+
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="lance-io-demo-") as folder:
+        uri = options.keep or f"{folder}/orders.lance"
+        size_bytes = write_table(console, uri, options.rows)
+        summary(console, tour(console, uri), size_bytes)
+
+
+if __name__ == "__main__":
+    main()

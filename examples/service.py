@@ -1,0 +1,41 @@
+"""An HTTP service that answers key lookups from a Lance table in a bucket: `GET /orders/<token>` gives the row.
+
+    ORDERS_URI=s3://bucket/orders.lance python examples/service.py        (examples/README.md makes the table)
+
+The key column is read once; a lookup is one `take`, and any number of them are under way at a time.
+"""
+
+import json
+import os
+
+from aiohttp import web
+
+import lance_io
+
+TABLE = web.AppKey("table", lance_io.AsyncDataset)
+ROWS = web.AppKey("rows", dict[str, int])
+
+
+async def open_table(app):
+    """Open the table when the service starts, close it when it ends."""
+    async with lance_io.AsyncDataset.open(os.environ["ORDERS_URI"]) as table:
+        tokens = (await table.to_table(columns=["token"]))["token"].to_pylist()
+        app[TABLE], app[ROWS] = table, {token: row for row, token in enumerate(tokens)}
+        yield
+
+
+async def lookup(request):
+    """The row of one key as JSON, or 404."""
+    row = request.app[ROWS].get(request.match_info["token"])
+    if row is None:
+        raise web.HTTPNotFound(text="no such order\n")
+    found = await request.app[TABLE].take([row], columns=["id", "drink", "price", "quantity", "ordered", "tags"])
+    return web.Response(text=json.dumps(found.to_pylist()[0], default=str) + "\n", content_type="application/json")
+
+
+app = web.Application()
+app.cleanup_ctx.append(open_table)
+app.add_routes([web.get("/orders/{token}", lookup)])
+
+if __name__ == "__main__":
+    web.run_app(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8080")))
