@@ -1,0 +1,98 @@
+"""What every page layout offers, whatever its file version.
+
+    index_ranges()          which bytes must be known before rows can be located (None: none, or read per take)
+    load_index(fetched)     those bytes as a value with `nbytes`, for the search cache
+    read(index, selection)  the selected rows; yields the data ranges, one round (two where it says so)
+    scan()                  the whole page in one round, its index included, nothing cached
+    describe()              what the page is made of, for people
+
+A page's buffers are named by absolute file offsets, so layouts yield file ranges and know nothing of files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+
+@dataclass(slots=True, eq=False)
+class RowSelection:
+    """Rows of one page: ascending, disjoint ranges.
+
+    starts  i64[n], page-relative
+    ends    i64[n], or None when every range is one row
+    """
+
+    starts: IntArray
+    ends: IntArray | None
+    num_rows: int
+
+    @classmethod
+    def of_rows(cls, rows: IntArray) -> RowSelection:
+        """Single rows, ascending, each once."""
+        return cls(rows, None, len(rows))
+
+    @classmethod
+    def span(cls, start: int, end: int) -> RowSelection:
+        """Rows `start` to `end` (exclusive)."""
+        return cls(np.array([start], dtype=np.int64), np.array([end], dtype=np.int64), end - start)
+
+    def scaled(self, slots_per_row: int) -> RowSelection:
+        """The page slots of these rows, where a row has several (fixed-size lists of structs)."""
+        if slots_per_row == 1:
+            return self
+        ends = self.starts + 1 if self.ends is None else self.ends
+        return RowSelection(self.starts * slots_per_row, ends * slots_per_row, self.num_rows * slots_per_row)
+
+
+class PageIndex(Protocol):
+    """What locates rows inside a page: chunk table, dictionary, repetition index."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, as the search cache counts it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PageDescription:
+    """A page for people: `layout`, codec chain as text, sizes in bytes, and what else its layout records."""
+
+    layout: str
+    codec: str
+    num_rows: int
+    num_bytes: int
+    details: dict[str, str | int] = field(default_factory=dict)
+
+
+class PageLayout(Protocol):
+    """One page. Methods that are `Steps` raise FormatError when the bytes contradict the format."""
+
+    num_rows: int
+
+    def index_ranges(self) -> Ranges | None:
+        """Ranges of the page's index; None when it has none, or when it is so large that takes read it by entry."""
+        ...
+
+    def load_index(self, fetched: Fetched) -> PageIndex:
+        """The index from the answer to `index_ranges`."""
+        ...
+
+    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
+        """The selected rows, as an array nested as the path of the column says."""
+        ...
+
+    def scan(self) -> Steps[pa.Array]:
+        """All rows, in one round."""
+        ...
+
+    def describe(self) -> PageDescription:
+        """What the page is made of."""
+        ...

@@ -1,0 +1,222 @@
+"""Full-zip pages: each value beside its control word, for values too large for mini-block chunks.
+
+    buffer 0   entries: [control word][length prefix][value]
+    buffer 1   repetition index: page rows + 1 byte offsets into buffer 0, of 1, 2, 4 or 8 bytes each; present when the
+               values are of variable width or the column has lists
+
+Fixed-width values without lists need no index: row i is at i * (control + value bytes). With an index a read takes one
+round when the index is cached and two when it is not: an index above `REPETITION_INDEX_KEPT_BYTES_MAX` is never cached,
+its entries are read for the rows at hand. Specification: structural encodings 2.1, section 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io._kernels import DamagedError
+from lance_io.codecs import tree
+from lance_io.codecs.tree import ListShape, Shape, VariableShape, decode_codec, shape_bits
+from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
+from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition, int64s
+from lance_io.encodings.values import build_values, check_shape
+from lance_io.errors import FormatError
+from lance_io.levels.assemble import nest
+from lance_io.limits import REPETITION_INDEX_KEPT_BYTES_MAX
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from lance_io._kernels import Leaf
+    from lance_io.proto import encodings21_pb2 as pb
+    from lance_io.spans import Fetched, IntArray, Steps
+
+
+@dataclass(slots=True, eq=False)
+class FullZipIndex:
+    """The repetition index of a page as it lies in the file."""
+
+    entries: bytes
+    width_bytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return len(self.entries) + 128
+
+
+class FullZipPage:
+    """One full-zip page. `message` is its `FullZipLayout`."""
+
+    def __init__(self, source: PageSource, message: pb.FullZipLayout) -> None:
+        self.source = source
+        self.num_rows = source.num_rows
+        self.codec = decode_codec(message.value_compression)
+        self.layers = tuple(message.layers)
+        self.has_lists = has_repetition(self.layers)
+        self.is_variable = message.WhichOneof("details") == "bits_per_offset"
+        self.bits = message.bits_per_offset if self.is_variable else message.bits_per_value
+        self.has_index = self.is_variable or self.has_lists
+        self.control_bytes = _control_bytes(message.bits_rep, message.bits_def)
+        self._check(message)
+        head = struct.pack("<BBBI", message.bits_rep, message.bits_def, self.is_variable, self.bits)
+        self.program = head + source.path.compile_layers(self.layers) + self.codec.program()
+
+    def _check(self, message: pb.FullZipLayout) -> None:
+        source = self.source
+        if message.WhichOneof("details") is None:
+            raise FormatError("full-zip page that says neither bits_per_value nor bits_per_offset")
+        if self.has_lists != bool(message.bits_rep):
+            raise FormatError(f"{message.bits_rep} bits of repetition for layers {list(self.layers)}")
+        check_shape(_plain_type(source.path.leaf_type), self.codec.shape)
+        if isinstance(self.codec, tree.VariablePackedStruct) and not source.rules.packed_variable:
+            raise FormatError(f"packed struct of variable width in a file of version {source.rules.name}")
+        source.expect_buffers(2 if self.has_index else 1)
+        if self.is_variable:
+            if self.bits not in (32, 64):
+                raise FormatError(f"length prefixes of {self.bits} bits; expected 32 or 64")
+        elif self.bits % 8 or self.bits != shape_bits(self.codec.shape):
+            raise FormatError(f"values of {self.bits} bits announced; {self.codec} has {shape_bits(self.codec.shape)}")
+        if self.has_index:
+            _ = self.index_width_bytes
+        elif source.buffer_sizes[0] != self.num_rows * self.stride_bytes:
+            raise FormatError(
+                f"{source.buffer_sizes[0]} bytes of data; {self.num_rows} rows of {self.stride_bytes} bytes need "
+                f"{self.num_rows * self.stride_bytes}"
+            )
+
+    @property
+    def stride_bytes(self) -> int:
+        """Bytes per row where every row has the same."""
+        return self.control_bytes + self.bits // 8
+
+    @property
+    def is_plain(self) -> bool:
+        """True when the data buffer is the array itself: no control words, no zipped validity."""
+        return not self.has_index and not self.control_bytes and not _has_item_validity(self.codec.shape)
+
+    @property
+    def index_width_bytes(self) -> int:
+        """Bytes per entry of the repetition index."""
+        size, entries = self.source.buffer_sizes[1], self.num_rows + 1
+        width = size // entries
+        if width not in (1, 2, 4, 8) or width * entries != size:
+            raise FormatError(f"repetition index of {size} bytes for {self.num_rows} rows")
+        return width
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def index_ranges(self) -> Ranges | None:
+        """The repetition index, unless there is none or it is too large to keep."""
+        if not self.has_index or self.source.buffer_sizes[1] > REPETITION_INDEX_KEPT_BYTES_MAX:
+            return None
+        return self.source.ranges([1], "index")
+
+    def load_index(self, fetched: Fetched) -> FullZipIndex:
+        """Keep it as it is; bounds are checked where they are used."""
+        return FullZipIndex(bytes(fetched.piece(0, self.source.buffer_sizes[1])), self.index_width_bytes)
+
+    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
+        """The selected rows: one round, two when the index is read by entry."""
+        ends = selection.starts + 1 if selection.ends is None else selection.ends
+        if not self.has_index:
+            bounds = selection.starts * self.stride_bytes, ends * self.stride_bytes
+        elif isinstance(index, FullZipIndex):
+            bounds = self._bounds(index, selection)
+        else:
+            bounds = yield from self._bounds_by_entry(selection.starts, ends)
+        base = self.source.buffer_offsets[0]
+        fetched = yield Ranges(bounds[0] + base, bounds[1] + base, keep=self.is_plain)
+        return self._decode(fetched, bounds[1] - bounds[0], ends - selection.starts, selection.num_rows)
+
+    def _bounds(self, index: FullZipIndex, rows: RowSelection) -> tuple[IntArray, IntArray]:
+        size = self.source.buffer_sizes[0]
+        try:
+            starts, ends = _kernels.fullzip_bounds(index.entries, index.width_bytes, rows.starts, rows.ends, size)
+        except DamagedError as error:
+            raise damaged(error) from None
+        return int64s(starts), int64s(ends)
+
+    def _bounds_by_entry(self, starts: IntArray, ends: IntArray) -> Steps[tuple[IntArray, IntArray]]:
+        """Round one of two: entries `first` to `last`, inclusive, of every row range."""
+        base, width = self.source.buffer_offsets[1], self.index_width_bytes
+        first = Ranges(starts * width, (starts + 1) * width, "index")
+        last = Ranges(ends * width, (ends + 1) * width, "index")
+        both = np.stack([first.starts, last.starts], axis=1).ravel() + base
+        fetched = yield Ranges(both, both + width, "index")
+        lengths = np.full(len(starts), 2 * width, dtype=np.int64)
+        pairs = _kernels.gather_ranges(fetched.buffer, fetched.offsets, np.array([width], dtype=np.int64))
+        offsets = np.arange(len(starts), dtype=np.int64) * (2 * width)
+        try:
+            low, high = _kernels.fullzip_pairs(pairs, offsets, lengths, width, self.source.buffer_sizes[0])
+        except DamagedError as error:
+            raise damaged(error) from None
+        return int64s(low), int64s(high)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All entries in one round; entries delimit themselves, so the index is not needed."""
+        fetched = yield self.source.ranges([0], "data", keep=self.is_plain)
+        sizes = np.array([self.source.buffer_sizes[0]], dtype=np.int64)
+        return self._decode(fetched, sizes, np.array([self.num_rows], dtype=np.int64), self.num_rows)
+
+    def _decode(self, fetched: Fetched, lengths: IntArray, rows: IntArray, num_rows: int) -> pa.Array:
+        if self.is_plain:
+            leaf = self._plain_leaf(fetched, lengths, num_rows)
+        else:
+            try:
+                leaf = _kernels.decode_fullzip(self.program, fetched.buffer, fetched.offsets, lengths, rows)
+            except DamagedError as error:
+                raise damaged(error) from None
+        num_items, values, layers = leaf
+        _, validity, null_count, _ = layers[0]
+        dtype = self.source.path.leaf_type
+        array = build_values(_plain_type(dtype), self.codec.shape, values, num_items, validity, null_count)
+        if pa.types.is_dictionary(dtype):
+            array = array.dictionary_encode().cast(dtype)
+        return array if len(layers) == 1 else nest(self.source.path, array, layers)
+
+    def _plain_leaf(self, fetched: Fetched, lengths: IntArray, num_rows: int) -> Leaf:
+        """The fetched bytes are the array; only ranges that do not lie back to back must be gathered."""
+        offsets = fetched.offsets
+        data: Any
+        if len(offsets) == 0:
+            data = b""
+        elif len(offsets) == 1 or bool((offsets[1:] == offsets[:-1] + lengths[:-1]).all()):
+            start = int(offsets[0])
+            data = memoryview(fetched.buffer).cast("B")[start : start + int(lengths.sum())]
+        else:
+            data = _kernels.gather_ranges(fetched.buffer, offsets, lengths)
+        values = [None] * _list_depth(self.codec.shape) + [data]
+        return num_rows, values, [(num_rows, None, 0, None)] * len(self.layers)
+
+    def describe(self) -> PageDescription:
+        """Layout, codec chain, sizes."""
+        details: dict[str, str | int] = {"control_bytes": self.control_bytes}
+        if self.has_index:
+            details["repetition_index_bytes"] = self.source.buffer_sizes[1]
+        return PageDescription("full-zip", str(self.codec), self.num_rows, self.source.num_bytes, details)
+
+
+def _control_bytes(bits_rep: int, bits_def: int) -> int:
+    bits = bits_rep + bits_def
+    if bits_rep > 16 or bits_def > 16:
+        raise FormatError(f"control words of {bits_rep} + {bits_def} bits; levels have at most 16")
+    return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
+def _plain_type(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def _has_item_validity(shape: Shape) -> bool:
+    if isinstance(shape, ListShape):
+        return shape.has_validity or _has_item_validity(shape.inner) or bool(shape_bits(shape.inner) % 8)
+    return not isinstance(shape, VariableShape) and shape_bits(shape) % 8 != 0
+
+
+def _list_depth(shape: Shape) -> int:
+    return 1 + _list_depth(shape.inner) if isinstance(shape, ListShape) else 0

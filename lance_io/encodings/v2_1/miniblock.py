@@ -1,0 +1,285 @@
+"""Mini-block pages: chunks of a few KiB, found through a table of chunk sizes.
+
+    buffer 0   chunk metadata, one u16 (2.2: u32) per chunk: (bytes / 8 - 1) << 4 | log2(values)
+    buffer 1   the chunks, back to back
+    buffer 2   dictionary, if the page has one
+    last       repetition index, two u64 per chunk, if the column has lists
+
+The index of a page is all of them but buffer 1. A read asks for exactly the chunks that hold its rows: one round.
+Specification: structural encodings 2.1, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io._kernels import DamagedError
+from lance_io.codecs import tree
+from lance_io.codecs.tree import FixedShape, Shape, VariableShape, decode_codec
+from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
+from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition, int64s
+from lance_io.encodings.values import build_values, check_shape
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.levels.assemble import nest
+from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from lance_io._kernels import Leaf
+    from lance_io.proto import encodings21_pb2 as pb
+    from lance_io.spans import Fetched, IntArray, Steps
+
+WIDE, REP, DEF = 1, 2, 4  # program flags
+
+
+@dataclass(slots=True, eq=False)
+class MiniBlockIndex:
+    """Where the chunks of a page lie and what they hold.
+
+    byte_offsets  i64[n+1], chunk borders in buffer 1
+    item_starts   i64[n+1], visible items before each chunk
+    row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
+    preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
+    dictionary    `(offsets or None, data)` of the decoded dictionary
+    """
+
+    byte_offsets: Any
+    item_starts: Any
+    row_starts: Any | None
+    preamble: Any | None
+    dictionary: tuple[Any | None, Any] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        parts = [self.byte_offsets, self.item_starts, self.row_starts, self.preamble, *(self.dictionary or ())]
+        return sum(int(part.nbytes) for part in parts if part is not None) + 256
+
+
+class MiniBlockPage:
+    """One mini-block page. `message` is its `MiniBlockLayout`."""
+
+    def __init__(self, source: PageSource, message: pb.MiniBlockLayout) -> None:
+        self.source = source
+        self.num_rows = source.num_rows
+        self.num_items = message.num_items
+        self.codec = decode_codec(message.value_compression)
+        self.dictionary = decode_codec(message.dictionary) if message.HasField("dictionary") else None
+        self.num_dictionary_items = message.num_dictionary_items
+        self.has_lists = message.HasField("rep_compression")
+        self.layers = tuple(message.layers)
+        self._check(message)
+        self.program = self._compile(message)
+
+    # -- the page's messages ---------------------------------------------------------------------------------------
+
+    def _check(self, message: pb.MiniBlockLayout) -> None:
+        source, rules = self.source, self.source.rules
+        if message.has_large_chunk != rules.wide_chunks:
+            raise FormatError(f"has_large_chunk is {message.has_large_chunk}, which file version {rules.name} forbids")
+        if has_repetition(self.layers) != self.has_lists:
+            raise FormatError("repetition levels and list layers do not go together in this page")
+        if message.HasField("def_compression") and not has_definition(self.layers):
+            raise FormatError("definition levels in a page whose layers have neither nulls nor empty lists")
+        if message.repetition_index_depth != self.has_lists:
+            raise FormatError(f"repetition index of depth {message.repetition_index_depth}")
+        if self.num_items > PAGE_ROWS_MAX or (not self.has_lists and self.num_items != self.num_rows):
+            raise FormatError(f"{self.num_items} items in a page of {self.num_rows} rows")
+        source.expect_buffers(2 + (self.dictionary is not None) + self.has_lists)
+        expected = _chunk_buffers(self.codec)
+        if message.num_buffers != expected:
+            raise FormatError(f"{message.num_buffers} value buffers per chunk; {self.codec} has {expected}")
+        check_shape(source.path.leaf_type if self.dictionary is None else self._value_type(), self.value_shape)
+
+    @property
+    def value_shape(self) -> Shape:
+        """Shape of the values, behind the dictionary if there is one."""
+        shape: Shape = (self.codec if self.dictionary is None else self.dictionary).shape
+        return shape
+
+    def _value_type(self) -> pa.DataType:
+        dtype = self.source.path.leaf_type
+        index = self.codec.shape
+        if not isinstance(index, FixedShape) or index.bits not in tree.LANE_BITS:
+            raise FormatError(f"dictionary indices stored as {self.codec}")
+        if self.num_dictionary_items > PAGE_ROWS_MAX:
+            raise FormatError(f"dictionary of {self.num_dictionary_items} items")
+        return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+    def _compile(self, message: pb.MiniBlockLayout) -> bytes:
+        flags = WIDE if self.source.rules.wide_chunks else 0
+        levels = b""
+        for present, bit, codec in (
+            (self.has_lists, REP, message.rep_compression),
+            (message.HasField("def_compression"), DEF, message.def_compression),
+        ):
+            if present:
+                flags |= bit
+                levels += decode_levels_codec(codec).program()
+        layers = self.source.path.compile_layers(self.layers)
+        head = struct.pack("<BB", flags, message.num_buffers)
+        return head + layers + levels + self.codec.program() + self._dictionary_program()
+
+    def _dictionary_program(self) -> bytes:
+        match None if self.dictionary is None else self.dictionary.shape:
+            case None:
+                return b"\x00"
+            case FixedShape(bits):
+                return struct.pack("<BI", 1, bits)
+            case VariableShape(offset_bits):
+                return b"\x02" if offset_bits == 32 else b"\x03"
+            case _:
+                raise FormatError(f"dictionary of {self.dictionary}")
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _index_buffers(self) -> list[int]:
+        return [0, *range(2, len(self.source.buffer_sizes))]
+
+    def index_ranges(self) -> Ranges | None:
+        """Chunk metadata, dictionary, repetition index."""
+        return self.source.ranges(self._index_buffers(), "index")
+
+    def load_index(self, fetched: Fetched) -> MiniBlockIndex:
+        """Check and decode them."""
+        sizes = self.source.buffer_sizes
+        parts = {b: fetched.piece(i, sizes[b]) for i, b in enumerate(self._index_buffers())}
+        return self._load(parts)
+
+    def _load(self, parts: dict[int, memoryview]) -> MiniBlockIndex:
+        try:
+            wide, chunks_bytes = self.source.rules.wide_chunks, self.source.buffer_sizes[1]
+            byte_offsets, item_starts = _kernels.chunk_table(parts[0], wide, self.num_items, chunks_bytes)
+            row_starts = preamble = dictionary = None
+            if self.has_lists:
+                num_chunks = byte_offsets.nbytes // 8 - 1
+                last = len(self.source.buffer_sizes) - 1
+                row_starts, preamble = _kernels.repetition_table(parts[last], num_chunks, self.num_rows)
+            if self.dictionary is not None:
+                program = self.dictionary.program()
+                decoded = _kernels.decode_dictionary(program, parts[2], self.num_dictionary_items)
+                dictionary = (None, decoded[0]) if len(decoded) == 1 else (decoded[0], decoded[1])
+        except DamagedError as error:
+            raise damaged(error) from None
+        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary)
+
+    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
+        """The selected rows, in one round: the chunks they lie in."""
+        assert isinstance(index, MiniBlockIndex), "mini-block pages are read with their index"
+        starts = index.row_starts if self.has_lists else index.item_starts
+        base = self.source.buffer_offsets[1]
+        chunk_ids, range_firsts, range_starts, range_ends = _kernels.plan_chunks(
+            selection.starts, selection.ends, index.byte_offsets, starts, index.preamble, base
+        )
+        fetched = yield Ranges(int64s(range_starts), int64s(range_ends))
+        leaf = self._decode(index, selection, fetched.buffer, fetched.offsets, range_firsts, chunk_ids)
+        return self._build(index, leaf, selection.num_rows)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All rows and all buffers in one round."""
+        buffers = range(len(self.source.buffer_sizes))
+        fetched = yield self.source.ranges(buffers, "data")
+        parts = {b: fetched.piece(b, self.source.buffer_sizes[b]) for b in buffers}
+        index = self._load(parts)
+        num_chunks = index.byte_offsets.nbytes // 8 - 1
+        selection = RowSelection.span(0, self.num_rows)
+        zero = np.zeros(1 if num_chunks else 0, dtype=np.int64)
+        chunk_ids = np.arange(num_chunks, dtype=np.int64)
+        leaf = self._decode(index, selection, parts[1], zero, zero, chunk_ids)
+        return self._build(index, leaf, self.num_rows)
+
+    def _decode(
+        self, index: MiniBlockIndex, rows: RowSelection, buffer: Any, offsets: IntArray, firsts: Any, chunk_ids: Any
+    ) -> Leaf:
+        keeps_indices = pa.types.is_dictionary(self.source.path.leaf_type)
+        try:
+            return _kernels.decode_miniblock(
+                self.program,
+                buffer,
+                offsets,
+                firsts,
+                chunk_ids,
+                index.byte_offsets,
+                index.item_starts,
+                index.row_starts,
+                index.preamble,
+                rows.starts,
+                rows.ends,
+                None if keeps_indices else index.dictionary,
+            )
+        except DamagedError as error:
+            raise damaged(error) from None
+
+    def _build(self, index: MiniBlockIndex, leaf: Leaf, num_rows: int) -> pa.Array:
+        num_items, values, layers = leaf
+        _, validity, null_count, _ = layers[0]
+        dtype = self.source.path.leaf_type
+        if pa.types.is_dictionary(dtype):
+            array = self._dictionary_array(index, values[0], num_items, validity, null_count)
+        else:
+            array = build_values(dtype, self.value_shape, values, num_items, validity, null_count)
+        return array if len(layers) == 1 else nest(self.source.path, array, layers)
+
+    def _dictionary_array(
+        self, index: MiniBlockIndex, indices: Any, num_items: int, validity: Any | None, null_count: int
+    ) -> pa.Array:
+        """An Arrow dictionary column keeps its indices; a page without a dictionary is encoded here."""
+        dtype = self.source.path.leaf_type
+        if self.dictionary is None or index.dictionary is None:
+            plain = build_values(dtype.value_type, self.value_shape, [indices], num_items, validity, null_count)
+            return plain.dictionary_encode().cast(dtype)
+        bits = self.codec.shape.bits  # type: ignore[union-attr]  # checked in _value_type
+        unsigned = {8: pa.uint8(), 16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}[bits]
+        keys = build_values(unsigned, FixedShape(bits), [indices], num_items, validity, null_count)
+        buffers = [b for b in index.dictionary if b is not None]
+        items = build_values(dtype.value_type, self.value_shape, buffers, self.num_dictionary_items, None, 0)
+        largest = np.frombuffer(indices, dtype=f"u{bits // 8}").max(initial=0)
+        if num_items and largest >= max(len(items), 1):
+            raise FormatError(f"dictionary index {largest}; the dictionary has {len(items)} items")
+        try:
+            keys = keys.cast(dtype.index_type)
+        except pa.ArrowInvalid as error:
+            raise FormatError(f"dictionary index does not fit {dtype.index_type}: {error}") from None
+        return pa.DictionaryArray.from_arrays(keys, items, safe=False)
+
+    def describe(self) -> PageDescription:
+        """Layout, codec chain, sizes."""
+        codec = str(self.codec)
+        details: dict[str, str | int] = {
+            "chunks": self.source.buffer_sizes[0] // (4 if self.source.rules.wide_chunks else 2)
+        }
+        if self.dictionary is not None:
+            codec = f"dictionary({self.num_dictionary_items} x {self.dictionary}, {codec})"
+            details["dictionary_items"] = self.num_dictionary_items
+        if self.has_lists:
+            details["items"] = self.num_items
+        return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details)
+
+
+def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:
+    """The codec of a level vector: 16-bit values, flat, bit-packed or run-length encoded."""
+    codec = decode_codec(message)
+    if codec.shape != FixedShape(16):
+        raise FormatError(f"levels stored as {codec}; expected 16-bit values")
+    return codec
+
+
+def _chunk_buffers(codec: tree.Codec) -> int:
+    """Value buffers per chunk (spec: section 4)."""
+    match codec:
+        case tree.Rle():
+            return 2
+        case tree.General(_, values):
+            return _chunk_buffers(values)
+        case tree.FixedSizeList(_, has_validity, values):
+            return has_validity + _chunk_buffers(values)
+        case tree.Constant() | tree.VariablePackedStruct() | tree.OutOfLineBitpacking():
+            raise UnsupportedError(f"mini-block chunks of {codec}")
+        case _:
+            return 1

@@ -1,0 +1,173 @@
+"""Constant pages of file version 2.2: one value for every visible item, or null for all.
+
+    inline_value  buffers  meaning
+    set           0        fixed-width value of at most 32 bytes, no levels
+    set           2        the same with levels: buffer 0 repetition, buffer 1 definition
+    absent        1        buffer 0 is a scalar: u32 number of Arrow buffers, u32 length of each, their bytes
+    absent        3        scalar, repetition, definition
+    absent        0, 2     all null, as in 2.1; levels may be compressed (fields 7 to 10)
+
+Specification: structural encodings 2.1, section 10.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io._kernels import DamagedError
+from lance_io.codecs.tree import FixedShape, ListShape, Shape, VariableShape
+from lance_io.encodings.api import PageDescription
+from lance_io.encodings.v2_1.constant import ConstantIndex, NullPage
+from lance_io.encodings.v2_1.miniblock import decode_levels_codec
+from lance_io.encodings.v2_1.page import PageSource, damaged
+from lance_io.encodings.values import build_values
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.limits import PAGE_ROWS_MAX
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from lance_io._kernels import Layer
+    from lance_io.proto import encodings21_pb2 as pb
+
+INLINE_VALUE_BYTES_MAX = 32
+
+
+class ConstantPage(NullPage):
+    """One constant or all-null page of file version 2.2."""
+
+    def __init__(self, source: PageSource, message: pb.ConstantLayout) -> None:
+        self.inline_value = message.inline_value if message.HasField("inline_value") else None
+        self.message = message
+        super().__init__(source, message)
+
+    def _check(self, message: pb.ConstantLayout) -> None:
+        count = len(self.source.buffer_sizes)
+        if count not in ((0, 2) if self.inline_value is not None else (0, 1, 2, 3)):
+            raise FormatError(f"a constant page with {count} buffers")
+        if self.inline_value is not None and len(self.inline_value) > INLINE_VALUE_BYTES_MAX:
+            raise FormatError(f"inline value of {len(self.inline_value)} bytes; at most {INLINE_VALUE_BYTES_MAX}")
+        if max(message.num_rep_values, message.num_def_values) > PAGE_ROWS_MAX:
+            raise FormatError(f"{message.num_rep_values} and {message.num_def_values} levels in one page")
+        if count == 0 and self.inline_value is None and self.layers != (3,):
+            raise FormatError(f"an all-null page with layers {list(self.layers)} needs its levels")
+
+    @property
+    def is_constant(self) -> bool:
+        """True when the page holds a value, False when all is null."""
+        return self.inline_value is not None or len(self.source.buffer_sizes) in (1, 3)
+
+    def _level_buffers(self) -> tuple[int, int]:
+        return (1, 2) if len(self.source.buffer_sizes) == 3 else (0, 1)
+
+    def _load(self, parts: list[memoryview]) -> ConstantIndex:
+        message = self.message
+        rep = definition = None
+        if len(parts) >= 2:
+            first, second = self._level_buffers()
+            rep_codec = message.rep_compression if message.HasField("rep_compression") else None
+            def_codec = message.def_compression if message.HasField("def_compression") else None
+            rep = self._levels(parts[first], rep_codec, message.num_rep_values)
+            definition = self._levels(parts[second], def_codec, message.num_def_values)
+        value: tuple[bytes, ...] = ()
+        if len(parts) in (1, 3):
+            value = _scalar_buffers(parts[0])
+        return ConstantIndex(rep, definition, value)
+
+    def _levels(
+        self, part: memoryview, codec: pb.CompressiveEncoding | None, num_values: int
+    ) -> npt.NDArray[np.uint16] | None:
+        if codec is None:
+            return self._raw_levels(part)
+        try:
+            levels = _kernels.decode_levels(decode_levels_codec(codec).program(), part, num_values)
+        except DamagedError as error:
+            raise damaged(error) from None
+        return np.frombuffer(memoryview(levels), dtype=np.uint16)
+
+    def _leaf(self, index: ConstantIndex | None, layer: Layer, num_items: int, *, known: bool) -> pa.Array:
+        if not self.is_constant:
+            return super()._leaf(index, layer, num_items, known=known)
+        value = (self.inline_value,) if self.inline_value is not None else (index.value if index else ())
+        dtype = self.source.path.leaf_type
+        plain = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+        shape, buffers = _repeat(plain, value, num_items)
+        array = build_values(plain, shape, buffers, num_items, layer[1], layer[2])
+        return array.dictionary_encode().cast(dtype) if plain is not dtype else array
+
+    def describe(self) -> PageDescription:
+        """Layout and sizes."""
+        name = "constant" if self.is_constant else "all-null"
+        return PageDescription(name, "none", self.num_rows, self.source.num_bytes)
+
+
+def _scalar_buffers(part: memoryview) -> tuple[bytes, ...]:
+    """Split a scalar buffer into its Arrow buffers."""
+    if len(part) < 4:
+        raise FormatError(f"scalar of {len(part)} bytes")
+    (count,) = struct.unpack_from("<I", part)
+    if not 1 <= count <= 3 or len(part) < 4 + 4 * count:
+        raise FormatError(f"scalar of {len(part)} bytes that announces {count} buffers")
+    lengths = struct.unpack_from(f"<{count}I", part, 4)
+    start = 4 + 4 * count
+    if start + sum(lengths) != len(part):
+        raise FormatError(f"scalar of {len(part)} bytes; its {count} buffers need {start + sum(lengths)}")
+    buffers = []
+    for length in lengths:
+        buffers.append(bytes(part[start : start + length]))
+        start += length
+    return tuple(buffers)
+
+
+def _repeat(dtype: pa.DataType, value: tuple[bytes, ...], count: int) -> tuple[Shape, list[Any]]:
+    """Buffers of `count` copies of a value, and their shape."""
+    if pa.types.is_boolean(dtype) and len(value) == 1 and len(value[0]) == 1:
+        fill = b"\xff" if value[0] != b"\x00" else b"\x00"
+        return FixedShape(1), [fill * ((count + 7) // 8)]
+    if pa.types.is_fixed_size_list(dtype) and len(value) == 1:
+        return _repeat_list(dtype, value[0], count)
+    if len(value) == 1 and not pa.types.is_nested(dtype) and _byte_width(dtype) == len(value[0]):
+        data = np.tile(np.frombuffer(value[0], dtype=np.uint8), count)
+        return FixedShape(len(value[0]) * 8), [data]
+    if len(value) == 2:
+        return _repeat_variable(dtype, value[0], value[1], count)
+    raise UnsupportedError(
+        f"a constant page of {dtype} stored as {len(value)} buffers of {list(map(len, value))} bytes"
+    )
+
+
+def _repeat_list(dtype: pa.DataType, value: bytes, count: int) -> tuple[Shape, list[Any]]:
+    item, size = dtype.value_type, dtype.list_size
+    if pa.types.is_nested(item) or pa.types.is_boolean(item) or _byte_width(item) * size != len(value):
+        raise UnsupportedError(f"a constant page of {dtype} with a value of {len(value)} bytes")
+    data = np.tile(np.frombuffer(value, dtype=np.uint8), count)
+    return ListShape(size, False, FixedShape(_byte_width(item) * 8)), [None, data]
+
+
+def _repeat_variable(dtype: pa.DataType, offsets: bytes, data: bytes, count: int) -> tuple[Shape, list[Any]]:
+    wide = pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype)
+    if not wide and not pa.types.is_string(dtype) and not pa.types.is_binary(dtype):
+        raise FormatError(f"a constant page of {dtype} that stores offsets")
+    kind = np.int64 if wide else np.int32
+    if len(offsets) != 2 * np.dtype(kind).itemsize:
+        raise FormatError(f"offsets of {len(offsets)} bytes in the scalar of a constant page of {dtype}")
+    first, last = (int(x) for x in np.frombuffer(offsets, dtype=kind))
+    if not 0 <= first <= last <= len(data):
+        raise FormatError(f"scalar bytes {first} to {last} of {len(data)}")
+    size = last - first
+    if not wide and size * count > np.iinfo(np.int32).max:
+        raise UnsupportedError(f"{count} copies of {size} bytes exceed the 2 GiB of one {dtype} array; read fewer rows")
+    repeated = np.tile(np.frombuffer(data[first:last], dtype=np.uint8), count)
+    return VariableShape(64 if wide else 32), [(np.arange(count + 1, dtype=np.int64) * size).astype(kind), repeated]
+
+
+def _byte_width(dtype: pa.DataType) -> int:
+    try:
+        return int(dtype.bit_width) // 8
+    except ValueError:
+        return 0

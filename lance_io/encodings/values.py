@@ -1,0 +1,121 @@
+"""Decoded buffers to leaf arrays.
+
+The kernels return raw buffers in the order of a codec's shape (`lance_io/_kernels.pyi`, "A decoded leaf"). Here they
+become an Arrow array of the field's type, over the same memory. `check_shape` is asked once per page, when its messages
+are parsed, so that a page whose codec cannot give the declared type is refused before anything is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.codecs.tree import ChildrenShape, FixedShape, ListShape, Shape, VariableShape
+from lance_io.errors import FormatError
+from lance_io.levels.assemble import arrow_buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def check_shape(dtype: pa.DataType, shape: Shape) -> None:
+    """Raise FormatError unless values of this shape are values of this Arrow type."""
+    if not _fits(dtype, shape):
+        raise FormatError(f"the page holds {describe_shape(shape)}, which is not how a column of {dtype} is stored")
+
+
+def _fits(dtype: pa.DataType, shape: Shape) -> bool:
+    match shape:
+        case FixedShape(bits):
+            if pa.types.is_boolean(dtype):
+                return bits in (1, 8)
+            return not pa.types.is_nested(dtype) and _bits(dtype) == bits
+        case VariableShape(offset_bits):
+            return offset_bits == _offset_bits(dtype)
+        case ListShape(items, _, inner):
+            return pa.types.is_fixed_size_list(dtype) and dtype.list_size == items and _fits(dtype.value_type, inner)
+        case ChildrenShape(children):
+            return (
+                pa.types.is_struct(dtype)
+                and dtype.num_fields == len(children)
+                and all(_fits(dtype.field(i).type, child) for i, child in enumerate(children))
+            )
+
+
+def _bits(dtype: pa.DataType) -> int:
+    try:
+        return int(dtype.bit_width)
+    except ValueError:
+        return 0
+
+
+def _offset_bits(dtype: pa.DataType) -> int:
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        return 32
+    if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
+        return 64
+    return 0
+
+
+def describe_shape(shape: Shape) -> str:
+    """A shape in words, for messages."""
+    match shape:
+        case FixedShape(bits):
+            return f"values of {bits} bits"
+        case VariableShape(offset_bits):
+            return f"variable values with {offset_bits}-bit offsets"
+        case ListShape(items, _, inner):
+            return f"lists of {items} {describe_shape(inner)}"
+        case ChildrenShape(children):
+            return f"packed rows of {len(children)} members"
+
+
+def buffer_count(shape: Shape) -> int:
+    """How many buffers a kernel returns for values of this shape."""
+    match shape:
+        case FixedShape():
+            return 1
+        case VariableShape():
+            return 2
+        case ListShape(_, _, inner):
+            return 1 + buffer_count(inner)
+        case ChildrenShape(children):
+            return sum(map(buffer_count, children))
+
+
+def build_values(
+    dtype: pa.DataType, shape: Shape, buffers: Sequence[Any], length: int, validity: Any | None, null_count: int
+) -> pa.Array:
+    """The leaf array over decoded buffers.
+
+    buffers   as the kernel returned them, `buffer_count(shape)` of them
+    validity  bitmap of the leaf, or None when nothing is null
+    """
+    if type(shape) is FixedShape and shape.bits != 8:  # the common case, without the walk
+        data = [arrow_buffer(validity), pa.py_buffer(buffers[0])]
+        return pa.Array.from_buffers(dtype, length, data, null_count)
+    return _build(dtype, shape, iter(buffers), length, arrow_buffer(validity), null_count)
+
+
+def _build(
+    dtype: pa.DataType, shape: Shape, buffers: Iterator[Any], length: int, bitmap: pa.Buffer | None, nulls: int
+) -> pa.Array:
+    match shape:
+        case FixedShape(bits):
+            data = next(buffers)
+            if bits == 8 and pa.types.is_boolean(dtype):  # full-zip widens booleans to bytes (spec: 5.1)
+                data = np.packbits(np.frombuffer(data, dtype=np.uint8) != 0, bitorder="little")
+            return pa.Array.from_buffers(dtype, length, [bitmap, pa.py_buffer(data)], nulls)
+        case VariableShape():
+            offsets, data = arrow_buffer(next(buffers)), arrow_buffer(next(buffers))
+            return pa.Array.from_buffers(dtype, length, [bitmap, offsets, data], nulls)
+        case ListShape(items, _, inner):
+            item_bitmap = arrow_buffer(next(buffers))
+            unknown = 0 if item_bitmap is None else -1
+            child = _build(dtype.value_type, inner, buffers, length * items, item_bitmap, unknown)
+            return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=[child])
+        case ChildrenShape(children):
+            members = [_build(dtype.field(i).type, child, buffers, length, None, 0) for i, child in enumerate(children)]
+            return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=members)

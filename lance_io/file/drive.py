@@ -1,0 +1,147 @@
+"""The two drivers of file computations.
+
+    drive_now   in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop, no hand-over
+    drive       on the engine's loop, over the scheduler
+
+They run the same generators. A store's short read becomes a `FormatError`: the manifest or the file's own metadata
+promised bytes that the object does not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError as FutureCancelled
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+
+from lance_io.errors import FormatError, LanceError
+from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Wait
+from lance_io.io.cache import ClaimAbandoned
+from lance_io.limits import MIB
+from lance_io.runtime import cpu_pool
+from lance_io.spans import Fetched, Ranges
+from lance_io.store.api import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from lance_io.file.source import ReadContext
+    from lance_io.io.scheduler import FileReads
+    from lance_io.store.api import SyncReads
+
+T = TypeVar("T")
+INLINE_DECODE_BYTES_MAX: Final = 64 << 10  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
+SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
+
+
+class _Scratch(threading.local):
+    """Per thread: memory that reads reuse, because fresh memory costs a page fault per 4 KiB."""
+
+    buffer: Any = None
+
+    def of(self, num_bytes: int) -> Any | None:
+        if num_bytes < 64 << 10 or num_bytes > SCRATCH_BYTES_MAX:
+            return None
+        if self.buffer is None or len(self.buffer) < num_bytes:
+            self.buffer = np.empty(max(num_bytes, 2 * MIB), dtype=np.uint8)
+        return self.buffer
+
+
+_scratch = _Scratch()
+
+
+def truncated(key: str, error: Exception) -> FormatError:
+    """A read past the end of the object, as what it means to whoever opened the table."""
+    return FormatError(f"the file ends before the bytes that its metadata names ({error}). It is cut off", path=key)
+
+
+def drive_now(steps: FileSteps[T], store: SyncReads, key: str, gap_bytes: int) -> T:
+    """Run a computation on the file `key` to its end, reading in this thread."""
+    try:
+        request = next(steps)
+        while True:
+            if type(request) is Ranges:
+                scratch = None if request.keep else _scratch.of(_span_bytes(request, gap_bytes))
+                request = steps.send(store.read_now(key, request, gap_bytes, scratch))
+            elif type(request) is Suffix:
+                request = steps.send(FetchedSuffix(*store.suffix_now(key, request.num_bytes)))
+            else:
+                _wait_now(request)  # type: ignore[arg-type]
+                request = steps.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    except (ShortRead, InvalidRange) as error:
+        raise truncated(key, error) from error
+    finally:
+        steps.close()
+
+
+def _span_bytes(ranges: Ranges, gap_bytes: int) -> int:
+    """Upper bound of the buffer that a merged read of these ranges needs."""
+    return int((ranges.ends - ranges.starts).sum()) + gap_bytes * len(ranges.starts)
+
+
+def _wait_now(wait: Wait) -> None:
+    with suppress(ClaimAbandoned, FutureCancelled, LanceError):  # whoever waits looks again, and fails by itself
+        wait.future.result()
+
+
+async def drive(steps: FileSteps[T], context: ReadContext, reads: FileReads, key: str, priority: int = 0) -> T:
+    """Run a computation on the file `key` to its end, reading through the scheduler. Runs on the engine's loop."""
+    try:
+        request = next(steps)
+        while True:
+            if type(request) is Ranges:
+                answer: Any = await reads.submit(request, priority)
+                if request.num_bytes > INLINE_DECODE_BYTES_MAX:
+                    request = await in_pool(steps, answer)
+                    continue
+            elif type(request) is Suffix:
+                buffer, size, _ = await context.store.get_suffix(key, request.num_bytes)
+                answer = FetchedSuffix(buffer, size)
+            else:
+                await _wait(request)  # type: ignore[arg-type]
+                answer = None
+            request = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    except Finished as finished:
+        result = finished.value
+        return result
+    except (ShortRead, InvalidRange) as error:
+        raise truncated(key, error) from error
+    finally:
+        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
+            steps.close()
+
+
+async def _wait(wait: Wait) -> None:
+    with suppress(ClaimAbandoned, FutureCancelled, LanceError):
+        await asyncio.shield(asyncio.wrap_future(wait.future))
+
+
+class Finished(Exception):
+    """`StopIteration` cannot leave a thread through a future; this carries its value."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+def advance(steps: FileSteps[Any], answer: Fetched) -> Any:
+    """`steps.send` for a pool thread: raises `Finished` with the result instead of StopIteration."""
+    try:
+        return steps.send(answer)
+    except StopIteration as done:
+        raise Finished(done.value) from None
+
+
+async def in_pool(steps: FileSteps[Any], answer: Fetched) -> Any:
+    """Continue a computation on the CPU pool: decoding large pages must not hold up the loop."""
+    future: Future[Any] = cpu_pool().submit(advance, steps, answer)
+    return await asyncio.wrap_future(future)

@@ -1,0 +1,141 @@
+"""Opening a data file: footer, schema and column metadata.
+
+    round 1   the last `tail_bytes` of the file: footer and offset tables, in most files everything
+    round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file only the schema
+              and the table of columns
+    round 3   in a very wide file, the metadata of the projected columns
+
+The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lance_io.errors import FormatError
+from lance_io.file.opened import OpenedFile
+from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
+from lance_io.format.columns import decode_column_table
+from lance_io.format.footer import Footer, OffsetTable, decode_footer
+from lance_io.format.globals import decode_file_descriptor, decode_globals_table
+from lance_io.format.version import check_readable
+from lance_io.io.cache import Found, Mine
+from lance_io.limits import MIB
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.file.source import FileRef, ReadContext
+    from lance_io.spans import Fetched
+
+WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
+
+
+def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail | None]]:
+    """The opened file from the cache, or by reading it; with the tail, when this call read it.
+
+    columns  indices of the columns whose metadata must be there
+    Raises FormatError or UnsupportedError.
+    """
+    key = ("file", context.store.identity, ref.key, ref.size_bytes)
+    tail: Tail | None = None
+    file = context.cache.get(key)
+    while file is None:
+        claim = context.cache.claim(key)
+        if isinstance(claim, Found):
+            file = claim.value
+        elif isinstance(claim, Mine):
+            try:
+                file, tail = yield from _open(context, ref, columns)
+            except Exception as error:
+                claim.abandon(error)
+                raise
+            claim.fulfil(file, file.nbytes)
+        else:
+            yield Wait(claim.future)
+    missing = file.missing(list(columns))
+    if missing:
+        yield from load_columns(file, missing)
+    return file, tail
+
+
+def _open(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail]]:
+    try:
+        tail, file_bytes = yield from _read_tail(context, ref)
+        return (yield from _parse(ref.key, tail, file_bytes, columns))
+    except FormatError as error:
+        error.path = ref.key
+        raise
+
+
+def _read_tail(context: ReadContext, ref: FileRef) -> FileSteps[tuple[Tail, int]]:
+    profile = context.store.profile
+    if ref.size_bytes == 0:
+        answer: FetchedSuffix = yield Suffix(profile.tail_bytes)
+        view = memoryview(answer.buffer).cast("B")
+        return Tail(answer.file_bytes - len(view), view), answer.file_bytes
+    size = ref.size_bytes
+    length = size if size <= profile.whole_file_bytes else min(size, profile.tail_bytes)
+    fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata")
+    return Tail(size - length, bytes(fetched.piece(0, length))), size
+
+
+def _parse(key: str, tail: Tail, file_bytes: int, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail]]:
+    footer = decode_footer(tail.buffer, file_bytes=file_bytes)
+    check_readable(footer.version)
+    if footer.globals_table_at < tail.start:
+        tail = yield from _extended(tail, min(footer.column_table_at, footer.columns_at))
+    globals_table = decode_globals_table(_slice(tail, footer.globals_table_at, file_bytes), footer)
+    schema_at = int(globals_table.positions[0])
+    metadata_at = min(schema_at, footer.columns_at)
+    if tail.start - metadata_at > WIDE_METADATA_BYTES:
+        return (yield from _open_wide(key, tail, footer, globals_table, columns))
+    if metadata_at < tail.start:
+        tail = yield from _extended(tail, metadata_at)
+    descriptor = decode_file_descriptor(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
+    table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
+    blocks = {
+        index: bytes(_slice(tail, at, at + size))
+        for index, (at, size) in enumerate(zip(table.positions.tolist(), table.sizes.tolist(), strict=True))
+    }
+    return OpenedFile(key, footer, descriptor, table, globals_table, blocks), tail
+
+
+def _open_wide(
+    key: str, tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
+) -> FileSteps[tuple[OpenedFile, Tail]]:
+    schema = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
+    wanted = [schema, (footer.column_table_at, footer.globals_table_at)]
+    fetched: Fetched = yield Ranges.of(*wanted, purpose="metadata")
+    descriptor = decode_file_descriptor(fetched.piece(0, schema[1] - schema[0]))
+    table = decode_column_table(fetched.piece(1, wanted[1][1] - wanted[1][0]), footer)
+    file = OpenedFile(key, footer, descriptor, table, globals_table, {})
+    yield from load_columns(file, list(columns))
+    return file, tail
+
+
+def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
+    """Read the metadata messages of some columns of a wide file."""
+    known = [column for column in dict.fromkeys(columns) if 0 <= column < len(file.paths)]
+    if not known:
+        return
+    starts = file.column_table.positions[known]
+    sizes = file.column_table.sizes[known]
+    fetched: Fetched = yield Ranges(starts, starts + sizes, "metadata")
+    for i, column in enumerate(known):
+        file.blocks[column] = bytes(fetched.piece(i, int(sizes[i])))
+
+
+def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
+    """The tail from an earlier start, reading only what is missing."""
+    length = tail.start - start
+    fetched: Fetched = yield Ranges.of((start, tail.start), purpose="metadata")
+    return Tail(start, b"".join((fetched.piece(0, length), memoryview(tail.buffer))))
+
+
+def _slice(tail: Tail, start: int, end: int) -> memoryview:
+    """Bytes of the file that the tail holds."""
+    if start < tail.start:
+        raise FormatError(f"metadata at {start} lies before byte {tail.start}, where the footer says it begins")
+    return memoryview(tail.buffer)[start - tail.start : end - tail.start]

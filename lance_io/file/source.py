@@ -1,0 +1,60 @@
+"""What the table says about a file and a fragment, and what reading them needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lance_io.limits import IO_BUFFER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.io.cache import SearchCache
+    from lance_io.io.scheduler import ReadScheduler
+    from lance_io.store.api import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """One data file as the manifest describes it.
+
+    key             object key in the store
+    size_bytes      of the whole file; 0 when the manifest does not know
+    field_ids       ids of the leaf fields stored in it (tombstones are negative)
+    column_indices  the column of each, parallel to `field_ids`
+    """
+
+    key: str
+    size_bytes: int
+    field_ids: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    columns: dict[int, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        pairs = zip(self.field_ids, self.column_indices, strict=False)
+        object.__setattr__(self, "columns", {fid: column for fid, column in pairs if fid >= 0})
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentSource:
+    """Where the rows of one fragment live; `num_rows` counts physical rows, deleted ones included."""
+
+    num_rows: int
+    files: tuple[FileRef, ...]
+
+
+@dataclass(slots=True, eq=False)
+class ReadContext:
+    """What every read of a dataset shares.
+
+    store            where the objects are
+    cache            search cache, shared through a session
+    scheduler        makes (or returns) the scheduler for asynchronous reads; called on the engine's loop
+    io_buffer_bytes  bound on bytes read and not yet consumed, per scan
+    """
+
+    store: ObjectStore
+    cache: SearchCache
+    scheduler: Callable[[], ReadScheduler]
+    io_buffer_bytes: int = IO_BUFFER_BYTES

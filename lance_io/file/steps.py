@@ -1,0 +1,143 @@
+"""Computations on one file that ask for bytes, and how several of them share their rounds.
+
+A file computation is a generator that yields one of
+
+    Ranges   bytes of the file; it is sent `Fetched`
+    Suffix   the end of a file whose size is unknown; it is sent `FetchedSuffix`
+    Wait     somebody else is loading a cache entry; it is sent None when that is done (look again)
+
+and returns its result. Page layouts yield only `Ranges`. Each yield is one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from lance_io.spans import Fetched, Ranges, Steps
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Suffix:
+    """The last `num_bytes` of the file (all of a shorter one)."""
+
+    num_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class FetchedSuffix:
+    """The answer to `Suffix`: the bytes, and the size of the whole file."""
+
+    buffer: Any
+    file_bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """Wait until a load by somebody else has ended, however it ended."""
+
+    future: Future[Any]
+
+
+Request: TypeAlias = Ranges | Suffix | Wait
+Answer: TypeAlias = Fetched | FetchedSuffix | None
+FileSteps: TypeAlias = Generator[Request, Any, T]
+
+
+@dataclass(slots=True, eq=False)
+class Tail:
+    """The end of a file that was read to open it: it serves the ranges inside it while its scan lasts."""
+
+    start: int
+    buffer: Any
+
+
+def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
+    """Run page computations in lock step: the ranges of all of them are one round."""
+    results: list[Any] = [None] * len(steps)
+    try:
+        live: list[tuple[int, Steps[T], Ranges]] = []
+        for i, step in enumerate(steps):
+            try:
+                live.append((i, step, next(step)))
+            except StopIteration as done:
+                results[i] = done.value
+        while live:
+            if len(live) == 1:  # the common case of one page needs no merging
+                i, step, wanted = live[0]
+                fetched = yield wanted
+                live = _send(step, i, fetched, results)
+                continue
+            fetched = yield _merged([wanted for _, _, wanted in live])
+            still: list[tuple[int, Steps[T], Ranges]] = []
+            position = 0
+            for i, step, wanted in live:
+                end = position + len(wanted.starts)
+                still += _send(step, i, Fetched(fetched.buffer, fetched.offsets[position:end]), results)
+                position = end
+            live = still
+        return results
+    finally:
+        for step in steps:
+            step.close()
+
+
+def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> list[tuple[int, Steps[T], Ranges]]:
+    try:
+        return [(index, step, step.send(fetched))]
+    except StopIteration as done:
+        results[index] = done.value
+        return []
+
+
+def _merged(wanted: list[Ranges]) -> Ranges:
+    starts = np.concatenate([w.starts for w in wanted])
+    ends = np.concatenate([w.ends for w in wanted])
+    return Ranges(starts, ends, wanted[0].purpose, any(w.keep for w in wanted))
+
+
+def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
+    """Answer ranges that the tail holds from the tail, and ask only for what lies before it."""
+    if tail is None:
+        return (yield from steps)
+    try:
+        wanted = next(steps)
+        while True:
+            if len(wanted) and bool((wanted.starts >= tail.start).all()):
+                fetched = Fetched(tail.buffer, wanted.starts - tail.start)
+            elif bool((wanted.ends > tail.start).any()):
+                fetched = yield from _split(tail, wanted)
+            else:
+                fetched = yield wanted
+            wanted = steps.send(fetched)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    finally:
+        steps.close()
+
+
+def _split(tail: Tail, wanted: Ranges) -> Steps[Fetched]:
+    """Some ranges reach into the tail: fetch what lies before it, and put the two together."""
+    before = Ranges(np.minimum(wanted.starts, tail.start), np.minimum(wanted.ends, tail.start), wanted.purpose)
+    fetched = yield before
+    lengths = wanted.ends - wanted.starts
+    offsets = np.cumsum(lengths) - lengths
+    out = np.empty(int(lengths.sum()), dtype=np.uint8)
+    head, end = np.frombuffer(fetched.buffer, dtype=np.uint8), np.frombuffer(tail.buffer, dtype=np.uint8)
+    for i, at in enumerate(offsets.tolist()):  # a handful of page buffers
+        size = int(before.ends[i] - before.starts[i])
+        source = int(fetched.offsets[i])
+        out[at : at + size] = head[source : source + size]
+        rest = int(lengths[i]) - size
+        low = int(max(wanted.starts[i], tail.start)) - tail.start
+        out[at + size : at + size + rest] = end[low : low + rest]
+    return Fetched(out, offsets)

@@ -1,0 +1,183 @@
+"""Takes and scans of projected fields over many fragments.
+
+    take_now, scan_now, read_now   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
+    take, scan, read               on the engine's loop, for every store
+
+A field's leaf columns may lie in several files of a fragment, or in none (then it reads as null). Leaves are read apart
+and joined to fields at the end: most fields have one leaf, for which nothing is to be joined.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lance_io.errors import FormatError
+from lance_io.file.rows import take
+from lance_io.levels.assemble import merge
+from lance_io.levels.path import leaf_paths
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from lance_io.file.scan import ScanBatch, Span
+    from lance_io.file.source import FileRef, FragmentSource, ReadContext
+    from lance_io.format.schema import Field
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import IntArray
+
+    Pick = tuple[FragmentSource, IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """What to read of one file: parallel lists of leaf field ids and column indices."""
+
+    ref: FileRef
+    leaf_ids: list[int]
+    columns: list[int]
+
+
+class Projection:
+    """Projected fields and the leaves they need.
+
+    fields  pruned top-level schema fields; results come in this order
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = list(fields)
+        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
+        self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
+
+    def locate(self, source: FragmentSource) -> list[FileColumns]:
+        """Which file of a fragment holds which leaves; leaves that no file has are left out."""
+        found = []
+        for ref in source.files:
+            here = [leaf for leaf in self.leaves if leaf in ref.columns]
+            if here:
+                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here]))
+        return found
+
+    def assemble(self, leaves: dict[int, pa.Array], num_rows: int) -> list[pa.Array]:
+        """Field arrays from leaf arrays of `num_rows` each."""
+        arrays = []
+        for field, paths in zip(self.fields, self.paths, strict=True):
+            array = leaves.get(field.id) if len(paths) == 1 and len(paths[0].nodes) == 1 else None
+            arrays.append(merge(field, leaves, num_rows) if array is None else array)
+        return arrays
+
+    def check(self, leaf_id: int, array: pa.Array, key: str) -> pa.Array:
+        """Raise FormatError unless a file's column has the leaf type that the table's schema declares."""
+        path = self.leaves[leaf_id]
+        found = innermost(array.type, len(path.nodes) - 1)
+        if found != path.leaf_type:
+            raise FormatError(
+                f"column {path.name!r} is {found} in the file and {path.leaf_type} in the table", path=key
+            )
+        return array
+
+
+def innermost(dtype: pa.DataType, depth: int) -> pa.DataType:
+    """The type below `depth` structs and lists of one member each."""
+    for _ in range(depth):
+        dtype = dtype.field(0).type if pa.types.is_struct(dtype) else dtype.value_type
+    return dtype
+
+
+class TableReader:
+    """Reads the projected fields of fragments.
+
+    context  store, cache, scheduler
+    fields   pruned top-level fields of the table's schema
+    """
+
+    def __init__(self, context: ReadContext, fields: Sequence[Field]) -> None:
+        self.context = context
+        self.projection = Projection(fields)
+
+    # -- random access -------------------------------------------------------------------------------------------------
+
+    def take_now(self, picks: Sequence[Pick]) -> list[pa.Array]:
+        """Rows of fragments, one array per field, fragments one after the other.
+
+        picks  (fragment, i64[n] physical offsets, ascending, each once)
+        """
+        from lance_io.file.drive import drive_now
+
+        context = self.context
+        gap = context.store.profile.take_gap_bytes
+        parts = []
+        for source, rows in picks:
+            leaves: dict[int, pa.Array] = {}
+            for here in self.projection.locate(source):
+                steps = take(context, here.ref, here.columns, rows)
+                arrays = drive_now(steps, context.store, here.ref.key, gap)  # type: ignore[arg-type]
+                self._collect(leaves, here, arrays)
+            parts.append(self.projection.assemble(leaves, len(rows)))
+        return self._joined(parts)
+
+    async def take(self, picks: Sequence[Pick]) -> list[pa.Array]:
+        """The same on the engine's loop; files are read side by side."""
+        import asyncio
+
+        async with asyncio.TaskGroup() as group:
+            jobs = [
+                [(here, group.create_task(self._take_file(here, rows))) for here in self.projection.locate(source)]
+                for source, rows in picks
+            ]
+        parts = []
+        for (_, rows), files in zip(picks, jobs, strict=True):
+            leaves: dict[int, pa.Array] = {}
+            for here, job in files:
+                self._collect(leaves, here, job.result())
+            parts.append(self.projection.assemble(leaves, len(rows)))
+        return self._joined(parts)
+
+    async def _take_file(self, here: FileColumns, rows: IntArray) -> list[pa.Array]:
+        from lance_io.file.drive import drive
+
+        reads = self.context.scheduler().file(here.ref.key, size_bytes=here.ref.size_bytes)
+        return await drive(take(self.context, here.ref, here.columns, rows), self.context, reads, here.ref.key)
+
+    def _collect(self, leaves: dict[int, pa.Array], here: FileColumns, arrays: list[pa.Array]) -> None:
+        for leaf_id, array in zip(here.leaf_ids, arrays, strict=True):
+            leaves[leaf_id] = self.projection.check(leaf_id, array, here.ref.key)
+
+    def _joined(self, parts: list[list[pa.Array]]) -> list[pa.Array]:
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return [pa.array([], field.arrow_type) for field in self.projection.fields]
+        return [pa.concat_arrays([part[i] for part in parts]) for i in range(len(self.projection.fields))]
+
+    # -- scans -------------------------------------------------------------------------------------------------
+
+    def scan_now(self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True) -> Iterator[ScanBatch]:
+        """Batches of physical row ranges, in order; batches never reach over a span.
+
+        spans       (fragment, first row, end row), physical
+        batch_rows  rows per batch (the last of a span may have fewer), or None for pieces as large as they are decoded
+        """
+        from lance_io.file.scan import scan_now
+
+        return scan_now(self.context, self.projection, spans, batch_rows)
+
+    def scan(self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True) -> AsyncIterator[ScanBatch]:
+        """The same on the engine's loop."""
+        from lance_io.file.scan import scan
+
+        return scan(self.context, self.projection, spans, batch_rows)
+
+    def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+        """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
+        from lance_io.file.scan import read_now
+
+        return read_now(self.context, self.projection, spans)
+
+    async def read(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+        """The same on the engine's loop."""
+        from lance_io.file.scan import read
+
+        return await read(self.context, self.projection, spans)

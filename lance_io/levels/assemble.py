@@ -1,0 +1,140 @@
+"""Arrow structs and lists around leaf arrays.
+
+`nest` wraps one decoded leaf in the structs and lists above it: the result holds that leaf only. `merge` joins such
+arrays of sibling leaves to the array of the whole field; siblings repeat the structure of their ancestors, so any one
+of them tells it (spec: file container, section 2.2). Nothing is copied but validity bitmaps where rows are sliced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import FormatError
+from lance_io.levels.path import LeafPath, NodeKind, leaf_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lance_io._kernels import Layer
+    from lance_io.format.schema import Field
+
+
+def arrow_buffer(memory: Any | None) -> pa.Buffer | None:
+    """Kernel memory as an Arrow buffer, without a copy."""
+    return None if memory is None else pa.py_buffer(memory)
+
+
+def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
+    """Wrap `leaf` in the structs and lists of its path.
+
+    leaf    array of the leaf, its own validity applied already
+    layers  as a kernel returns them, innermost (the leaf's) first
+    """
+    array = leaf
+    for node, (length, validity, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
+        bitmap = arrow_buffer(validity)
+        match node.kind:
+            case NodeKind.STRUCT:
+                array = pa.Array.from_buffers(node.arrow_type, length, [bitmap], null_count, children=[array])
+            case NodeKind.FIXED_SIZE_LIST:
+                array = _fixed_size(node.arrow_type, array, length, bitmap, null_count)
+            case _:
+                buffers = [bitmap, arrow_buffer(offsets)]
+                array = pa.Array.from_buffers(node.arrow_type, length, buffers, null_count, children=[array])
+    return array
+
+
+def _fixed_size(dtype: pa.DataType, items: pa.Array, slots: int, bitmap: pa.Buffer | None, nulls: int) -> pa.Array:
+    """A fixed-size list of structs: its layer repeats every list's validity once per slot (spec: 10.6)."""
+    size = dtype.list_size
+    if slots != len(items) or slots % size:
+        raise FormatError(f"{slots} slots of {len(items)} items for fixed-size lists of {size}")
+    if bitmap is None or not nulls:
+        return pa.Array.from_buffers(dtype, slots // size, [None], 0, children=[items])
+    valid = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), count=slots, bitorder="little")[::size]
+    packed = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(dtype, slots // size, [packed], children=[items])
+
+
+def merge(field: Field, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
+    """The array of `field` from the single-leaf arrays of its columns.
+
+    leaves    by field id of the leaf, each an array of `num_rows` made by `nest`; a leaf that is missing (its column
+              was added to the schema later) reads as null
+    """
+    paths = [path for path in leaf_paths(field) if path.leaf.id in leaves]
+    if not paths:
+        return pa.nulls(num_rows, field.arrow_type)
+    if field.has_column:
+        return leaves[field.id]
+    return _merge(field, [leaves[path.leaf.id] for path in paths], paths, 0)
+
+
+def _merge(field: Field, arrays: list[pa.Array], paths: list[LeafPath], depth: int) -> pa.Array:
+    first = arrays[0]
+    if len(arrays) == 1 and first.type == field.arrow_type:
+        return first
+    if field.has_column:
+        return first
+    kind = paths[0].nodes[depth].kind
+    if kind is NodeKind.STRUCT:
+        return _merge_struct(field, arrays, paths, depth)
+    return _merge_list(field, kind, arrays, paths, depth)
+
+
+def _merge_struct(field: Field, arrays: list[pa.Array], paths: list[LeafPath], depth: int) -> pa.Array:
+    first = arrays[0]
+    children = []
+    for child in field.children:
+        below = [(a.field(0), p) for a, p in zip(arrays, paths, strict=True) if p.nodes[depth + 1].field.id == child.id]
+        if below:
+            children.append(_merge(child, [a for a, _ in below], [p for _, p in below], depth + 1))
+        else:
+            children.append(pa.nulls(len(first), child.arrow_type))
+    bitmap = _bitmap(first)
+    return pa.Array.from_buffers(field.arrow_type, len(first), [bitmap], first.null_count, children=children)
+
+
+def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: list[LeafPath], depth: int) -> pa.Array:
+    first = arrays[0]
+    child = field.children[0]
+    if kind is NodeKind.FIXED_SIZE_LIST:
+        size = field.arrow_type.list_size
+        items = [a.values.slice(a.offset * size, len(a) * size) for a in arrays]
+        values = _merge(child, items, paths, depth + 1)
+        return pa.Array.from_buffers(
+            field.arrow_type, len(first), [_bitmap(first)], first.null_count, children=[values]
+        )
+    bounds = [_item_bounds(a) for a in arrays]
+    start, end = bounds[0]
+    if any(high - low != end - start for low, high in bounds):
+        raise FormatError(f"the leaf columns of {field.name!r} disagree about the number of list items: {bounds[:10]}")
+    items = [a.values.slice(low, high - low) for a, (low, high) in zip(arrays, bounds, strict=True)]
+    values = _merge(child, items, paths, depth + 1)
+    offsets = first.offsets if start == 0 else _rebased(first.offsets, start)
+    buffer = offsets.buffers()[1].slice(offsets.offset * offsets.type.bit_width // 8)
+    return pa.Array.from_buffers(
+        field.arrow_type, len(first), [_bitmap(first), buffer], first.null_count, children=[values]
+    )
+
+
+def _item_bounds(array: pa.Array) -> tuple[int, int]:
+    """First and one-past-last item that the (possibly sliced) list array refers to."""
+    offsets = array.offsets
+    return offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
+
+
+def _rebased(offsets: pa.Array, start: int) -> pa.Array:
+    return pa.array(offsets.to_numpy(zero_copy_only=True) - offsets.type.to_pandas_dtype()(start))
+
+
+def _bitmap(array: pa.Array) -> pa.Buffer | None:
+    """Validity of an array as a bitmap that starts at bit 0."""
+    if not array.null_count:
+        return None
+    if array.offset == 0:
+        return array.buffers()[0]
+    return array.is_valid().buffers()[1]

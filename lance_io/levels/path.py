@@ -1,0 +1,133 @@
+"""The way from a top-level field down to one leaf column.
+
+Every node on it owns one layer of the page: a struct or the leaf an item layer, a list or map a list layer. Pages name
+their layers innermost first (spec: structural encodings 2.1, section 2.1); paths are outermost first, like schemas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lance_io.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance_io.format.schema import Field
+
+ITEM_LAYERS: Final = (1, 3)  # all valid item, nullable item
+LIST_LAYERS: Final = (2, 4, 5, 6)  # all valid, nullable, emptyable, null and empty
+DEFINITION_LEVELS: Final = (0, 0, 0, 1, 1, 1, 2)  # levels that each layer value owns
+WIDE_OFFSETS: Final = 128  # kernel programs: this list has 64-bit offsets
+
+
+class NodeKind(Enum):
+    """What a field adds to the nesting of the leaves below it."""
+
+    LEAF = "leaf"
+    STRUCT = "struct"
+    LIST = "list"
+    MAP = "map"
+    FIXED_SIZE_LIST = "fixed_size_list"  # of structs; of primitives it is a leaf
+
+
+@dataclass(frozen=True, slots=True)
+class PathNode:
+    """One field on the way. `arrow_type` is what an array of this node has when it holds this one leaf only."""
+
+    kind: NodeKind
+    field: Field
+    arrow_type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class LeafPath:
+    """Nodes from the top-level field (first) to the leaf (last)."""
+
+    nodes: tuple[PathNode, ...]
+
+    @property
+    def leaf(self) -> Field:
+        """The field that owns the column."""
+        return self.nodes[-1].field
+
+    @property
+    def leaf_type(self) -> pa.DataType:
+        """Arrow type of the leaf arrays."""
+        return self.nodes[-1].arrow_type
+
+    @property
+    def top(self) -> Field:
+        """The top-level field."""
+        return self.nodes[0].field
+
+    @property
+    def name(self) -> str:
+        """The dotted path, for messages."""
+        return ".".join(node.field.name for node in self.nodes)
+
+    @property
+    def slots_per_row(self) -> int:
+        """Page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)."""
+        slots = 1
+        for node in self.nodes:
+            if node.kind is NodeKind.FIXED_SIZE_LIST:
+                slots *= node.arrow_type.list_size
+        return slots
+
+    def compile_layers(self, layers: Sequence[int]) -> bytes:
+        """The layers of a page, checked against this path, as a kernel program.
+
+        Raises FormatError when their number or kinds differ from the schema's nesting.
+        """
+        if len(layers) != len(self.nodes):
+            raise FormatError(f"{len(layers)} layers for a field nested {len(self.nodes)} deep ({self.name})")
+        program = bytearray([len(layers)])
+        for layer, node in zip(layers, reversed(self.nodes), strict=True):
+            is_list = node.kind in (NodeKind.LIST, NodeKind.MAP)
+            if layer not in (LIST_LAYERS if is_list else ITEM_LAYERS):
+                raise FormatError(f"layer {layer} where the schema has {node.kind.value} {node.field.name!r}")
+            program.append(layer | (WIDE_OFFSETS if pa.types.is_large_list(node.arrow_type) else 0))
+        return bytes(program)
+
+
+def leaf_paths(top: Field) -> list[LeafPath]:
+    """The leaf columns below a top-level field, in column order (spec: file container, section 2.2)."""
+    return [LeafPath(nodes) for nodes in _walk(top)]
+
+
+def _walk(field: Field) -> Iterator[tuple[PathNode, ...]]:
+    if field.has_column:
+        yield (PathNode(NodeKind.LEAF, field, field.described().arrow_type),)
+        return
+    kind = _kind(field)
+    for child in field.children:
+        for below in _walk(child):
+            yield (PathNode(kind, field, _single(kind, field, child, below[0].arrow_type)), *below)
+
+
+def _kind(field: Field) -> NodeKind:
+    logical = field.logical_type
+    if logical == "struct":
+        return NodeKind.STRUCT
+    if logical.startswith(("list", "large_list")):
+        return NodeKind.LIST
+    if logical == "map":
+        return NodeKind.MAP
+    if logical.startswith("fixed_size_list:"):
+        return NodeKind.FIXED_SIZE_LIST
+    raise FormatError(f"field {field.name!r} of type {logical!r} has children")
+
+
+def _single(kind: NodeKind, field: Field, child: Field, inner: pa.DataType) -> pa.DataType:
+    """The type of a node that holds one leaf: the full type without the other leaves."""
+    item = pa.field(child.name, inner, child.nullable)
+    if kind is NodeKind.STRUCT:
+        return pa.struct([item])
+    if kind is NodeKind.FIXED_SIZE_LIST:
+        return pa.list_(item, field.arrow_type.list_size)
+    return pa.large_list(item) if field.logical_type.startswith("large_list") else pa.list_(item)
