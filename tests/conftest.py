@@ -1,0 +1,49 @@
+"""Fixtures that every room's tests may use: the S3 server of the session, and a fresh place in it per test."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # `servers` lies beside this file
+
+from servers import S3Server, s3_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """A prepared MinIO server, one per test session."""
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3_prefix() -> str:
+    """A key prefix that no other test uses, without a slash at its end."""
+    return f"test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def s3_uri(s3: S3Server, s3_prefix: str) -> str:
+    """The URI of a fresh place that the restricted user may write to; go with `s3.options()`."""
+    return f"s3://{s3.bucket}/{s3_prefix}"
+
+
+@pytest.fixture(autouse=True)
+def no_ambient_aws(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests see no credentials of whoever runs them, and never ask a cloud's metadata service."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    nowhere = str(tmp_path_factory.getbasetemp() / "no-such-aws-file")
+    monkeypatch.setenv("AWS_CONFIG_FILE", nowhere)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", nowhere)
