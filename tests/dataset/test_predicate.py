@@ -273,6 +273,28 @@ def test_pruned_structs() -> None:
     assert predicate.selection(pruned).tolist() == [1]
 
 
+def test_extension_types() -> None:
+    key = b"0123456789abcdef"
+    batch = pa.record_batch(
+        {"u": pa.array([key, None, key[::-1]], pa.uuid()), "j": pa.array(["{}", "1", "2"], pa.json_())}
+    )
+    for expression in (
+        F("u") == key,
+        F("u") == pc.scalar(batch["u"][0]),
+        F("u").isin([key]),
+        F("u").isin(batch["u"].slice(0, 1)),
+        F("j") == "{}",
+    ):
+        assert compile_filter(expression, batch.schema).selection(batch).tolist() == [0]
+    assert compile_filter(F("u").is_null(), batch.schema).selection(batch).tolist() == [1]
+
+
+def test_dictionary_literals() -> None:
+    words = pa.array(["a", "b"]).dictionary_encode()
+    assert selected(F("dict") == pc.scalar(words[1])) == [1]
+    assert selected(F("s").isin(words)) == [0, 1]
+
+
 @pytest.mark.parametrize("expression", [F("f") > 3, F("f").isin([0.0, None]), S(True), F("b") & (F("a") > 0)], ids=str)
 def test_mask_of_slices(expression: pc.Expression) -> None:
     predicate = compile_filter(expression, BATCH.schema)

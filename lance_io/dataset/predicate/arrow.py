@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.predicate.tree import CompareOp, Expr
 
-_DEPTH_MAX = 150  # nesting of calls; binding and evaluation use a few stack frames per level of the interpreter's 1000
+_DEPTH_MAX = 100  # nesting of calls; binding takes up to four stack frames per level of the interpreter's thousand
 
 _COMPARISONS: dict[str, CompareOp] = {
     "equal": "=",
@@ -119,7 +119,7 @@ def from_arrow(expression: pc.Expression) -> Expr:
             case "call":
                 open_calls.append(_OpenCall(value))
             case "literal":
-                call.args.append(Literal(_part(parts, value), adaptable=True))
+                call.args.append(Literal(_plain(_part(parts, value)), adaptable=True))
             case "options":
                 call.options = _part(parts, value)
             case "nested_field_ref":
@@ -162,6 +162,11 @@ def _part(parts: pa.RecordBatch, number: str) -> Any:
     return parts.column(int(number))[0]
 
 
+def _plain(value: pa.Scalar) -> pa.Scalar:
+    """A literal without the dictionary or extension type around it, as columns are read without theirs."""
+    return _plain(value.value) if isinstance(value, pa.DictionaryScalar | pa.ExtensionScalar) else value
+
+
 def _close(call: _OpenCall, outer: _OpenCall) -> None:
     """Add a finished call to the operands of the call around it."""
     built = _build(call)
@@ -195,6 +200,8 @@ def _or(call: _OpenCall) -> Expr:
 
 def _is_in(call: _OpenCall) -> Expr:
     values = _option(call, "value_set").values
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     # the options for nulls are not looked at: membership has SQL's nulls, as in the reference reader

@@ -172,8 +172,8 @@ class Binder:
             raise BindError(f"{describe(expr)}: {error}") from error
         if values is None:
             raise BindError(f"{describe(expr)}: cannot look for {expr.values.type} values in {found}")
-        if pt.is_floating(found):
-            values = pc.add(values, pa.scalar(0.0, found))  # -0.0 becomes 0.0, as the operand will
+        if pt.is_floating(found) and pc.any(pc.equal(values, pa.scalar(0, found))).as_py():
+            values = pa.concat_arrays([values, pa.array([0.0, -0.0], found)]).unique()  # membership looks at bits
         return In(bound, values, expr.has_null)
 
     def _cast(self, arg: Expr, to: pa.DataType, safe: bool) -> Expr:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -32,6 +33,8 @@ _KERNELS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_NULL = pa.scalar(None, pa.bool_())
+_FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
@@ -86,7 +89,16 @@ def _is_ordinary(op: CompareOp, left: Value, right: Value) -> bool:
     if not isinstance(literal, pa.Scalar) or (literal.is_valid and literal.as_py() != literal.as_py()):
         return False
     # a number is never equal to a NaN in either order, so only `<` and the like must look for one
-    return op in ("=", "!=") or not pc.any(pc.is_nan(_as_array(other))).as_py()
+    return op in ("=", "!=") or not _has_nan(_as_array(other))
+
+
+def _has_nan(floats: pa.Array) -> bool:
+    """Whether a NaN lies in the buffer, under a null or not (there it costs time, nothing else)."""
+    data = floats.buffers()[1]
+    if data is None:
+        return False
+    values = np.frombuffer(data, dtype=floats.type.to_pandas_dtype())
+    return bool(np.isnan(values[floats.offset : floats.offset + len(floats)]).any())
 
 
 def _sort_keys(value: Value, same_zero: bool) -> Value:
@@ -102,15 +114,16 @@ def _sort_keys(value: Value, same_zero: bool) -> Value:
 
 
 def contained(value: Value, values: pa.Array, has_null: bool) -> Value:
-    """Membership with SQL nulls; `values` has the operand's type, no nulls, and no -0.0."""
-    if value.type in _BITS:
-        value = pc.add(value, pa.scalar(0.0, value.type))  # -0.0 is 0.0 here too
-    found = pc.is_in(value, value_set=values)
-    if len(values) == 0 and not has_null:
-        return found  # nothing is in an empty list, not even null
-    if isinstance(value, pa.Scalar) or value.null_count:
-        found = pc.if_else(pc.is_valid(value), found, pa.scalar(None, pa.bool_()))
-    return pc.if_else(found, True, pa.scalar(None, pa.bool_())) if has_null else found
+    """Membership with SQL nulls; `values` has the operand's type and no nulls, of floats both zeros or none."""
+    if 0 < len(values) <= _FEW_VALUES:
+        found = reduce(pc.or_, [compare("=", value, wanted) for wanted in values])
+    else:
+        found = pc.is_in(value, value_set=values)
+        if len(values) == 0 and not has_null:
+            return found  # nothing is in an empty list, not even null
+        if isinstance(value, pa.Scalar) or value.null_count:
+            found = pc.if_else(pc.is_valid(value), found, _NULL)
+    return pc.if_else(found, True, _NULL) if has_null else found
 
 
 def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
