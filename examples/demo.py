@@ -2,10 +2,10 @@
 
     make demo                                         or
     python examples/demo.py --rows 1000000            more rows
-    python examples/demo.py --keep /tmp/demo.lance    leave the table there to play with
+    python examples/demo.py --keep /tmp/orders.lance  leave the table there to play with; an s3:// URI does as well
 
-The table is written by pylance (its module is called `lance`) to local disk; no server is needed. Every answer is
-compared with the one that pylance gives.
+The table is written by pylance (its module is called `lance`), to local disk unless told otherwise; no server is
+needed. Every answer is compared with the one that pylance gives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import lance
@@ -130,8 +129,11 @@ def write_table(console: Console, uri: str, num_rows: int) -> int:
     """Write the table with pylance; returns its size in bytes."""
     console.print(f"[bold]A table of {num_rows:,} orders[/], written by pylance {lance.__version__}")
     schema = make_orders(0, 1, np.random.default_rng()).schema
-    lance.write_dataset(order_batches(num_rows), uri, schema=schema, max_rows_per_file=FRAGMENT_ROWS)
-    size_bytes = sum(path.stat().st_size for path in Path(uri).rglob("*") if path.is_file())
+    try:
+        written = lance.write_dataset(order_batches(num_rows), uri, schema=schema, max_rows_per_file=FRAGMENT_ROWS)
+    except OSError as error:
+        raise SystemExit(f"pylance cannot write {uri}: {error}") from error
+    size_bytes = int(written.versions()[-1]["metadata"]["total_files_size"])
     console.print(f"[dim]{uri}: {in_bytes(size_bytes)}[/]")
     return size_bytes
 
@@ -236,12 +238,10 @@ def main() -> None:
     """Parse the command line and take the tour."""
     parser = argparse.ArgumentParser(description="A tour of lance_io on a table that it makes itself.")
     parser.add_argument("--rows", type=int, default=300_000, help="rows of the table (default: 300000)")
-    parser.add_argument("--keep", metavar="PATH", help="write the table to this new folder and leave it there")
+    parser.add_argument("--keep", metavar="URI", help="write the table to this place and leave it there")
     options = parser.parse_args()
     if options.rows < 1000:
         parser.error("--rows must be at least 1000")
-    if options.keep and Path(options.keep).exists():
-        parser.error(f"--keep: {options.keep} exists already")
 
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="lance-io-demo-") as folder:
