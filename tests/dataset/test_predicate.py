@@ -187,6 +187,7 @@ def test_expected_rows(expression: pc.Expression, rows: list[int]) -> None:
         (F("n") == F("n"), "cannot be compared"),
         (F("s").isin([1]), "cannot look for int64 values in string"),
         (F("a").isin(["x"]), "x"),
+        (F("l").isin([[1]]), "list<"),
         (pc.utf8_upper(F("a")) == "A", "utf8_upper does not take"),
         (F("l").cast(pa.int32()) > 1, "cannot cast"),
     ],

@@ -27,7 +27,7 @@ from lance_io.dataset.predicate.coerce import (
     kind,
     narrowest,
 )
-from lance_io.dataset.predicate.evaluate import compare, convert
+from lance_io.dataset.predicate.evaluate import compare, contained, convert
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -168,6 +168,8 @@ class Binder:
         bound, found = self.bind(expr.arg)
         try:
             values = fit_values(expr.values, found)
+            if values is not None:
+                contained(pa.nulls(0, found), values, expr.has_null)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise BindError(f"{describe(expr)}: {error}") from error
         if values is None:
