@@ -1,15 +1,27 @@
 //! The hot loops of `lance_io`: pure functions over buffers. `lance_io/_kernels.pyi` is the specification.
 #![deny(unsafe_code)]
 
+mod bitpack;
+mod block;
 mod buffer;
+mod bytesplit;
 mod chunks;
+mod codec;
+mod dictionary;
 mod error;
+mod fixed;
+mod fsst;
 mod gather;
+mod general;
 mod gil;
 mod levels;
+mod miniblock;
 mod plan;
 mod pread;
+mod rle;
 mod rows;
+mod sink;
+mod values;
 
 use pyo3::prelude::*;
 
@@ -29,6 +41,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(chunks::fullzip_bounds, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::fullzip_pairs, m)?)?;
     m.add_function(wrap_pyfunction!(rows::unravel_rows, m)?)?;
+    m.add_function(wrap_pyfunction!(miniblock::decode_miniblock, m)?)?;
+    m.add_function(wrap_pyfunction!(block::decode_levels, m)?)?;
+    m.add_function(wrap_pyfunction!(dictionary::decode_dictionary, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;

@@ -1,0 +1,93 @@
+//! Block compression (spec: encodings, 8.0): one opaque buffer, the number of values known from outside.
+//!
+//! Levels and fixed-width dictionaries. RLE carries both of its parts in the one buffer: u64 size of the values, the
+//! values, then the lengths.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::codec::{invalid, Codec, Program};
+use crate::damaged;
+use crate::error::Checked;
+use crate::fixed;
+use crate::general::Inflater;
+use crate::gil;
+use crate::sink::{vec_with_capacity, Pick};
+use pyo3::prelude::*;
+
+/// Decode the picked values of a block to `out`, which is exactly as long as they are.
+pub fn decode(
+    codec: &Codec,
+    block: &[u8],
+    num_values: usize,
+    picks: &[Pick],
+    inflater: &mut Inflater,
+    out: &mut [u8],
+) -> Checked<()> {
+    match codec {
+        Codec::General { scheme, values } => {
+            let mut plain = Vec::new();
+            inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_values), &mut plain)?;
+            decode(values, &plain, num_values, picks, inflater, out)
+        }
+        Codec::Rle { .. } => {
+            let (values, lengths) = split_rle(block)?;
+            fixed::decode(codec, &[values, lengths], num_values, picks, out)
+        }
+        _ => fixed::decode(codec, &[block], num_values, picks, out),
+    }
+}
+
+fn split_rle(block: &[u8]) -> Checked<(&[u8], &[u8])> {
+    if let Some((head, rest)) = block.split_first_chunk::<8>() {
+        let size = u64::from_le_bytes(*head);
+        if size <= rest.len() as u64 {
+            return Ok(rest.split_at(size as usize));
+        }
+    }
+    damaged!("an RLE block of {} bytes is shorter than its values", block.len())
+}
+
+/// Append the picked levels of a block.
+pub fn append_levels(
+    codec: &Codec,
+    block: &[u8],
+    num_values: usize,
+    picks: &[Pick],
+    inflater: &mut Inflater,
+    levels: &mut Vec<u16>,
+) -> Checked<()> {
+    let start = levels.len();
+    levels.resize(start + crate::sink::count(picks), 0);
+    decode(codec, block, num_values, picks, inflater, bytemuck::cast_slice_mut(&mut levels[start..]))
+}
+
+/// A block-compressed vector of levels, as u16s.
+#[pyfunction]
+#[pyo3(signature = (codec, buffer, num_values, /))]
+pub fn decode_levels(
+    py: Python<'_>,
+    codec: &[u8],
+    buffer: &Bound<'_, PyAny>,
+    num_values: usize,
+) -> PyResult<OwnedBuffer> {
+    let mut program = Program::new(codec);
+    let codec = level_codec(&mut program)?;
+    program.finish()?;
+    let input = Input::new(buffer)?;
+    let block = input.bytes();
+    let levels = gil::release(py, num_values, || {
+        let mut levels = vec_with_capacity(num_values)?;
+        let picks = [Pick { start: 0, end: num_values }];
+        append_levels(&codec, block, num_values, &picks, &mut Inflater::default(), &mut levels)?;
+        Checked::Ok(levels)
+    })?;
+    Ok(levels.into())
+}
+
+/// A codec of levels decodes to 16-bit values.
+pub fn level_codec(program: &mut Program<'_>) -> PyResult<Codec> {
+    let codec = program.codec()?;
+    match codec.bits() {
+        Some(16) => Ok(codec),
+        _ => Err(invalid("levels are 16-bit values")),
+    }
+}

@@ -1,0 +1,226 @@
+//! Dictionaries of mini-block pages (spec: encodings, 3.5): decoding the items, and indices to values.
+//!
+//!     variable width   u32 32, u32 start of the bytes, n+1 u32 offsets from 0, bytes
+//!                      u64 64, u64 start of the bytes, n+1 u64 offsets from 0, bytes
+//!     before release   u8 32 or 64, u32/u64 count, u32/u64 start of the bytes, offsets, bytes
+
+use crate::block;
+use crate::buffer::{Input, OwnedBuffer};
+use crate::codec::{invalid, Codec, Program};
+use crate::damaged;
+use crate::error::Checked;
+use crate::general::Inflater;
+use crate::gil;
+use crate::sink::{bytes_of, too_long, Bytes, Offset, Pick, Strings};
+use pyo3::prelude::*;
+
+/// A block-compressed dictionary as `[data]` or `[offsets, data]`.
+#[pyfunction]
+#[pyo3(signature = (codec, buffer, num_items, /))]
+pub fn decode_dictionary(
+    py: Python<'_>,
+    codec: &[u8],
+    buffer: &Bound<'_, PyAny>,
+    num_items: usize,
+) -> PyResult<Vec<OwnedBuffer>> {
+    let mut program = Program::new(codec);
+    let codec = program.codec()?;
+    program.finish()?;
+    let input = Input::new(buffer)?;
+    let block = input.bytes();
+    let steps = block.len() / 64 + num_items;
+    Ok(gil::release(py, steps, || decode_items(&codec, block, num_items, &mut Inflater::default()))?)
+}
+
+fn decode_items(codec: &Codec, block: &[u8], num_items: usize, inflater: &mut Inflater) -> Checked<Vec<OwnedBuffer>> {
+    match codec {
+        Codec::General { scheme, values } if values.bits().is_none() => {
+            let mut plain = Vec::new();
+            inflater.inflate(*scheme, block, usize::MAX, &mut plain)?;
+            decode_items(values, &plain, num_items, inflater)
+        }
+        Codec::Variable { wide: false } => strings::<i32>(block, num_items),
+        Codec::Variable { wide: true } => strings::<i64>(block, num_items),
+        _ => match codec.bits() {
+            Some(bits) if bits % 8 == 0 => {
+                let size = bytes_of(num_items, bits)?;
+                let mut items = Bytes::with_capacity(size)?;
+                let picks = [Pick { start: 0, end: num_items }];
+                block::decode(codec, block, num_items, &picks, inflater, items.grow(size))?;
+                Ok(vec![items.into_buffer()])
+            }
+            _ => damaged!("a dictionary of neither variable-width values nor whole bytes"),
+        },
+    }
+}
+
+/// Items of variable width, their offsets checked and rebased to 0.
+fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
+    let (table_at, bytes_at) = header::<O>(block, num_items)?;
+    let table = num_items.checked_add(1).and_then(|count| count.checked_mul(O::BYTES));
+    let table = match table.and_then(|size| table_at.checked_add(size)) {
+        Some(end) if end <= bytes_at && bytes_at <= block.len() => &block[table_at..end],
+        _ => return damaged!("{num_items} dictionary offsets do not fit before byte {bytes_at} of {}", block.len()),
+    };
+    let bytes = &block[bytes_at..];
+    let mut items = Strings::<O>::with_capacity(num_items, 0)?;
+    items.offsets.clear();
+    let first = O::read(table);
+    let mut previous = first;
+    for raw in table.chunks_exact(O::BYTES) {
+        let offset = O::read(raw);
+        if offset < previous || offset > bytes.len() {
+            return damaged!("dictionary offset {offset} behind {previous}, with {} bytes of items", bytes.len());
+        }
+        items.offsets.push(O::wrap(offset - first));
+        previous = offset;
+    }
+    items.data.extend_from_slice(&bytes[first..previous]);
+    Ok(items.into_buffers()?.into())
+}
+
+/// Where the offsets and the bytes begin.
+fn header<O: Offset>(block: &[u8], num_items: usize) -> Checked<(usize, usize)> {
+    let width = O::BYTES;
+    if block.len() < 4 {
+        return damaged!("a dictionary of {} bytes has no header", block.len());
+    }
+    if block[0] as usize != width * 8 {
+        return damaged!("dictionary offsets of {} bits, expected {}", block[0], width * 8);
+    }
+    let before_release = block[1..4] != [0, 0, 0];
+    let head = match before_release {
+        true => 1..1 + 2 * width,
+        false => 0..2 * width,
+    };
+    let Some(numbers) = block.get(head.clone()) else {
+        return damaged!("a dictionary of {} bytes has no header", block.len());
+    };
+    let (first, bytes_at) = (O::read(numbers), O::read(&numbers[width..]));
+    let expected = if before_release { num_items } else { width * 8 };
+    if first != expected {
+        return damaged!("a dictionary header says {first}, expected {expected}");
+    }
+    Ok((head.end, bytes_at))
+}
+
+/// What the indices of a page point at, as its program describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Fixed { size: usize },
+    Narrow,
+    Wide,
+}
+
+impl Kind {
+    pub fn parse(program: &mut Program<'_>) -> PyResult<Option<Self>> {
+        Ok(match program.u8()? {
+            0 => None,
+            1 => match program.bits()? {
+                bits if bits % 8 == 0 => Some(Kind::Fixed { size: bits / 8 }),
+                bits => return Err(invalid(format!("dictionary items of {bits} bits are not made of bytes"))),
+            },
+            2 => Some(Kind::Narrow),
+            3 => Some(Kind::Wide),
+            kind => return Err(invalid(format!("unknown dictionary kind {kind}"))),
+        })
+    }
+}
+
+/// A decoded dictionary, as `decode_dictionary` gave it.
+#[derive(Clone, Copy)]
+pub struct Items<'a> {
+    pub kind: Kind,
+    pub offsets: &'a [u8],
+    pub data: &'a [u8],
+}
+
+impl Items<'_> {
+    fn count(&self) -> usize {
+        match self.kind {
+            Kind::Fixed { size } => self.data.len() / size,
+            Kind::Narrow => (self.offsets.len() / 4).saturating_sub(1),
+            Kind::Wide => (self.offsets.len() / 8).saturating_sub(1),
+        }
+    }
+
+    /// Replace indices of `size` bytes by what they point at.
+    pub fn look_up(&self, indices: &[u8], size: usize) -> Checked<Vec<OwnedBuffer>> {
+        match size {
+            1 => self.look_up_ints(indices.iter().map(|&index| index as usize)),
+            2 => self.look_up_ints(ints::<u16>(indices).iter().map(|&index| index as usize)),
+            4 => self.look_up_ints(ints::<u32>(indices).iter().map(|&index| index as usize)),
+            8 => self.look_up_ints(ints::<u64>(indices).iter().map(|&index| index as usize)),
+            _ => damaged!("dictionary indices of {size} bytes"),
+        }
+    }
+
+    fn look_up_ints(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
+        let count = self.count();
+        let largest = indices.clone().max();
+        if let Some(largest) = largest.filter(|&largest| largest >= count) {
+            return damaged!("index {largest} into a dictionary of {count} items");
+        }
+        match self.kind {
+            Kind::Fixed { size } => self.fixed(indices, size),
+            Kind::Narrow => self.variable::<i32>(indices),
+            Kind::Wide => self.variable::<i64>(indices),
+        }
+    }
+
+    fn fixed(&self, indices: impl ExactSizeIterator<Item = usize>, size: usize) -> Checked<Vec<OwnedBuffer>> {
+        let total = bytes_of(indices.len(), size * 8)?;
+        let mut values = Bytes::with_capacity(total)?;
+        let out = values.grow(total);
+        match size {
+            8 => gather::<8>(self.data, indices, out),
+            16 => gather::<16>(self.data, indices, out),
+            _ => {
+                for (slot, index) in out.chunks_exact_mut(size).zip(indices) {
+                    slot.copy_from_slice(&self.data[index * size..(index + 1) * size]);
+                }
+            }
+        }
+        Ok(vec![values.into_buffer()])
+    }
+
+    fn variable<O: Offset>(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
+        let item = |index: usize| {
+            let raw = &self.offsets[index * O::BYTES..(index + 2) * O::BYTES];
+            (O::read(raw), O::read(&raw[O::BYTES..]))
+        };
+        // The lengths come first, so that the bytes are written once, to memory of the right size.
+        let mut values = Strings::<O>::with_capacity(indices.len(), 0)?;
+        let mut total = 0usize;
+        for index in indices.clone() {
+            let (start, end) = item(index);
+            if start > end || end > self.data.len() {
+                return damaged!("dictionary item {index} lies at {start}..{end} of {} bytes", self.data.len());
+            }
+            total = total.saturating_add(end - start);
+            values.offsets.push(O::wrap(total));
+        }
+        if total > O::MAX {
+            return Err(too_long::<O>(total));
+        }
+        values.data = crate::sink::vec_with_capacity(total)?;
+        for index in indices {
+            let (start, end) = item(index);
+            values.data.extend_from_slice(&self.data[start..end]);
+        }
+        Ok(values.into_buffers()?.into())
+    }
+}
+
+/// Indices come from `Bytes`, which is aligned.
+fn ints<T: bytemuck::Pod>(bytes: &[u8]) -> &[T] {
+    bytemuck::cast_slice(bytes)
+}
+
+fn gather<const SIZE: usize>(data: &[u8], indices: impl Iterator<Item = usize>, out: &mut [u8]) {
+    let (items, _) = data.as_chunks::<SIZE>();
+    let (slots, _) = out.as_chunks_mut::<SIZE>();
+    for (slot, index) in slots.iter_mut().zip(indices) {
+        *slot = items[index];
+    }
+}

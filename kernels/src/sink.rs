@@ -1,0 +1,212 @@
+//! Where decoded values go: append-only outputs whose memory is handed to Python as it is.
+//!
+//! Each `grow` zeroes only what one chunk needs, while it is warm in the cache, so a page's output is written to
+//! main memory once.
+
+use crate::buffer::OwnedBuffer;
+use crate::damaged;
+use crate::error::{Checked, Damaged};
+use crate::levels::Offsets;
+
+/// A range of values inside one chunk that the caller wants, `start < end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pick {
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Pick {
+    pub fn len(self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// How many values the picks hold together.
+pub fn count(picks: &[Pick]) -> usize {
+    picks.iter().map(|pick| pick.len()).sum()
+}
+
+/// `count * bits` in bytes, rounded up; an overflow is damage, as no input justifies it.
+pub fn bytes_of(count: usize, bits: usize) -> Checked<usize> {
+    match count.checked_mul(bits) {
+        Some(total) => Ok(total.div_ceil(8)),
+        None => damaged!("{count} values of {bits} bits do not fit in memory"),
+    }
+}
+
+/// A vector with room for `count` items, or damage where the memory is not to be had.
+pub fn vec_with_capacity<T>(count: usize) -> Checked<Vec<T>> {
+    let mut vector = Vec::new();
+    match vector.try_reserve_exact(count) {
+        Ok(()) => Ok(vector),
+        Err(_) => damaged!("{count} values of {} bytes do not fit in memory", std::mem::size_of::<T>()),
+    }
+}
+
+/// Bytes aligned to 8: fixed-width values of any width.
+pub struct Bytes {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl Bytes {
+    pub fn with_capacity(bytes: usize) -> Checked<Self> {
+        Ok(Bytes { words: vec_with_capacity(bytes.div_ceil(8))?, length: 0 })
+    }
+
+    /// `bytes` more bytes at the end, to be overwritten by the caller.
+    pub fn grow(&mut self, bytes: usize) -> &mut [u8] {
+        let start = self.length;
+        self.length += bytes;
+        let words = self.length.div_ceil(8);
+        if words > self.words.len() {
+            self.words.resize(words, 0);
+        }
+        &mut bytemuck::cast_slice_mut(&mut self.words)[start..self.length]
+    }
+
+    pub fn as_slice(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.length]
+    }
+
+    pub fn into_buffer(self) -> OwnedBuffer {
+        OwnedBuffer::aligned(self.words, self.length)
+    }
+}
+
+/// Bits, LSB first, packed without gaps; the bits behind the last one are 0.
+pub struct Bits {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Bits {
+    pub fn with_capacity(bits: usize) -> Checked<Self> {
+        Ok(Bits { bytes: vec_with_capacity(bits.div_ceil(8))?, length: 0 })
+    }
+
+    /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
+    pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) {
+        while count > 0 && self.length % 8 != 0 {
+            let bit = (source[start / 8] >> (start % 8)) & 1;
+            if let Some(last) = self.bytes.last_mut() {
+                *last |= bit << (self.length % 8);
+            }
+            (self.length, start, count) = (self.length + 1, start + 1, count - 1);
+        }
+        if count == 0 {
+            return;
+        }
+        let source = &source[start / 8..(start + count).div_ceil(8)];
+        let shift = start % 8;
+        let whole = count.div_ceil(8);
+        if shift == 0 {
+            self.bytes.extend_from_slice(&source[..whole]);
+        } else {
+            let pairs = source.windows(2).map(|pair| (pair[0] >> shift) | (pair[1] << (8 - shift)));
+            self.bytes.extend(pairs.take(whole));
+            if whole == source.len() {
+                self.bytes.push(source[whole - 1] >> shift);
+            }
+        }
+        self.length += count;
+        if self.length % 8 != 0 {
+            if let Some(last) = self.bytes.last_mut() {
+                *last &= (1 << (self.length % 8)) - 1;
+            }
+        }
+    }
+
+    pub fn into_buffer(self) -> OwnedBuffer {
+        self.bytes.into()
+    }
+}
+
+/// An offset of variable-width values: i32 or i64 in memory, u32 or u64 on disk.
+pub trait Offset: Copy + 'static {
+    const BYTES: usize;
+    const MAX: usize;
+    fn wrap(position: usize) -> Self;
+    fn position(self) -> usize;
+    /// Reads the unsigned little-endian integer that `bytes` (of `BYTES` length) holds.
+    fn read(bytes: &[u8]) -> usize;
+    fn into_offsets(offsets: Vec<Self>) -> Offsets
+    where
+        Self: Sized;
+}
+
+impl Offset for i32 {
+    const BYTES: usize = 4;
+    const MAX: usize = i32::MAX as usize;
+    #[inline(always)]
+    fn wrap(position: usize) -> Self {
+        position as i32
+    }
+    #[inline(always)]
+    fn position(self) -> usize {
+        self as u32 as usize
+    }
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> usize {
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
+    }
+    fn into_offsets(offsets: Vec<Self>) -> Offsets {
+        Offsets::Narrow(offsets)
+    }
+}
+
+impl Offset for i64 {
+    const BYTES: usize = 8;
+    const MAX: usize = isize::MAX as usize;
+    #[inline(always)]
+    fn wrap(position: usize) -> Self {
+        position as i64
+    }
+    #[inline(always)]
+    fn position(self) -> usize {
+        self as usize
+    }
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> usize {
+        u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]) as usize
+    }
+    fn into_offsets(offsets: Vec<Self>) -> Offsets {
+        Offsets::Wide(offsets)
+    }
+}
+
+/// Variable-width values: offsets that begin at 0, and bytes.
+pub struct Strings<O> {
+    pub offsets: Vec<O>,
+    pub data: Vec<u8>,
+}
+
+impl<O: Offset> Strings<O> {
+    pub fn with_capacity(count: usize, bytes: usize) -> Checked<Self> {
+        let mut offsets = vec_with_capacity(count.saturating_add(1))?;
+        offsets.push(O::wrap(0));
+        Ok(Strings { offsets, data: vec_with_capacity(bytes)? })
+    }
+
+    /// Ends a value at the current end of the data (checked once, by `into_buffers`).
+    #[inline(always)]
+    pub fn end_value(&mut self) {
+        self.offsets.push(O::wrap(self.data.len()));
+    }
+
+    pub fn into_buffers(self) -> Checked<[OwnedBuffer; 2]> {
+        if self.data.len() > O::MAX {
+            return Err(too_long::<O>(self.data.len()));
+        }
+        let offsets = match O::into_offsets(self.offsets) {
+            Offsets::Narrow(offsets) => offsets.into(),
+            Offsets::Wide(offsets) => offsets.into(),
+        };
+        Ok([offsets, self.data.into()])
+    }
+}
+
+/// What to say when the values of one page outgrow their offsets.
+pub fn too_long<O: Offset>(bytes: usize) -> Damaged {
+    Damaged(format!("{bytes} bytes of values exceed what {}-bit offsets reach ({})", O::BYTES * 8, O::MAX))
+}
