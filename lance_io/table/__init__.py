@@ -1,0 +1,12 @@
+"""METADATA, PURE: what a version of a table is made of, from bytes to frozen values.
+
+Whoever calls these functions has fetched the bytes; nothing here does I/O. May import `format` and below.
+
+manifest   one version of a table
+fragment   its fragments, their data files and deletion files
+flags      which feature flags we may read past
+paths      where the files are, and which paths are refused
+deletion   deleted rows of a fragment (with ipc and roaring, the two containers they come in)
+rowids     stable row ids, row versions, and the index from row id to address
+refs       tags and branches
+"""

@@ -1,0 +1,51 @@
+"""Feature flags: the bits by which a manifest tells readers what they must understand (spec: table, section 8).
+
+A reader refuses a manifest with a reader bit that it does not know; bits of the writer word do not concern it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lance_io.errors import FormatError, UnsupportedError
+
+DELETION_FILES: Final = 1
+STABLE_ROW_IDS: Final = 2
+V2_FORMAT: Final = 4  # deprecated; before data formats were named it told 2.x tables from 0.1
+TABLE_CONFIG: Final = 8
+BASE_PATHS: Final = 16
+NO_TRANSACTION_FILE: Final = 32
+DATA_OVERLAYS: Final = 64
+COVERED_INDEX: Final = 128
+MIXED_FILE_VERSIONS: Final = 256
+TAGGED_FRAGMENT_REUSE: Final = 1024
+SPILLED_ROW_LINEAGE: Final = 2048
+
+READABLE: Final = (
+    DELETION_FILES
+    | STABLE_ROW_IDS
+    | V2_FORMAT
+    | TABLE_CONFIG
+    | BASE_PATHS
+    | NO_TRANSACTION_FILE
+    | COVERED_INDEX
+    | MIXED_FILE_VERSIONS
+    | TAGGED_FRAGMENT_REUSE
+)
+_IN_BOTH_WORDS: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE)
+_NAMES: Final = {DATA_OVERLAYS: "data overlay files", SPILLED_ROW_LINEAGE: "spilled row lineage"}
+
+
+def check_reader_flags(reader_flags: int, writer_flags: int) -> None:
+    """Raise unless a table with these flags can be read.
+
+    `UnsupportedError` names the numbers of the bits that are not known; `FormatError` says that a bit which belongs
+    into both words is in one of them only.
+    """
+    unknown = [1 << bit for bit in range(reader_flags.bit_length()) if reader_flags & ~READABLE & (1 << bit)]
+    if unknown:
+        named = ", ".join(f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag) for flag in unknown)
+        raise UnsupportedError(f"the table needs reader feature flag {named}, which this release does not implement")
+    for flag in _IN_BOTH_WORDS:
+        if (reader_flags ^ writer_flags) & flag:
+            raise FormatError(f"feature flag {flag} is set in one of the words {reader_flags} and {writer_flags} only")

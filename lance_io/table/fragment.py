@@ -1,0 +1,197 @@
+"""Fragments: the horizontal pieces of a table (spec: table, section 2.4).
+
+A fragment is a set of data files that hold different columns of the same rows, and a file that lists which of those
+rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limits of 32 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.version import V2_0, FileVersion, version_of_pair
+from lance_io.format.wire import I64_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.proto import table_pb2
+
+FRAGMENT_ID_MAX: Final = (1 << 32) - 1
+FRAGMENT_ROWS_MAX: Final = 1 << 32
+TOMBSTONE: Final = -2  # the column is there but dead: its values were rewritten into another file
+
+DeletionKind = Literal["arrow", "bitmap"]
+_DELETION_KINDS: Final[dict[int, DeletionKind]] = {0: "arrow", 1: "bitmap"}
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file of a fragment, as the manifest describes it.
+
+    path            below the data directory of its base, not checked: see `paths.py`
+    fields          field ids of its columns; negative ones are no fields of the schema (-2: a dead column)
+    column_indices  parallel to `fields`, the column's number inside the file; empty for version 0.1
+    version         file version
+    size_bytes      size of the whole file, None when unknown
+    base_id         which of the manifest's base paths it lies below, None for the table itself
+    """
+
+    path: str
+    fields: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    version: FileVersion
+    size_bytes: int | None
+    base_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFile:
+    """The file that lists the deleted rows of a fragment.
+
+    kind              how the list is stored
+    read_version, id  parts of its name
+    num_deleted_rows  length of the list, None when unknown
+    base_id           as in `DataFile`
+    """
+
+    kind: DeletionKind
+    read_version: int
+    id: int
+    num_deleted_rows: int | None
+    base_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One fragment.
+
+    physical_rows  rows in its data files, deleted ones included; None when unknown (tables of old releases)
+    row_ids        serialized row id sequence, None without stable row ids
+    created_at_versions, last_updated_at_versions  serialized version sequences, or None
+    """
+
+    id: int
+    files: tuple[DataFile, ...]
+    deletion_file: DeletionFile | None
+    physical_rows: int | None
+    row_ids: bytes | None
+    created_at_versions: bytes | None
+    last_updated_at_versions: bytes | None
+
+    @property
+    def num_deleted_rows(self) -> int | None:
+        """Rows that its deletion file lists, 0 without one, None when the manifest does not say."""
+        return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows that are not deleted, None when the manifest does not say."""
+        deleted = self.num_deleted_rows
+        return None if self.physical_rows is None or deleted is None else self.physical_rows - deleted
+
+    def file_of(self, field_id: int) -> DataFile | None:
+        """The data file that holds a column of the schema, None when the column is null in this fragment."""
+        return next((each for each in self.files if field_id in each.fields), None)
+
+
+def decode_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragment, ...]:
+    """All fragments of a manifest, in its order.
+
+    Raises `FormatError` for ids, counts and file lists that cannot be, `UnsupportedError` for overlays and for parts
+    that are stored elsewhere. A message with the same id twice is let through, as pylance does.
+    """
+    return tuple(_decode_fragment(message) for message in messages)
+
+
+def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
+    try:
+        _check_fragment(message)
+        files = tuple(_decode_file(each) for each in message.files)
+        _check_disjoint(files)
+        deletion = _decode_deletion(message.deletion_file) if message.HasField("deletion_file") else None
+        physical_rows = message.physical_rows or None
+        if deletion is not None and (deletion.num_deleted_rows or 0) > (physical_rows or FRAGMENT_ROWS_MAX):
+            raise FormatError(f"{deletion.num_deleted_rows} deleted rows of {physical_rows}")
+    except FormatError as error:
+        raise error.within(f"fragment {message.id}") from error.__cause__
+    return Fragment(
+        id=message.id,
+        files=files,
+        deletion_file=deletion,
+        physical_rows=physical_rows,
+        row_ids=_bytes(message, "inline_row_ids"),
+        created_at_versions=_bytes(message, "inline_created_at_versions"),
+        last_updated_at_versions=_bytes(message, "inline_last_updated_at_versions"),
+    )
+
+
+def _check_fragment(message: table_pb2.DataFragment) -> None:
+    if message.id > FRAGMENT_ID_MAX:
+        raise FormatError(f"the id needs more than 32 bits: {message.id}")
+    if message.physical_rows > FRAGMENT_ROWS_MAX:
+        raise FormatError(f"{message.physical_rows} rows, at most {FRAGMENT_ROWS_MAX}")
+    if message.overlays:
+        raise UnsupportedError(f"fragment {message.id} has data overlay files")
+    for name in _ELSEWHERE:
+        if message.HasField(name):
+            raise UnsupportedError(f"fragment {message.id} keeps {name} in a file of its own")
+
+
+_ELSEWHERE: Final = (
+    "external_row_ids",
+    "external_last_updated_at_versions",
+    "external_created_at_versions",
+    "spilled_row_ids",
+    "spilled_last_updated_at_versions",
+    "spilled_created_at_versions",
+)
+
+
+def _bytes(message: table_pb2.DataFragment, name: str) -> bytes | None:
+    value: bytes = getattr(message, name)
+    return value if message.HasField(name) else None  # type: ignore[arg-type]  # one of three literal names
+
+
+def _decode_file(message: table_pb2.DataFile) -> DataFile:
+    version = version_of_pair(message.file_major_version, message.file_minor_version)
+    fields, columns = tuple(message.fields), tuple(message.column_indices)
+    if message.file_size_bytes > I64_MAX:
+        raise FormatError(f"data file {message.path!r}: {message.file_size_bytes} bytes")
+    if version >= V2_0:
+        if len(fields) != len(columns):
+            raise FormatError(f"data file {message.path!r}: {len(fields)} field ids, but {len(columns)} columns")
+        if min(columns, default=0) < 0 and version > V2_0:
+            raise FormatError(f"data file {message.path!r}: column {min(columns)}, expected 0 or more")
+        if len(set(columns)) < len(columns):
+            raise FormatError(f"data file {message.path!r}: a column is listed twice")
+    return DataFile(
+        path=message.path,
+        fields=fields,
+        column_indices=columns,
+        version=version,
+        size_bytes=message.file_size_bytes or None,
+        base_id=message.base_id if message.HasField("base_id") else None,
+    )
+
+
+def _check_disjoint(files: Sequence[DataFile]) -> None:
+    """Raise when two columns of a 2.x fragment claim to be the same field (releases of 0.1 wrote such files)."""
+    ids = [each for file in files if file.version >= V2_0 for each in file.fields if each >= 0]
+    if len(set(ids)) < len(ids):
+        twice = next(each for index, each in enumerate(ids) if each in ids[:index])
+        raise FormatError(f"field {twice} is stored in more than one column")
+
+
+def _decode_deletion(message: table_pb2.DeletionFile) -> DeletionFile:
+    kind = _DELETION_KINDS.get(message.file_type)
+    if kind is None:
+        raise UnsupportedError(f"deletion file of type {message.file_type}; known are {_DELETION_KINDS}")
+    return DeletionFile(
+        kind=kind,
+        read_version=message.read_version,
+        id=message.id,
+        num_deleted_rows=message.num_deleted_rows or None,
+        base_id=message.base_id if message.HasField("base_id") else None,
+    )
