@@ -339,7 +339,7 @@ impl<'a> Entries<'a> {
         if !matches!(width_bytes, 1 | 2 | 4 | 8) {
             return Err(PyValueError::new_err(format!("expected a width of 1, 2, 4 or 8 bytes, found {width_bytes}")));
         }
-        if bytes.len() % width_bytes != 0 {
+        if !bytes.len().is_multiple_of(width_bytes) {
             let text = format!("repetition index of {} bytes has no whole entries of {width_bytes}", bytes.len());
             return Err(Damaged(text).into());
         }

@@ -284,63 +284,45 @@ impl Unravelling {
         if self.rep.len() != self.length {
             return damaged!("lists claim {} items, their layer below has {}", self.rep.len(), self.length);
         }
-        let num_starts = self.rep.iter().filter(|&&rep| rep != 0).count();
-        let mut offsets = vec![T::default(); num_starts + 1];
-        let mut slot = 0;
-        for (child, &rep) in self.rep.iter().enumerate() {
-            offsets[slot] = T::of(child); // without a branch: overwritten until an entry moves `slot` on
-            slot += (rep != 0) as usize;
-        }
-        offsets[slot] = T::of(self.length);
+        let begins = positions(&self.rep, |rep| rep != 0);
         if !list.outermost {
-            let mut kept = 0;
-            for entry in 0..self.rep.len() {
-                let rep = self.rep[entry];
-                self.rep[kept] = rep.wrapping_sub(1);
-                kept += (rep != 0) as usize;
-            }
-            self.rep.truncate(kept);
+            self.rep = begins.iter().map(|&entry| self.rep[entry] - 1).collect();
         }
-        Ok(offsets)
+        Ok(begins.into_iter().chain([self.length]).map(T::of).collect())
     }
 
     /// The same with definition levels; leaves those of the slots in `members` (or `def`, where nothing else is kept).
-    fn starts<T: Offset>(&mut self, list: &ListLevels, mut def: Vec<u16>) -> Checked<Vec<T>> {
-        let num_starts = self.rep.iter().filter(|&&rep| rep != 0).count();
-        let mut offsets = vec![T::default(); num_starts + 1];
-        let mut members = vec![0; num_starts + 1];
-        let (mut slot, mut kept, mut child) = (0, 0, 0);
-        let (mut has_items, mut orphans) = (false, false);
-        for entry in 0..self.rep.len().min(def.len()) {
-            let (rep, level) = (self.rep[entry], def[entry]);
-            let begins = rep != 0;
-            offsets[slot] = T::of(child);
+    fn starts<T: Offset>(&mut self, list: &ListLevels, def: Vec<u16>) -> Checked<Vec<T>> {
+        let num_levels = def.len();
+        let begins = positions(&self.rep, |rep| rep != 0);
+        let nexts = begins.iter().skip(1).copied().chain([num_levels]);
+        let mut offsets = vec![T::default(); begins.len() + 1];
+        let mut members = vec![0; begins.len() + 1];
+        let (mut slot, mut childless, mut goes_on) = (0, 0, false);
+        for (&entry, next) in begins.iter().zip(nexts) {
+            let level = def[entry];
+            offsets[slot] = T::of(entry - childless); // without a branch: overwritten until `slot` moves on
             members[slot] = level;
-            slot += (begins & (level <= list.limit)) as usize;
-            child += (!begins | (level <= self.consumed)) as usize;
-            orphans |= !begins & !has_items;
-            has_items = level <= self.consumed;
-            if !list.outermost {
-                self.rep[kept] = rep.wrapping_sub(1);
-                def[kept] = level;
-                kept += begins as usize;
-            }
+            slot += (level <= list.limit) as usize;
+            let has_items = level <= self.consumed;
+            childless += !has_items as usize;
+            goes_on |= !has_items & (next != entry + 1);
         }
-        if orphans {
+        if goes_on {
             return damaged!("a list that is null, empty or missing goes on with another item");
         }
-        if child != self.length {
-            return damaged!("lists claim {child} items, their layer below has {}", self.length);
+        if num_levels - childless != self.length {
+            return damaged!("lists claim {} items, their layer below has {}", num_levels - childless, self.length);
         }
-        offsets[slot] = T::of(child);
+        offsets[slot] = T::of(self.length);
         offsets.truncate(slot + 1);
         members.truncate(slot);
         if list.outermost {
             (self.def, self.members) = (Some(members), None);
         } else {
-            self.rep.truncate(kept);
-            def.truncate(kept);
-            (self.def, self.members) = (Some(def), Some(members));
+            self.rep = begins.iter().map(|&entry| self.rep[entry] - 1).collect();
+            self.def = Some(begins.iter().map(|&entry| def[entry]).collect());
+            self.members = Some(members);
         }
         Ok(offsets)
     }
@@ -381,25 +363,44 @@ fn slots_of(def: &[u16], limit: u16, count: usize) -> Vec<u16> {
 
 /// A bitmap, least significant bit first, and its number of zeros; `None` when there are none.
 fn bitmap(levels: &[u16], is_valid: impl Fn(u16) -> bool) -> (Option<Vec<u8>>, usize) {
-    /// Moves bit 0 of each of eight bytes side by side into the top byte.
-    const GATHER: u64 = 0x0102_0408_1020_4080;
     let mut bytes = Vec::with_capacity(levels.len().div_ceil(64) * 8);
     let mut num_valid = 0;
     for group in levels.chunks(64) {
-        let mut flags = [0u8; 64];
-        for (flag, &level) in flags.iter_mut().zip(group) {
-            *flag = is_valid(level) as u8;
-        }
-        let (eights, _) = flags.as_chunks::<8>();
-        for &eight in eights {
-            let bits = (u64::from_le_bytes(eight).wrapping_mul(GATHER) >> 56) as u8;
-            num_valid += bits.count_ones() as usize;
-            bytes.push(bits);
-        }
+        let bits = mask(group, &is_valid);
+        num_valid += bits.count_ones() as usize;
+        bytes.extend_from_slice(&bits.to_le_bytes());
     }
     bytes.truncate(levels.len().div_ceil(8));
     let null_count = levels.len() - num_valid;
     ((null_count > 0).then_some(bytes), null_count)
+}
+
+/// Where the levels are like that, ascending.
+pub fn positions(levels: &[u16], is_hit: impl Fn(u16) -> bool) -> Vec<usize> {
+    let mut hits = Vec::with_capacity(levels.iter().filter(|&&level| is_hit(level)).count());
+    for (index, group) in levels.chunks(64).enumerate() {
+        let mut bits = mask(group, &is_hit);
+        while bits != 0 {
+            hits.push(index * 64 + bits.trailing_zeros() as usize);
+            bits &= bits - 1;
+        }
+    }
+    hits
+}
+
+/// One bit for each of up to 64 levels, the first one lowest.
+fn mask(levels: &[u16], is_set: impl Fn(u16) -> bool) -> u64 {
+    /// Moves bit 0 of each of eight bytes side by side into the top byte.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let mut flags = [0u8; 64];
+    for (flag, &level) in flags.iter_mut().zip(levels) {
+        *flag = is_set(level) as u8;
+    }
+    let mut bits = [0u8; 8];
+    for (byte, &eight) in bits.iter_mut().zip(flags.as_chunks::<8>().0) {
+        *byte = (u64::from_le_bytes(eight).wrapping_mul(GATHER) >> 56) as u8;
+    }
+    u64::from_le_bytes(bits)
 }
 
 /// The layers as Python sees them: `[(length, validity or None, null_count, offsets or None)]`.

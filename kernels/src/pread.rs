@@ -1,6 +1,6 @@
 //! Many ranges of a local file in one call: plan, allocate once, `pread` into place.
 
-use crate::buffer::{borrow_fd, filled_vec, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
+use crate::buffer::{borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
 use crate::plan::{check_ranges, Order};
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -29,19 +29,21 @@ pub fn read_ranges(
     let fd = borrow_fd(&fd)?;
     let mut scratch = scratch.map(Output::new).transpose()?;
     let mut scratch = scratch.as_mut().map(Output::bytes_mut);
-    let (bytes, placed) = py.detach(|| -> PyResult<_> {
+    let (buffer, placed) = py.detach(|| -> PyResult<_> {
         check_ranges(&starts, &ends)?;
-        let placed = place(&starts, &ends, gap_bytes_max)?;
-        let bytes = match scratch.as_mut().and_then(|memory| memory.get_mut(..placed.num_bytes)) {
-            Some(memory) => {
-                read_all(fd, &placed.reads, Slot::over(memory), threads_max)?;
-                None
-            }
-            None => Some(read_new(fd, &placed, threads_max)?),
-        };
-        Ok((bytes, placed))
+        let mut placed = place(&starts, &ends, gap_bytes_max)?;
+        if let Some(memory) = scratch.as_mut().and_then(|memory| placed.move_into(memory)) {
+            read_all(fd, &placed.reads, Slot::over(memory), threads_max)?;
+            return Ok((None, placed));
+        }
+        let buffer =
+            filled_buffer(placed.num_bytes, placed.first_byte(), |slot| read_all(fd, &placed.reads, slot, threads_max));
+        match buffer {
+            Some(buffer) => Ok((Some(buffer?), placed)),
+            None => Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))),
+        }
     })?;
-    Ok((bytes.map(OwnedBuffer::from), placed.offsets.into(), placed.reads.len(), placed.num_bytes))
+    Ok((buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes))
 }
 
 /// One `pread`: file bytes `start..end`.
@@ -61,6 +63,19 @@ struct Placed {
 impl Placed {
     fn new(num_ranges: usize) -> Self {
         Placed { reads: Vec::with_capacity(num_ranges), offsets: vec![0; num_ranges], num_bytes: 0 }
+    }
+
+    fn first_byte(&self) -> u64 {
+        self.reads.first().map_or(0, |read| read.start)
+    }
+
+    /// The part of `memory` to read into, if it is large enough; offsets become those within `memory`.
+    fn move_into<'a>(&mut self, memory: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let spare = memory.len().checked_sub(self.num_bytes)?;
+        let skip = bytes_to_skip(memory.as_ptr(), self.first_byte());
+        let skip = if skip <= spare { skip } else { 0 };
+        self.offsets.iter_mut().for_each(|offset| *offset += skip as i64);
+        memory.get_mut(skip..skip + self.num_bytes)
     }
 
     fn push(&mut self, start: i64, end: i64) -> PyResult<()> {
@@ -136,12 +151,6 @@ fn failed(read: Read, failure: ReadFailure) -> PyErr {
             PyOSError::new_err((errno.raw_os_error(), text))
         }
     }
-}
-
-/// Everything into new memory.
-fn read_new(fd: BorrowedFd, placed: &Placed, threads_max: usize) -> PyResult<Vec<u8>> {
-    let bytes = filled_vec(placed.num_bytes, |slot| read_all(fd, &placed.reads, slot, threads_max));
-    bytes.unwrap_or_else(|| Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))))
 }
 
 fn read_all<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>, threads_max: usize) -> PyResult<Filled<'a>> {

@@ -4,7 +4,7 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::Checked;
 use crate::gil;
-use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
+use crate::levels::{layers_to_python, parse_layers, positions, unravel, LayerOut, Layers};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -119,7 +119,8 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     if page.def.is_some_and(|def| def.len() != rep.len()) {
         return damaged!("{} repetition levels but {} definition levels", rep.len(), page.def.map_or(0, <[u16]>::len));
     }
-    let row_levels = row_bounds(rep, layers.max_rep());
+    let mut row_levels = positions(rep, |level| level == layers.max_rep());
+    row_levels.push(rep.len()); // where each row begins, and where the last one ends
     if row_levels.len() != page.num_rows + 1 {
         return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
     }
@@ -147,17 +148,4 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     let num_items = item_ids.len();
     let layers = unravel(layers, Some(picked_rep), picked_def, num_items, rows.num_rows() as usize)?;
     Ok(Selection { num_items, layers, item_ids: Some(item_ids) })
-}
-
-/// Where each row begins in the levels, and behind the last row the number of levels.
-fn row_bounds(rep: &[u16], max_rep: u16) -> Vec<usize> {
-    let num_rows = rep.iter().filter(|&&level| level == max_rep).count();
-    let mut bounds = vec![0; num_rows + 1];
-    let mut row = 0;
-    for (position, &level) in rep.iter().enumerate() {
-        bounds[row] = position; // without a branch: overwritten until a row begins
-        row += (level == max_rep) as usize;
-    }
-    bounds[num_rows] = rep.len();
-    bounds
 }

@@ -17,6 +17,11 @@ def i64(*values: int) -> np.ndarray[Any, Any]:
     return np.array(values, dtype=np.int64)
 
 
+def ints(buffer: Any, dtype: Any = np.int64) -> list[int]:
+    values: list[int] = np.frombuffer(buffer, dtype).tolist()
+    return values
+
+
 def u16(values: list[int] | None) -> np.ndarray[Any, Any] | None:
     return None if values is None else np.array(values, dtype=np.uint16)
 
@@ -68,7 +73,7 @@ def check(layers: list[reference.Layer], rows: list[Any], found: list[Any], num_
             assert offsets is None
         else:
             width = np.int64 if layer.wide else np.int32
-            assert np.frombuffer(offsets, width).tolist() == slots.offsets
+            assert ints(offsets, width) == slots.offsets
 
 
 @settings(max_examples=400, deadline=None)
@@ -85,13 +90,13 @@ def test_unravel_rebuilds_what_was_shredded(page: tuple[list[reference.Layer], l
     )
     num_items, found, item_ids = unravel_rows(*arguments, i64(0), i64(len(rows)), len(rows))
     check(layers, rows, found, num_items)
-    assert item_ids is None if not has_lists else np.frombuffer(item_ids, np.int64).tolist() == list(range(num_items))
+    assert item_ids is None if not has_lists else ints(item_ids) == list(range(num_items))
 
     chosen = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1)))) if rows else []
     num_items, found, item_ids = unravel_rows(*arguments, i64(*chosen), None, len(rows))
     check(layers, [rows[row] for row in chosen], found, num_items)
     if has_lists:
-        assert np.frombuffer(item_ids, np.int64).tolist() == item_numbers(rep, definition, visible, set(chosen))
+        assert ints(item_ids) == item_numbers(rep, definition, visible, set(chosen))
 
 
 def item_numbers(rep: list[int], definition: list[int], visible: int, chosen: set[int]) -> list[int]:
@@ -119,14 +124,14 @@ def test_the_example_of_the_specification() -> None:
         (4, [True, False, True, False]),
         (4, [True, False, True, True]),
     ]
-    assert [np.frombuffer(found[layer][3], np.int32).tolist() for layer in (1, 3)] == [[0, 0, 2, 2, 2], [0, 4, 4, 4, 4]]
-    assert np.frombuffer(item_ids, np.int64).tolist() == [0, 1]
+    assert [ints(found[layer][3], np.int32) for layer in (1, 3)] == [[0, 0, 2, 2, 2], [0, 4, 4, 4, 4]]
+    assert ints(item_ids) == [0, 1]
 
 
 def test_null_first_item_in_an_all_valid_list() -> None:
     _, found, _ = unravel_rows(u16([1, 0, 1]), u16([1, 0, 1]), bytes([2, 3, 2]), i64(0), i64(2), 2)
     assert found[1][:3] == (2, None, 0)
-    assert np.frombuffer(found[1][3], np.int32).tolist() == [0, 2, 3]
+    assert ints(found[1][3], np.int32) == [0, 2, 3]
 
 
 def test_without_levels_everything_is_valid() -> None:
@@ -198,7 +203,7 @@ def test_random_levels_are_refused_or_give_sound_arrays(
         if kind in (1, 3):
             assert length == num_slots
             continue
-        offsets = np.frombuffer(raw, np.int32)
+        offsets = np.array(ints(raw, np.int32))
         assert len(offsets) == length + 1
         assert offsets[0] == 0
         assert offsets[-1] == num_slots

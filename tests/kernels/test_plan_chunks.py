@@ -27,7 +27,8 @@ def i64(*values: int) -> np.ndarray[Any, Any]:
 
 
 def ints(buffer: Any) -> list[int]:
-    return np.frombuffer(buffer, np.int64).tolist()
+    values: list[int] = np.frombuffer(buffer, np.int64).tolist()
+    return values
 
 
 def words(*chunks: tuple[int, int], wide: bool = False) -> np.ndarray[Any, Any]:

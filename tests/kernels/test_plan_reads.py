@@ -20,11 +20,14 @@ def i64(*values: int) -> np.ndarray[Any, Any]:
     return np.array(values, dtype=np.int64)
 
 
+def ints(buffer: Any) -> list[int]:
+    values: list[int] = np.frombuffer(buffer, np.int64).tolist()
+    return values
+
+
 def plan(ranges: list[tuple[int, int]], gap: int, largest: int) -> tuple[list[tuple[int, int]], list[int]]:
     starts, ends = i64(*(start for start, _ in ranges)), i64(*(end for _, end in ranges))
-    read_starts, read_ends, first_read = (
-        np.frombuffer(part, np.int64).tolist() for part in plan_reads(starts, ends, gap, largest)
-    )
+    read_starts, read_ends, first_read = map(ints, plan_reads(starts, ends, gap, largest))
     return list(zip(read_starts, read_ends, strict=True)), first_read
 
 

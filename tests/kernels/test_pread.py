@@ -24,6 +24,11 @@ def i64(*values: int) -> np.ndarray[Any, Any]:
     return np.array(values, dtype=np.int64)
 
 
+def ints(buffer: Any) -> list[int]:
+    values: list[int] = np.frombuffer(buffer, np.int64).tolist()
+    return values
+
+
 @pytest.fixture(scope="module")
 def content() -> bytes:
     return np.random.default_rng(7).bytes(LARGE)
@@ -58,7 +63,7 @@ def test_every_range_is_where_its_offset_says(
     starts, ends = i64(*(start for start, _ in ranges)), i64(*(end for _, end in ranges))
     scratch = None if scratch_bytes is None else bytearray(scratch_bytes)
     buffer, raw_offsets, num_reads, num_bytes = read_ranges(fd, starts, ends, gap, 1, scratch)
-    offsets = np.frombuffer(raw_offsets, np.int64).tolist()
+    offsets = ints(raw_offsets)
     assert (buffer is None) == (scratch is not None and len(scratch) >= num_bytes)
     if buffer is None:
         assert scratch is not None
@@ -71,8 +76,9 @@ def test_every_range_is_where_its_offset_says(
 
     real = [(start, end) for start, end in ranges if start < end]
     runs = runs_of(real, gap)
-    if len(runs) == len(real):
-        assert memory[:num_bytes] == b"".join(content[start:end] for start, end in ranges)
+    if len(runs) == len(real):  # nothing merged: back to back, in the order given
+        first = min(offsets[index] for index, (start, end) in enumerate(ranges) if start < end) if real else 0
+        assert memory[first : first + num_bytes] == b"".join(content[start:end] for start, end in ranges)
     assert num_reads == len(runs)
     assert num_bytes == sum(end - start for start, end in runs)
 
@@ -87,6 +93,11 @@ def runs_of(ranges: list[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
     return runs
 
 
+def memory_of(buffer: Any, scratch: bytearray | None) -> memoryview:
+    """Where the bytes went."""
+    return memoryview(buffer if scratch is None else scratch)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("with_scratch", [False, True])
 def test_large_reads_in_threads(fd: int, content: bytes, threads: int, with_scratch: bool) -> None:
@@ -95,8 +106,22 @@ def test_large_reads_in_threads(fd: int, content: bytes, threads: int, with_scra
     buffer, offsets, num_reads, num_bytes = read_ranges(fd, starts, ends, -1, threads, scratch)
     expected = b"".join(content[start:end] for start, end in zip(starts, ends, strict=True))
     assert (num_reads, num_bytes) == (3, len(expected))
-    assert bytes(buffer if scratch is None else scratch[:num_bytes]) == expected
-    assert np.frombuffer(offsets, np.int64).tolist() == [0, LARGE - 10, LARGE + 90]
+    first, *others = ints(offsets)
+    assert others == [first + LARGE - 10, first + LARGE + 90]
+    memory = bytes(memory_of(buffer, scratch))
+    assert memory[first : first + num_bytes] == expected
+    assert first == 0 or with_scratch
+
+
+@pytest.mark.parametrize("at", [0, 1, 63, 64, 4100])
+@pytest.mark.parametrize("with_scratch", [False, True])
+def test_memory_is_aligned_as_the_file_is(fd: int, content: bytes, at: int, with_scratch: bool) -> None:
+    scratch = bytearray(5000) if with_scratch else None
+    buffer, offsets, _, _ = read_ranges(fd, i64(at), i64(at + 4096), 0, 1, scratch)
+    memory = np.frombuffer(memory_of(buffer, scratch), np.uint8)
+    first = ints(offsets)[0]
+    assert (memory.ctypes.data + first - at) % 64 == 0
+    assert memory[first : first + 4096].tobytes() == content[at : at + 4096]
 
 
 @pytest.mark.parametrize("threads", [2, 3, 8])
@@ -104,6 +129,7 @@ def test_many_reads_in_threads(fd: int, content: bytes, threads: int) -> None:
     starts = np.random.default_rng(threads).integers(0, LARGE - 500, 1000)
     ends = starts + np.random.default_rng(threads + 1).integers(0, 500, 1000)
     buffer, _, num_reads, _ = read_ranges(fd, starts, ends, -1, threads, None)
+    assert buffer is not None
     assert bytes(buffer) == b"".join(content[start:end] for start, end in zip(starts, ends, strict=True))
     assert num_reads == np.count_nonzero(starts < ends)
 
@@ -111,7 +137,7 @@ def test_many_reads_in_threads(fd: int, content: bytes, threads: int) -> None:
 def test_nothing_to_read(fd: int) -> None:
     for ranges in (i64(), i64(4, 4)):
         buffer, offsets, num_reads, num_bytes = read_ranges(fd, ranges, ranges, 0, 4, None)
-        assert (bytes(buffer), len(offsets) // 8, num_reads, num_bytes) == (b"", len(ranges), 0, 0)
+        assert (bytes(memory_of(buffer, None)), len(offsets) // 8, num_reads, num_bytes) == (b"", len(ranges), 0, 0)
 
 
 @pytest.mark.parametrize("threads", [1, 4])
