@@ -1,0 +1,358 @@
+"""What every store must do, as tests to inherit.
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        async def place(self):
+            yield Place(store, "some/prefix", write=..., read=...)
+
+`write` and `read` are a back door: they reach the bytes without the store under test, so that `put` and `get` cannot
+cover for each other. What a store does not promise by its capabilities is not asked of it. Needs pytest, and
+pytest-asyncio in auto mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from lance_io.errors import AlreadyExists, FormatError, NotFound, StoreError
+from lance_io.spans import Ranges
+from lance_io.store.api import InvalidRange, ObjectStore, PlanReads, PreconditionFailed, ShortRead, SyncReads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.store.api import ObjectMeta
+
+CONTENT = bytes(range(256)) * 4  # 1,024 bytes, each telling its place
+PART_BYTES = 5 << 20  # the least that S3 takes for a part that is not the last
+ODD_NAMES = (
+    "with space",
+    "plus+percent%25",
+    "üñí-漢字",
+    "a=b&c?d#e",
+    "semi;colon:at@",
+    "(brackets)~tilde_",
+    "quote'!$,*",
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A store, an empty folder in it, and the back door to that folder.
+
+    prefix  key prefix without a slash at its end
+    write   puts an object there, by key
+    read    gives an object's bytes, or None if there is none
+    """
+
+    store: ObjectStore
+    prefix: str
+    write: Callable[[str, bytes], None]
+    read: Callable[[str], bytes | None]
+
+    def key(self, name: str) -> str:
+        """The key of an object in the folder."""
+        return f"{self.prefix}/{name}"
+
+    def put(self, name: str, data: bytes = CONTENT) -> str:
+        """Put an object in by the back door; gives its key."""
+        key = self.key(name)
+        self.write(key, data)
+        return key
+
+
+async def _names(place: Place, **how: object) -> list[str]:
+    """A listing of the folder, keys without the prefix."""
+    prefix = f"{place.prefix}/{how.pop('below', '')}"
+    return [meta.key[len(place.prefix) + 1 :] async for meta in place.store.list(prefix, **how)]  # type: ignore[arg-type]
+
+
+class StoreConformance:
+    """The suite; subclasses give the fixture `place`."""
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize(("start", "end"), [(0, 1), (0, 1024), (1000, 1024), (17, 900), (1023, 1024)])
+    async def test_a_range_is_exactly_its_bytes(self, place: Place, start: int, end: int) -> None:
+        key = place.put("object")
+        assert bytes(await place.store.get_range(key, start, end)) == CONTENT[start:end]
+
+    async def test_what_is_read_cannot_be_written_to(self, place: Place) -> None:
+        key = place.put("object")
+        assert memoryview(await place.store.get_range(key, 0, 10)).readonly
+
+    async def test_an_empty_range_is_empty(self, place: Place) -> None:
+        assert bytes(await place.store.get_range(place.put("object"), 10, 10)) == b""
+
+    async def test_a_range_over_the_end_is_short(self, place: Place) -> None:
+        with pytest.raises(ShortRead, match="1024 bytes") as caught:
+            await place.store.get_range(place.put("object"), 1000, 1025)
+        assert isinstance(caught.value, StoreError) and isinstance(caught.value, FormatError)
+
+    @pytest.mark.parametrize(("start", "end"), [(1024, 1025), (5000, 6000), (10, 5), (-1, 5)])
+    async def test_a_range_behind_the_end_is_invalid(self, place: Place, start: int, end: int) -> None:
+        with pytest.raises(InvalidRange):
+            await place.store.get_range(place.put("object"), start, end)
+
+    async def test_a_whole_object(self, place: Place) -> None:
+        key = place.put("object")
+        data, meta = await place.store.get(key)
+        assert (bytes(data), meta.key, meta.size_bytes) == (CONTENT, key, 1024)
+
+    async def test_an_empty_object(self, place: Place) -> None:
+        key = place.put("empty", b"")
+        data, meta = await place.store.get(key)
+        tail, size_bytes, _ = await place.store.get_suffix(key, 10)
+        assert (bytes(data), meta.size_bytes, bytes(tail), size_bytes) == (b"", 0, b"", 0)
+        with pytest.raises(InvalidRange):
+            await place.store.get_range(key, 0, 1)
+
+    @pytest.mark.parametrize("num_bytes", [1, 40, 1024, 5000])
+    async def test_a_suffix_comes_with_size_and_etag(self, place: Place, num_bytes: int) -> None:
+        key = place.put("object")
+        tail, size_bytes, etag = await place.store.get_suffix(key, num_bytes)
+        assert (bytes(tail), size_bytes) == (CONTENT[-num_bytes:], 1024)
+        assert etag == (await place.store.head(key)).etag
+
+    async def test_head_agrees_with_get(self, place: Place) -> None:
+        key = place.put("object")
+        head, (_, meta) = await place.store.head(key), await place.store.get(key)
+        assert (head.key, head.size_bytes, head.etag) == (key, 1024, meta.etag)
+        assert head.last_modified is None or head.last_modified.tzinfo is not None
+
+    async def test_what_is_not_there_is_not_found(self, place: Place) -> None:
+        key = place.key("missing")
+        for read in (place.store.get_range(key, 0, 1), place.store.get_suffix(key, 1), place.store.get(key)):
+            with pytest.raises(NotFound) as caught:
+                await read
+            assert caught.value.path == key
+        with pytest.raises(NotFound):
+            await place.store.head(key)
+
+    async def test_errors_survive_pickling(self, place: Place) -> None:
+        with pytest.raises(NotFound) as caught:
+            await place.store.get(place.key("missing"))
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert (type(copy), str(copy), copy.path) == (type(caught.value), str(caught.value), caught.value.path)
+
+    async def test_a_rewritten_object_is_read_anew(self, place: Place) -> None:
+        key = place.put("object")
+        assert bytes(await place.store.get_range(key, 0, 4)) == CONTENT[:4]
+        before = (await place.store.head(key)).etag
+        place.put("object", b"other and shorter")
+        assert bytes(await place.store.get_range(key, 0, 5)) == b"other"
+        assert (await place.store.head(key)).etag != before
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    async def test_odd_names(self, place: Place, name: str) -> None:
+        key = place.key(f"{name}/{name}.bin")
+        await place.store.put(key, CONTENT)
+        assert place.read(key) == CONTENT
+        assert bytes(await place.store.get_range(key, 3, 9)) == CONTENT[3:9]
+        assert await _names(place) == [f"{name}/{name}.bin"]
+
+    async def test_many_reads_at_once(self, place: Place) -> None:
+        key = place.put("object")
+        reads = [place.store.get_range(key, start, start + 100) for start in range(0, 900, 9)]
+        pieces = await asyncio.gather(*reads)
+        assert [bytes(piece) for piece in pieces] == [CONTENT[start : start + 100] for start in range(0, 900, 9)]
+
+    # -- whole plans ------------------------------------------------------------------------------------------------
+
+    PLAN = Ranges.of((500, 600), (0, 10), (20, 20), (5, 15), (0, 10), (1000, 1024), (14, 18))
+
+    @pytest.mark.parametrize("gap_bytes", [0, 4, 10_000])
+    async def test_a_plan_gives_its_ranges_in_order(self, place: Place, gap_bytes: int) -> None:
+        if not isinstance(place.store, PlanReads):
+            return
+        fetched = await place.store.read_ranges(place.put("object"), self.PLAN, gap_bytes, 1 << 20)
+        self._check_plan(fetched.piece)
+
+    @pytest.mark.parametrize("gap_bytes", [0, 4, 10_000])
+    @pytest.mark.parametrize("scratch_bytes", [None, 1, 1 << 16])
+    async def test_a_plan_without_waiting(self, place: Place, gap_bytes: int, scratch_bytes: int | None) -> None:
+        if not isinstance(place.store, SyncReads):
+            return
+        scratch = None if scratch_bytes is None else np.zeros(scratch_bytes, np.uint8)
+        self._check_plan(place.store.read_now(place.put("object"), self.PLAN, gap_bytes, scratch).piece)
+
+    def _check_plan(self, piece: Callable[[int, int], memoryview]) -> None:
+        for index, (start, end) in enumerate(zip(self.PLAN.starts.tolist(), self.PLAN.ends.tolist(), strict=True)):
+            assert bytes(piece(index, end - start)) == CONTENT[start:end]
+
+    async def test_a_plan_fails_as_its_ranges_do(self, place: Place) -> None:
+        if not isinstance(place.store, SyncReads):
+            return
+        key, store = place.put("object"), place.store
+        with pytest.raises(ShortRead):
+            store.read_now(key, Ranges.of((0, 10), (1000, 1025)), 0)
+        for wrong in ((2000, 2001), (10, 5), (-5, 5)):
+            with pytest.raises(InvalidRange):
+                store.read_now(key, Ranges.of((0, 10), wrong), 0)
+        with pytest.raises(NotFound):
+            store.read_now(place.key("missing"), Ranges.of((0, 10)), 0)
+
+    async def test_the_other_reads_without_waiting(self, place: Place) -> None:
+        if not isinstance(place.store, SyncReads):
+            return
+        key, store = place.put("folder/object"), place.store
+        tail, size_bytes = store.suffix_now(key, 24)
+        assert (bytes(tail), size_bytes, store.get_now(key)) == (CONTENT[-24:], 1024, CONTENT)
+        assert store.head_now(key) == await place.store.head(key)
+        assert [meta.key for meta in store.list_now(f"{place.prefix}/")] == [key]
+        for read in (store.get_now, store.head_now, lambda name: store.suffix_now(name, 1)):
+            with pytest.raises(NotFound):
+                read(place.key("missing"))
+
+    # -- listing ----------------------------------------------------------------------------------------------------
+
+    NAMES = ("a.1", "a/1", "a/2/x", "a/2/y", "a0", "b", "ab/c")
+
+    async def test_a_listing_is_everything_below_a_prefix_in_key_order(self, place: Place) -> None:
+        for name in self.NAMES:
+            place.put(name, b"12345")
+        found = await _names(place)
+        assert sorted(found) == sorted(self.NAMES)
+        if place.store.capabilities.ordered_list:
+            assert found == sorted(self.NAMES)
+            assert await _names(place, start_after=place.key("a/1")) == sorted(self.NAMES)[2:]
+            assert await _names(place, limit=3) == sorted(self.NAMES)[:3]
+
+    async def test_a_listing_tells_sizes(self, place: Place) -> None:
+        place.put("object", b"12345")
+        metas = [meta async for meta in place.store.list(f"{place.prefix}/")]
+        assert [(meta.name, meta.size_bytes, meta.is_folder) for meta in metas] == [("object", 5, False)]
+
+    async def test_a_delimiter_stops_at_folders(self, place: Place) -> None:
+        for name in self.NAMES:
+            place.put(name)
+        assert sorted(await _names(place, delimiter="/")) == ["a.1", "a/", "a0", "ab/", "b"]
+        assert sorted(await _names(place, delimiter="/", below="a/")) == ["a/1", "a/2/"]
+
+    async def test_a_prefix_is_text(self, place: Place) -> None:
+        for name in self.NAMES:
+            place.put(name)
+        assert sorted(await _names(place, below="a")) == ["a.1", "a/1", "a/2/x", "a/2/y", "a0", "ab/c"]
+        assert await _names(place, below="a/2/") == ["a/2/x", "a/2/y"]
+
+    async def test_a_folder_that_is_not_there_is_empty(self, place: Place) -> None:
+        assert await _names(place, below="nothing/here/") == []
+
+    async def test_a_listing_sees_what_was_just_written(self, place: Place) -> None:
+        assert await _names(place) == []
+        await place.store.put(place.key("new"), b"")
+        assert await _names(place) == ["new"]
+        place.put("behind")
+        assert await _names(place) == ["behind", "new"]
+        await place.store.delete([place.key("new")])
+        assert await _names(place) == ["behind"]
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    async def test_put_writes_what_the_back_door_reads(self, place: Place, kind: Callable[[bytes], object]) -> None:
+        key = place.key("new/folder/object")
+        meta = await place.store.put(key, kind(CONTENT))
+        assert (place.read(key), meta.key, meta.size_bytes) == (CONTENT, key, 1024)
+        assert meta.etag == (await place.store.head(key)).etag
+
+    async def test_put_overwrites(self, place: Place) -> None:
+        key = place.put("object")
+        await place.store.put(key, b"")
+        assert place.read(key) == b""
+
+    async def test_create_does_not_overwrite(self, place: Place) -> None:
+        if not place.store.capabilities.conditional_create:
+            return
+        key = place.key("object")
+        await place.store.put(key, b"first", mode="create")
+        with pytest.raises(AlreadyExists):
+            await place.store.put(key, b"second", mode="create")
+        assert place.read(key) == b"first"
+
+    async def test_one_of_many_creators_wins(self, place: Place) -> None:
+        if not place.store.capabilities.conditional_create:
+            return
+        key = place.key("object")
+        puts = [place.store.put(key, b"%d" % n, mode="create") for n in range(16)]
+        outcomes = await asyncio.gather(*puts, return_exceptions=True)
+        winners = [n for n, outcome in enumerate(outcomes) if not isinstance(outcome, BaseException)]
+        assert len(winners) == 1
+        assert place.read(key) == b"%d" % winners[0]
+
+    async def test_compare_and_swap(self, place: Place) -> None:
+        if not place.store.capabilities.compare_and_swap:
+            return
+        key = place.key("object")
+        first: ObjectMeta = await place.store.put(key, b"first")
+        await place.store.put(key, b"second", if_match=first.etag)
+        with pytest.raises(PreconditionFailed):
+            await place.store.put(key, b"third", if_match=first.etag)
+        assert place.read(key) == b"second"
+
+    async def test_an_upload_in_parts(self, place: Place) -> None:
+        key, first = place.key("large"), b"1" * PART_BYTES
+        writer = await place.store.put_multipart(key)
+        await asyncio.gather(writer.write_part(first), writer.write_part(b"2"))
+        assert place.read(key) is None
+        meta = await writer.complete()
+        assert (place.read(key), meta.size_bytes) == (first + b"2", PART_BYTES + 1)
+
+    async def test_an_aborted_upload_leaves_nothing(self, place: Place) -> None:
+        writer = await place.store.put_multipart(place.key("large"))
+        await writer.write_part(b"1")
+        await writer.abort()
+        await writer.abort()
+        assert place.read(place.key("large")) is None
+        assert await _names(place) == []
+
+    async def test_an_upload_can_be_a_create(self, place: Place) -> None:
+        if not place.store.capabilities.conditional_create:
+            return
+        key = place.put("object", b"first")
+        writer = await place.store.put_multipart(key, mode="create")
+        await writer.write_part(b"second")
+        with pytest.raises(AlreadyExists):
+            await writer.complete()
+        await writer.abort()
+        assert place.read(key) == b"first"
+
+    async def test_delete(self, place: Place) -> None:
+        keys = [place.put(name) for name in ("a", "b/c", "d")]
+        await place.store.delete([keys[0], keys[1], place.key("missing")])
+        assert [place.read(key) for key in keys] == [None, None, CONTENT]
+        await place.store.delete([place.key("missing")])
+        await place.store.delete([])
+
+    # -- housekeeping -----------------------------------------------------------------------------------------------
+
+    async def test_requests_are_counted(self, place: Place) -> None:
+        key = place.put("object")
+        before = place.store.stats.snapshot()
+        await place.store.get_range(key, 10, 30)
+        await place.store.get_suffix(key, 24)
+        await place.store.put(place.key("new"), b"12345")
+        await _names(place)
+        done = place.store.stats.snapshot() - before
+        assert (done["get"].requests, done["put"].requests, done["list"].requests, done.requests) == (2, 1, 1, 4)
+        assert (done.bytes_read, done.bytes_written) == (20 + 24, 5)
+
+    async def test_failures_are_counted(self, place: Place) -> None:
+        before = place.store.stats.snapshot()
+        with pytest.raises(NotFound):
+            await place.store.get_range(place.key("missing"), 0, 1)
+        done = place.store.stats.snapshot() - before
+        assert (done["get"].requests, done["get"].errors, done["get"].retries) == (1, 1, 0)
+
+    async def test_a_closed_store_opens_again(self, place: Place) -> None:
+        key = place.put("object")
+        await place.store.get_range(key, 0, 1)
+        await place.store.aclose()
+        await place.store.aclose()
+        assert bytes(await place.store.get_range(key, 0, 2)) == CONTENT[:2]

@@ -1,0 +1,114 @@
+"""Every request as a line of text, so that a test can state the I/O it expects.
+
+    list _versions/
+    get _versions/1.manifest
+    get data/7f.lance -65536
+    get data/7f.lance 0-16384
+
+`record(store)` keeps the abilities of the store: around one that reads without waiting comes one that does so too.
+A list of ranges read in one call gives one line per read, merged as the store would merge it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from lance_io.store.api import SyncReads
+from lance_io.testing.wrap import Request, WrappedStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lance_io.spans import Fetched, Ranges
+    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, WritableBuffer
+
+T = TypeVar("T")
+
+
+class RecordingStore(WrappedStore):
+    """Writes down each request when it goes out.
+
+    base  left out at the start of keys
+    """
+
+    def __init__(self, inner: ObjectStore, base: str = "") -> None:
+        super().__init__(inner)
+        self._base = base
+        self.requests: list[Request] = []
+
+    @property
+    def log(self) -> list[str]:
+        """One line per request."""
+        return [str(request) for request in self.requests]
+
+    def take_log(self) -> list[str]:
+        """The log since the last call."""
+        log = self.log
+        self.requests.clear()
+        return log
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        """Note and pass on."""
+        self._note(request)
+        return await send()
+
+    def _note(self, request: Request) -> None:
+        key = request.key.removeprefix(self._base).lstrip("/")
+        self.requests.append(Request(request.operation, key, request.start, request.end, request.num_bytes))
+
+    def _note_ranges(self, key: str, ranges: Ranges, gap_bytes: int) -> None:
+        for start, end in merge(ranges, gap_bytes):
+            self._note(Request("get", key, start, end))
+
+
+class RecordingSyncStore(RecordingStore):
+    """The same around a store that offers `SyncReads`."""
+
+    @property
+    def _sync(self) -> SyncReads:
+        return cast("SyncReads", self.inner)
+
+    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+        """See `SyncReads`, like all methods here."""
+        self._note_ranges(key, ranges, gap_bytes)
+        return self._sync.read_now(key, ranges, gap_bytes, scratch)
+
+    def get_now(self, key: str) -> bytes:
+        """A whole object."""
+        self._note(Request("get", key))
+        return self._sync.get_now(key)
+
+    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+        """The end of an object."""
+        self._note(Request("get", key, -num_bytes))
+        return self._sync.suffix_now(key, num_bytes)
+
+    def list_now(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> list[ObjectMeta]:
+        """Objects below a prefix."""
+        self._note(Request("list", prefix))
+        return self._sync.list_now(prefix, start_after=start_after, limit=limit, delimiter=delimiter)
+
+    def head_now(self, key: str) -> ObjectMeta:
+        """Metadata of an object."""
+        self._note(Request("head", key))
+        return self._sync.head_now(key)
+
+
+def record(store: ObjectStore, base: str = "") -> RecordingStore:
+    """A recording store around `store`, with `SyncReads` if that offers it."""
+    return (RecordingSyncStore if isinstance(store, SyncReads) else RecordingStore)(store, base)
+
+
+def merge(ranges: Ranges, gap_bytes: int) -> list[tuple[int, int]]:
+    """The reads that serve `ranges` when those closer than the gap share one; the plain statement of it."""
+    reads: list[tuple[int, int]] = []
+    for start, end in sorted(zip(ranges.starts.tolist(), ranges.ends.tolist(), strict=True)):
+        if start == end:
+            continue
+        if reads and start - reads[-1][1] <= gap_bytes:
+            reads[-1] = (reads[-1][0], max(end, reads[-1][1]))
+        else:
+            reads.append((start, end))
+    return reads

@@ -1,0 +1,160 @@
+"""A store around a store: one hook sees every request, before it goes out and after it came back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from lance_io.store.api import (
+        Buffer,
+        Capabilities,
+        ObjectMeta,
+        ObjectStore,
+        PartWriter,
+        PutMode,
+        StoreProfile,
+        StoreStats,
+    )
+    from lance_io.store.stats import Operation
+
+T = TypeVar("T")
+WRITES: frozenset[str] = frozenset({"put", "put_create", "part", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a store.
+
+    start, end  of a range; of a suffix of n bytes -n and None; both None for a whole object
+    num_bytes   payload of a write
+    """
+
+    operation: Operation
+    key: str
+    start: int | None = None
+    end: int | None = None
+    num_bytes: int | None = None
+
+    @property
+    def is_write(self) -> bool:
+        """Does it change what is stored?"""
+        return self.operation in WRITES
+
+    def __str__(self) -> str:
+        if self.start is not None:
+            return f"{self.operation} {self.key} {self.start}{'' if self.end is None else f'-{self.end}'}"
+        if self.num_bytes is not None:
+            return f"{self.operation} {self.key} {self.num_bytes} bytes"
+        return f"{self.operation} {self.key}"
+
+
+class WrappedStore:
+    """Passes everything on to `inner`; subclasses override `request`."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self.inner = inner
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        """Carry out one request: `await send()` does it."""
+        return await send()
+
+    @property
+    def scheme(self) -> str:
+        """Of the inner store, like all properties."""
+        return self.inner.scheme
+
+    @property
+    def identity(self) -> str:
+        """Which store this is."""
+        return self.inner.identity
+
+    @property
+    def profile(self) -> StoreProfile:
+        """The numbers to plan reads by."""
+        return self.inner.profile
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return self.inner.capabilities
+
+    @property
+    def stats(self) -> StoreStats:
+        """The counters."""
+        return self.inner.stats
+
+    async def get_range(self, key: str, start: int, end: int) -> Buffer:
+        """See `ObjectStore`, like all methods."""
+        return await self.request(Request("get", key, start, end), lambda: self.inner.get_range(key, start, end))
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
+        """The end of an object."""
+        return await self.request(Request("get", key, -num_bytes), lambda: self.inner.get_suffix(key, num_bytes))
+
+    async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
+        """A whole object."""
+        return await self.request(Request("get", key), lambda: self.inner.get(key))
+
+    async def head(self, key: str) -> ObjectMeta:
+        """Metadata of an object."""
+        return await self.request(Request("head", key), lambda: self.inner.head(key))
+
+    async def put(
+        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+    ) -> ObjectMeta:
+        """Write an object."""
+        operation: Operation = "put_create" if mode == "create" else "put"
+        request = Request(operation, key, num_bytes=memoryview(data).nbytes)
+        return await self.request(request, lambda: self.inner.put(key, data, mode=mode, if_match=if_match))
+
+    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> PartWriter:
+        """Start an upload in parts."""
+        writer = await self.request(Request("part", key), lambda: self.inner.put_multipart(key, mode=mode))
+        return WrappedPartWriter(self, key, writer, mode)
+
+    async def list(
+        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+    ) -> AsyncIterator[ObjectMeta]:
+        """Objects below a prefix; the whole listing counts as one request."""
+
+        async def collect() -> list[ObjectMeta]:
+            found = self.inner.list(prefix, start_after=start_after, limit=limit, delimiter=delimiter)
+            return [meta async for meta in found]
+
+        for meta in await self.request(Request("list", prefix), collect):
+            yield meta
+
+    async def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects, one request each."""
+        for key in keys:
+            await self.request(Request("delete", key), lambda key=key: self.inner.delete([key]))  # type: ignore[misc]
+
+    async def aclose(self) -> None:
+        """Close the inner store."""
+        await self.inner.aclose()
+
+
+class WrappedPartWriter:
+    """An upload whose parts and end are requests of the wrapper."""
+
+    def __init__(self, store: WrappedStore, key: str, inner: PartWriter, mode: PutMode) -> None:
+        self._store = store
+        self._key = key
+        self._inner = inner
+        self._end: Operation = "put_create" if mode == "create" else "put"
+
+    async def write_part(self, data: Any) -> None:
+        """Send the next part."""
+        request = Request("part", self._key, num_bytes=memoryview(data).nbytes)
+        await self._store.request(request, lambda: self._inner.write_part(data))
+
+    async def complete(self) -> ObjectMeta:
+        """Make the object visible."""
+        return await self._store.request(Request(self._end, self._key), self._inner.complete)
+
+    async def abort(self) -> None:
+        """Drop the parts."""
+        await self._store.request(Request("delete", self._key), self._inner.abort)
