@@ -5,6 +5,7 @@ use crate::plan::{check_ranges, Order};
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rustix::fd::BorrowedFd;
+use std::thread::Builder;
 
 /// A thread costs some 20 us to start: not worth it for less than this.
 const THREAD_READS_MIN: usize = 32;
@@ -183,7 +184,7 @@ fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> Py
         let mut running = Vec::with_capacity(others.len());
         for share in others {
             let (target, rest) = free.split_at(num_bytes(share));
-            running.push(scope.spawn(move || read_list(fd, share, target)));
+            running.push(Builder::new().spawn_scoped(scope, move || read_list(fd, share, target))?);
             free = rest;
         }
         let mut filled = read_list(fd, first, own)?;
