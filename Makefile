@@ -48,13 +48,24 @@ test: need-all setup minio ## every test, with a real S3 server that it starts i
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 .PHONY: check
-check: setup ## format, lint, types, import layers, generated code, Rust
+check: need-build need-rust-tools setup ## format, lint, types, import layers, generated code, Rust
+	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
+
+CHECKS := check-format check-lint check-types check-layers check-protos check-rustfmt check-clippy
+.PHONY: $(CHECKS)
+check-format:
 	@ruff format --check
+check-lint:
 	@ruff check
+check-types:
 	@mypy
-	@lint-imports
+check-layers:
+	@lint-imports --no-logo
+check-protos:
 	@$(PY) scripts/generate_protos.py --check
+check-rustfmt:
 	@cargo fmt --manifest-path kernels/Cargo.toml --check
+check-clippy:
 	@cargo clippy --quiet --locked --manifest-path kernels/Cargo.toml --all-targets -- -D warnings
 
 .PHONY: format
@@ -84,9 +95,11 @@ help: ## this list
 
 # Below: how the set-up is made.
 
-.PHONY: need-build need-all
+.PHONY: need-build need-rust-tools need-all
 need-build:
 	@scripts/require python cargo cc
+need-rust-tools:
+	@scripts/require rust-tools
 need-all:
 	@scripts/require python cargo cc minio
 
