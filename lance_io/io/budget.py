@@ -1,0 +1,209 @@
+"""Which requests may be fetched ahead of their consumer. Pure: no clock, no thread of its own, no await.
+
+Tickets wait in a heap, most urgent first, and are admitted
+
+    1. while the head of the heap fits into what is left of the budget,
+    2. or when nothing is admitted at all (one larger than the whole budget must be possible),
+    3. or, whatever their place in the heap, once somebody waits for them (`demand`), even over budget.
+
+Rule 3 is what makes it impossible to deadlock: a consumer is blocked only on a ticket that it demands, that ticket
+is admitted, and what is admitted depends on the store alone. It also keeps the bound: everything admitted over
+budget has a consumer that takes it at once, so at most `budget + (consumers + 1) x largest request` is held. Letting
+pass what is merely *more urgent* than what is held, as is often done, deadlocks as soon as the consumer's order is
+another one.
+
+Once the head did not fit, nobody but the demanded is admitted until `refill_bytes` are free again: requests that are
+admitted together can share reads, one by one they cannot.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from lance_io.limits import IO_BUFFER_PROCESS_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Priority: TypeAlias = tuple[int, ...]
+
+
+class Ticket:
+    """One request in a budget.
+
+    priority   smaller is more urgent; ties go by the order of submission
+    num_bytes  what it will hold at most, once admitted what it does hold
+    item       whatever the owner of the budget wants to find again
+    """
+
+    __slots__ = ("demanded", "item", "num_bytes", "priority", "state")
+
+    def __init__(self, priority: Priority, num_bytes: int, item: Any = None) -> None:
+        self.priority = priority
+        self.num_bytes = num_bytes
+        self.item = item
+        self.demanded = False
+        self.state: Literal["new", "waiting", "admitted", "released"] = "new"
+
+
+class Pool:
+    """A bound on bytes that several budgets share; thread-safe.
+
+    capacity_bytes  the bound; demanded and single requests may go over it, as in a `Budget`
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = capacity_bytes
+        self._lock = threading.Lock()
+        self._avail_bytes = capacity_bytes
+        self._blocked: weakref.WeakSet[Budget] = weakref.WeakSet()
+
+    @property
+    def avail_bytes(self) -> int:
+        """What is left; negative when over the bound."""
+        return self._avail_bytes
+
+    def charge(self, delta_bytes: int) -> None:
+        """Take bytes, or give them back (negative), which tells the budgets that wait for room."""
+        with self._lock:
+            self._avail_bytes -= delta_bytes
+            blocked = list(self._blocked) if delta_bytes < 0 and self._blocked else []
+            if blocked:
+                self._blocked.clear()
+        for budget in blocked:
+            budget.on_room()
+
+    def wait_for_room(self, budget: Budget) -> None:
+        """Have `budget.on_room()` called once, when bytes come back."""
+        with self._lock:
+            self._blocked.add(budget)
+
+
+class Budget:
+    """Bounds what one scan has in flight or fetched and not yet consumed.
+
+    capacity_bytes  the bound; 0 admits everything at once
+    refill_bytes    after the bound was hit, readahead goes on when this much is free (at most half the capacity)
+    pool            a bound shared with other budgets, None for none
+    on_room         called, from any thread, when the pool may have room for what waits here; `admit` again then
+    """
+
+    def __init__(
+        self,
+        capacity_bytes: int,
+        *,
+        refill_bytes: int = 0,
+        pool: Pool | None = None,
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.refill_bytes = min(refill_bytes, capacity_bytes // 2)
+        self.on_room = on_room
+        self.held_bytes = 0
+        self._pool = pool
+        self._num_admitted = 0
+        self._is_filling = True
+        self._waiting: list[tuple[Priority, int, Ticket]] = []
+        self._num_submitted = 0
+        self._demanded: list[Ticket] = []
+
+    def submit(self, ticket: Ticket) -> None:
+        """Let a ticket wait for `admit`."""
+        ticket.state = "waiting"
+        self._num_submitted += 1
+        heapq.heappush(self._waiting, (ticket.priority, self._num_submitted, ticket))
+        if ticket.demanded:
+            self._demanded.append(ticket)
+
+    def demand(self, ticket: Ticket) -> bool:
+        """Somebody waits for it now. True when it was waiting here, so that `admit` will give it out."""
+        ticket.demanded = True
+        if ticket.state != "waiting":
+            return False
+        self._demanded.append(ticket)
+        return True
+
+    def admit(self) -> list[Ticket]:
+        """Tickets that may go ahead now, most urgent first; their bytes are held from here on."""
+        admitted = []
+        for ticket in self._demanded:
+            if ticket.state == "waiting":
+                self._admit(ticket)
+                admitted.append(ticket)
+        self._demanded.clear()
+        while (head := self._head()) is not None and self._has_room(head.num_bytes):
+            heapq.heappop(self._waiting)
+            self._admit(head)
+            admitted.append(head)
+        admitted.sort(key=lambda ticket: ticket.priority)
+        return admitted
+
+    def resize(self, ticket: Ticket, num_bytes: int) -> None:
+        """An admitted ticket turns out to hold this many bytes."""
+        if ticket.state == "admitted":
+            self._charge(num_bytes - ticket.num_bytes)
+            ticket.num_bytes = num_bytes
+
+    @property
+    def has_waiting(self) -> bool:
+        """True when `admit` may have something to give out, now or after a release."""
+        return bool(self._waiting)
+
+    def release(self, ticket: Ticket) -> None:
+        """Its bytes have been taken, or it is not wanted any more; harmless a second time."""
+        if ticket.state == "admitted":
+            self._num_admitted -= 1
+            self._charge(-ticket.num_bytes)
+        ticket.state = "released"  # if it waits in the heap, it is skipped there
+
+    def _head(self) -> Ticket | None:
+        while self._waiting:
+            ticket = self._waiting[0][2]
+            if ticket.state == "waiting":
+                return ticket
+            heapq.heappop(self._waiting)
+        self._is_filling = True
+        return None
+
+    def _has_room(self, num_bytes: int) -> bool:
+        if self.capacity_bytes == 0 or self._num_admitted == 0:
+            return True
+        free_bytes = self.capacity_bytes - self.held_bytes
+        if not self._is_filling and free_bytes < self.refill_bytes:
+            return False
+        self._is_filling = num_bytes <= free_bytes
+        if self._is_filling and self._pool is not None and num_bytes > self._pool.avail_bytes:
+            self._pool.wait_for_room(self)
+            return num_bytes <= self._pool.avail_bytes  # it may have come back in between
+        return self._is_filling
+
+    def _admit(self, ticket: Ticket) -> None:
+        ticket.state = "admitted"
+        self._num_admitted += 1
+        self._charge(ticket.num_bytes)
+
+    def _charge(self, delta_bytes: int) -> None:
+        self.held_bytes += delta_bytes
+        if self._pool is not None:
+            self._pool.charge(delta_bytes)
+
+
+_process_pool = Pool(IO_BUFFER_PROCESS_BYTES)
+
+
+def process_pool() -> Pool:
+    """The bound that all scans of this process share."""
+    return _process_pool
+
+
+def _after_fork() -> None:
+    """In a forked child: what the parent's scans hold is theirs."""
+    global _process_pool
+    _process_pool = Pool(IO_BUFFER_PROCESS_BYTES)
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,96 @@
+"""How many requests one store gets at once from this whole process, whoever sends them.
+
+A scheduler that finds no slot free stands in line and is given the next one; it stands there once, however many
+reads it has waiting, so several scans of one bucket take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lance_io.store.api import ObjectStore
+
+
+class Taker(Protocol):
+    """What stands in line for a slot."""
+
+    def slot_granted(self) -> bool:
+        """Called from any thread: the caller owns one slot now and gives it back with `Slots.release`.
+
+        False when it cannot take it any more.
+        """
+
+
+class Slots:
+    """A counter of requests in flight with a line of those who wait; thread-safe.
+
+    limit  most requests in flight at once
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._in_use = 0
+        self._line: deque[Taker] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def in_use(self) -> int:
+        """Requests in flight now."""
+        return self._in_use
+
+    def acquire(self, taker: Taker) -> bool:
+        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned."""
+        with self._lock:
+            if self._in_use < self._limit and not self._line:
+                self._in_use += 1
+                return True
+            self._line.append(taker)
+            return False
+
+    def release(self) -> None:
+        """Give a slot back: to the first in line, who keeps it in use, or else to everybody."""
+        while True:
+            with self._lock:
+                if not self._line or self._in_use > self._limit:
+                    self._in_use -= 1
+                    return
+                taker = self._line.popleft()
+            if taker.slot_granted():
+                return
+
+    def set_limit(self, limit: int) -> None:
+        """Change the limit; requests above a lower one are left to end."""
+        with self._lock:
+            self._limit = limit
+            granted = [self._line.popleft() for _ in range(min(len(self._line), max(0, limit - self._in_use)))]
+            self._in_use += len(granted)
+        for taker in granted:
+            if not taker.slot_granted():
+                self.release()
+
+
+_all_slots: weakref.WeakValueDictionary[str, Slots] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+def slots_of(store: ObjectStore) -> Slots:
+    """The slots of a store's identity, with the limit of its profile when they are first asked for."""
+    with _lock:
+        slots = _all_slots.get(store.identity)
+        if slots is None:
+            slots = _all_slots[store.identity] = Slots(store.profile.requests_max)
+        return slots
+
+
+def _after_fork() -> None:
+    global _all_slots, _lock
+    _all_slots = weakref.WeakValueDictionary()
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
