@@ -1,0 +1,305 @@
+"""Requests and the physical reads that answer them: what is asked, what goes out, and who gets which bytes.
+
+A request is one submission: ranges of one file, answered together or failed together. A read is one call of the
+store. Requests that were admitted together share reads, so the two know each other:
+
+    Request.reads    the reads that hold its bytes
+    Read.holders     the requests that still want it; a read without holders is not sent, or cancelled
+    Read.payer       the holder whose ticket carries the read's bytes in the budget: a shared buffer is counted once,
+                     and for as long as somebody holds it
+
+Nothing here awaits; `scheduler.py` moves these objects along.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from lance_io import _kernels
+from lance_io.io.ranges import lay_out, plan_reads
+from lance_io.limits import KIB
+from lance_io.spans import Fetched, Ranges
+from lance_io.store.api import ShortRead
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from lance_io.io.budget import Priority, Ticket
+    from lance_io.spans import IntArray
+    from lance_io.store.api import ObjectStore, PlanReads
+
+# A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
+PINNED_BYTES_MAX = 64 * KIB
+PINNED_RATIO_MAX = 4
+
+_NO_OFFSETS: IntArray = np.empty(0, dtype=np.int64)
+
+
+class Request:
+    """One submission on its way.
+
+    key       the object
+    ranges    what is wanted of it
+    priority  smaller is more urgent
+    ticket    its place in the budget; None for metadata, which goes ahead of everything
+    """
+
+    __slots__ = (
+        "answer",
+        "destination",
+        "ended",
+        "error",
+        "key",
+        "left",
+        "lingering",
+        "num_missing",
+        "offsets",
+        "priority",
+        "ranges",
+        "reads",
+        "ticket",
+        "waiter",
+    )
+
+    def __init__(self, key: str, ranges: Ranges, priority: Priority, ticket: Ticket | None) -> None:
+        self.key = key
+        self.ranges = ranges
+        self.priority = priority
+        self.ticket = ticket
+        self.reads: list[Read] = []
+        self.num_missing = 0  # pieces that have not come in
+        self.offsets: IntArray = _NO_OFFSETS
+        self.destination: Any = None  # where several pieces come together
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.ended = False  # answer or error is there
+        self.left = False  # nobody wants it any more: taken, cancelled or failed
+        self.lingering = 0  # reads that still run though it has left
+        self.waiter: asyncio.Future[None] | None = None
+
+    def end(self) -> None:
+        """Answer or error is there: wake who waits for it."""
+        self.ended = True
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def expect(self, num_pieces: int, offsets: IntArray, num_bytes: int) -> None:
+        """The answer will come in so many pieces, `num_bytes` in all, ranges starting at `offsets`."""
+        self.num_missing = num_pieces
+        self.offsets = offsets
+        if num_pieces > 1:
+            self.destination = np.empty(num_bytes, dtype=np.uint8)
+
+    def receive(self, source: memoryview, start: int, end: int, place: int) -> bool:
+        """Bytes `start` to `end` of a read's buffer belong at `place`. True when the answer is complete."""
+        self.num_missing -= 1
+        if self.destination is None:
+            piece: Any = source[start:end]
+            if self.ranges.keep and _pins(end - start, len(source)):
+                piece = bytes(piece)
+            self.answer = Fetched(piece, self.offsets)
+        else:
+            memoryview(self.destination)[place : place + end - start] = source[start:end]
+            if self.num_missing == 0:
+                self.answer = Fetched(self.destination, self.offsets)
+        return self.num_missing == 0
+
+
+class Read:
+    """One call of the store; a subclass says which.
+
+    priority   of its most urgent holder
+    num_bytes  what it will hold at most, once answered what it does hold
+    """
+
+    __slots__ = ("holders", "num_bytes", "payer", "priority", "state", "task")
+
+    def __init__(self, holders: list[Request], num_bytes: int) -> None:
+        self.holders = holders
+        self.payer = holders[0]
+        self.priority = min(request.priority for request in holders)
+        self.num_bytes = num_bytes
+        self.state: Literal["queued", "in flight", "ended"] = "queued"
+        self.task: asyncio.Task[Any] | None = None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Metadata: it does not wait for its scan's own limit of requests."""
+        return self.payer.ticket is None
+
+    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+        """The call."""
+        raise NotImplementedError
+
+    def deliver(self, result: Any) -> list[Request]:
+        """Hand the result of the call to the holders; returns those whose answer is complete now.
+
+        Sets `num_bytes` to what came. Raises if the result is not what was asked for.
+        """
+        raise NotImplementedError
+
+
+class RangeRead(Read):
+    """One range of an object, cut into the segments of its holders."""
+
+    __slots__ = ("end", "segments", "start")
+
+    def __init__(self, start: int, end: int, segments: list[tuple[Request, int, int, int]]) -> None:
+        super().__init__([segment[0] for segment in segments], end - start)
+        self.start = start
+        self.end = end
+        self.segments = segments  # (request, start and end in this read, place in the answer)
+
+    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+        """The call."""
+        return store.get_range(self.payer.key, self.start, self.end)
+
+    def deliver(self, result: Any) -> list[Request]:
+        """Cut up the buffer."""
+        view = memoryview(result).cast("B")
+        if len(view) != self.end - self.start:
+            raise ShortRead(
+                f"expected {self.end - self.start} bytes from {self.start} on, the store gave {len(view)}",
+                path=self.payer.key,
+            )
+        segments, self.segments = self.segments, []
+        return [
+            request
+            for request, start, end, place in segments
+            if not request.left and request.receive(view, start, end, place)
+        ]
+
+
+class PlanRead(Read):
+    """All ranges of some requests on one object, for a store that takes whole plans."""
+
+    __slots__ = ("gap_bytes", "read_bytes_max")
+
+    def __init__(self, holders: list[Request], gap_bytes: int, read_bytes_max: int) -> None:
+        super().__init__(list(holders), sum(bytes_max(request.ranges, gap_bytes) for request in holders))
+        self.gap_bytes = gap_bytes
+        self.read_bytes_max = read_bytes_max
+
+    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+        """The call."""
+        planner: PlanReads = store  # type: ignore[assignment]  # the scheduler looked
+        # frozen here: a holder may leave while the call runs
+        requests = list(self.holders)
+        return self._fetch(planner, requests)
+
+    async def _fetch(self, store: PlanReads, requests: list[Request]) -> tuple[list[Request], Fetched]:
+        ranges = join([request.ranges for request in requests])
+        return requests, await store.read_ranges(requests[0].key, ranges, self.gap_bytes, self.read_bytes_max)
+
+    def deliver(self, result: tuple[list[Request], Fetched]) -> list[Request]:
+        """Every holder gets the one buffer and its own offsets."""
+        requests, fetched = result
+        self.num_bytes = memoryview(fetched.buffer).nbytes
+        begin, complete = 0, []
+        for request in requests:
+            end = begin + len(request.ranges)
+            if not request.left:
+                request.answer = self._answer_of(request, fetched.buffer, fetched.offsets[begin:end])
+                complete.append(request)
+            begin = end
+        return complete
+
+    def _answer_of(self, request: Request, buffer: Any, offsets: IntArray) -> Fetched:
+        if request.ranges.keep and _pins(request.ranges.num_bytes, self.num_bytes):
+            lengths = request.ranges.ends - request.ranges.starts
+            return Fetched(_kernels.gather_ranges(buffer, offsets, lengths), np.cumsum(lengths) - lengths)
+        return Fetched(buffer, offsets)
+
+
+class CallRead(Read):
+    """Any other reading call, whose result is the answer as it stands."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, request: Request, call: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super().__init__([request], 0)
+        self._call = call
+
+    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+        """The call."""
+        return self._call()
+
+    def deliver(self, result: Any) -> list[Request]:
+        """Pass the result on; its first item is the buffer."""
+        self.num_bytes = memoryview(result[0]).nbytes
+        self.payer.answer = result
+        return [self.payer]
+
+
+def bytes_max(ranges: Ranges, gap_bytes_max: int) -> int:
+    """Upper bound of what reads for these ranges hold, however they are merged: each range brings at most one gap."""
+    return ranges.num_bytes + gap_bytes_max * len(ranges)
+
+
+def join(parts: Sequence[Ranges]) -> Ranges:
+    """The ranges of several requests, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    return Ranges(
+        np.concatenate([part.starts for part in parts]),
+        np.concatenate([part.ends for part in parts]),
+        parts[0].purpose,
+        any(part.keep for part in parts),
+    )
+
+
+def plan_ranges(requests: list[Request], gap_bytes_max: int, read_bytes_max: int) -> list[Read]:
+    """Reads for requests on one object, one per merged range. Sets what each request waits for."""
+    ranges = join([request.ranges for request in requests])
+    owners = np.repeat(np.arange(len(requests)), [len(request.ranges) for request in requests])
+    plan = plan_reads(ranges.starts, ranges.ends, gap_bytes_max, read_bytes_max)
+    layout = lay_out(plan, ranges.starts, ranges.ends, owners, len(requests))
+
+    read_starts = plan.starts.tolist()
+    segments: list[list[tuple[Request, int, int, int]]] = [[] for _ in read_starts]
+    columns = (layout.owners, layout.reads, layout.starts, layout.ends, layout.places)
+    for owner, read, start, end, place in zip(*(column.tolist() for column in columns), strict=True):
+        at = read_starts[read]
+        segments[read].append((requests[owner], start - at, end - at, place))
+    reads: list[Read] = [
+        RangeRead(start, end, parts)
+        for start, end, parts in zip(read_starts, plan.ends.tolist(), segments, strict=True)
+    ]
+    _attach(reads)
+    begin = 0
+    for request, num_bytes in zip(requests, layout.sizes.tolist(), strict=True):
+        end = begin + len(request.ranges)
+        request.expect(len(request.reads), layout.offsets[begin:end], num_bytes)
+        begin = end
+    return reads
+
+
+def plan_jobs(requests: list[Request], gap_bytes_max: int, read_bytes_max: int) -> list[Read]:
+    """Reads for requests on one object at a store that takes whole plans: jobs of about `read_bytes_max`, in order."""
+    reads: list[Read] = []
+    job: list[Request] = []
+    job_bytes = 0
+    for request in requests:
+        num_bytes = request.ranges.num_bytes
+        if job and job_bytes + num_bytes > read_bytes_max:
+            reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
+            job, job_bytes = [], 0
+        job.append(request)
+        job_bytes += num_bytes
+    reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
+    _attach(reads)
+    return reads
+
+
+def _attach(reads: list[Read]) -> None:
+    for read in reads:
+        for request in read.holders:
+            request.reads.append(read)
+
+
+def _pins(wanted_bytes: int, buffer_bytes: int) -> bool:
+    """True when a kept answer would keep far more memory than it needs."""
+    return wanted_bytes < PINNED_BYTES_MAX and buffer_bytes > PINNED_RATIO_MAX * wanted_bytes

@@ -1,0 +1,151 @@
+"""What was asked for, what was read for it, and in how many rounds.
+
+A round is a period with at least one request in flight, disjoint from the next: on a store with latency, rounds are
+what the caller waits for. One that is only found out after an answer (an index, then the rows) costs another round;
+a hundred requests at once cost one.
+
+Every event is counted in several places at once: the scheduler's own statistics (a scan, a take), those of its
+store, those of the process, and every `io_stats()` block that the scheduler was made in:
+
+    with io_stats() as seen:
+        dataset.take([1, 2, 3])
+    seen.num_reads, seen.amplification
+
+Synchronous reads are counted with `count_round`, asynchronous ones with `count_wanted`, `begin_read`, `end_read`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class IoStats:
+    """Counters; read them at any time, they only grow.
+
+    num_ranges       byte ranges asked for
+    bytes_wanted     their lengths
+    num_reads        requests sent to the store for them
+    bytes_read       what those returned
+    rounds           disjoint periods with a request in flight
+    bytes_held_peak  most that was being fetched, or fetched and not yet taken by its consumer, at one moment
+    """
+
+    num_ranges: int = 0
+    bytes_wanted: int = 0
+    num_reads: int = 0
+    bytes_read: int = 0
+    rounds: int = 0
+    bytes_held_peak: int = 0
+    _in_flight: int = field(default=0, repr=False)
+    _bytes_held: int = field(default=0, repr=False)
+
+    @property
+    def amplification(self) -> float:
+        """Bytes read per byte wanted; 0 before anything was wanted."""
+        return self.bytes_read / self.bytes_wanted if self.bytes_wanted else 0.0
+
+    def snapshot(self) -> IoStats:
+        """A copy that does not change any more."""
+        with _lock:
+            return IoStats(
+                self.num_ranges, self.bytes_wanted, self.num_reads, self.bytes_read, self.rounds, self.bytes_held_peak
+            )
+
+
+Sinks: TypeAlias = tuple[IoStats, ...]
+
+_lock = threading.Lock()
+_scopes: Final[contextvars.ContextVar[Sinks]] = contextvars.ContextVar("lance_io.io_stats", default=())
+_process = IoStats()
+_stores: dict[str, IoStats] = {}
+
+
+def process_stats() -> IoStats:
+    """What this process has read through `lance_io`, in all."""
+    return _process
+
+
+def store_stats(identity: str) -> IoStats:
+    """What this process has read from the store of this identity."""
+    stats = _stores.get(identity)
+    return stats if stats is not None else _stores.setdefault(identity, IoStats())
+
+
+@contextlib.contextmanager
+def io_stats() -> Iterator[IoStats]:
+    """Count what scans and takes that begin inside the block read, also those that go on after it."""
+    stats = IoStats()
+    token = _scopes.set((*_scopes.get(), stats))
+    try:
+        yield stats
+    finally:
+        _scopes.reset(token)
+
+
+def sinks(own: IoStats, identity: str) -> Sinks:
+    """Where an operation on a store counts: its own statistics and all that enclose it."""
+    return (own, store_stats(identity), _process, *_scopes.get())
+
+
+def count_wanted(sinks: Sinks, num_ranges: int, bytes_wanted: int) -> None:
+    """Ranges were asked for."""
+    with _lock:
+        for stats in sinks:
+            stats.num_ranges += num_ranges
+            stats.bytes_wanted += bytes_wanted
+
+
+def begin_read(sinks: Sinks) -> None:
+    """A request goes out."""
+    with _lock:
+        for stats in sinks:
+            stats.num_reads += 1
+            stats.rounds += stats._in_flight == 0
+            stats._in_flight += 1
+
+
+def end_read(sinks: Sinks, num_bytes: int) -> None:
+    """A request has been answered, has failed or was cancelled (then with 0 bytes)."""
+    with _lock:
+        for stats in sinks:
+            stats._in_flight -= 1
+            stats.bytes_read += num_bytes
+
+
+def count_round(sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int, bytes_read: int) -> None:
+    """A synchronous driver asked for ranges and had them read, in one round."""
+    with _lock:
+        for stats in sinks:
+            stats.num_ranges += num_ranges
+            stats.bytes_wanted += bytes_wanted
+            stats.num_reads += num_reads
+            stats.bytes_read += bytes_read
+            stats.rounds += num_reads > 0 and stats._in_flight == 0
+
+
+def count_held(sinks: Sinks, delta_bytes: int) -> None:
+    """So many bytes more (or less) are in flight or waiting for their consumer."""
+    with _lock:
+        for stats in sinks:
+            stats._bytes_held += delta_bytes
+            stats.bytes_held_peak = max(stats.bytes_held_peak, stats._bytes_held)
+
+
+def _after_fork() -> None:
+    """In a forked child: totals start anew, since what the parent has in flight will never be answered here."""
+    global _lock, _process
+    _lock = threading.Lock()
+    _process = IoStats()
+    _stores.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

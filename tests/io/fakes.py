@@ -1,0 +1,124 @@
+"""Stores for tests of the scheduler: bytes in memory, answers when the test says so, everything written down."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lance_io.spans import Fetched, Ranges
+from lance_io.store.api import CLOUD, ObjectMeta, StoreProfile
+
+_numbers = itertools.count()
+
+PROFILE = replace(
+    CLOUD,
+    take_gap_bytes=4,
+    scan_gap_bytes=16,
+    take_read_bytes_max=100,
+    scan_read_bytes_max=100,
+    split_bytes=100,
+    requests_start=4,
+    requests_max=8,
+)
+
+
+def content(size_bytes: int, seed: int = 0) -> bytes:
+    """Bytes that differ from place to place."""
+    return np.random.default_rng(seed).integers(0, 256, size_bytes, dtype=np.uint8).tobytes()
+
+
+class FakeStore:
+    """Answers each range by itself.
+
+    held      True: answers wait until `release` is called
+    failures  (key, start) -> error to raise instead of an answer
+    log       (key, start, end) of every read, in the order in which they went out
+    cancelled those that were cancelled
+    stubborn  True: a read that is cancelled runs on until it is released
+    """
+
+    scheme = "fake"
+
+    def __init__(self, files: dict[str, bytes], profile: StoreProfile = PROFILE) -> None:
+        self.files = files
+        self.profile = profile
+        self.identity = f"fake-{next(_numbers)}"
+        self.held = False
+        self.stubborn = False
+        self.failures: dict[tuple[str, int], BaseException] = {}
+        self.log: list[tuple[str, int, int]] = []
+        self.cancelled: list[tuple[str, int, int]] = []
+        self.given: list[bytes] = []
+        self.in_flight = 0
+        self.in_flight_peak = 0
+        self._gates: list[asyncio.Event] = []
+
+    async def get_range(self, key: str, start: int, end: int) -> bytes:
+        async with _Flight(self, (key, start, end)):
+            if (key, start) in self.failures:
+                raise self.failures[key, start]
+            self.given.append(self.files[key][start:end])
+            return self.given[-1]
+
+    async def get_suffix(self, key: str, num_bytes: int) -> tuple[bytes, int, str | None]:
+        size = len(self.files[key])
+        async with _Flight(self, (key, -num_bytes, size)):
+            return self.files[key][-num_bytes:], size, None
+
+    async def get(self, key: str) -> tuple[bytes, ObjectMeta]:
+        size = len(self.files[key])
+        async with _Flight(self, (key, 0, size)):
+            return self.files[key], ObjectMeta(key, size)
+
+    def release(self, count: int | None = None) -> None:
+        """Let the oldest `count` reads in flight answer (None: all)."""
+        for gate in self._gates[:count]:
+            gate.set()
+
+
+class _Flight:
+    """One read on its way, until it is let go."""
+
+    def __init__(self, store: FakeStore, read: tuple[str, int, int]) -> None:
+        self.store = store
+        self.read = read
+
+    async def __aenter__(self) -> None:
+        store = self.store
+        store.log.append(self.read)
+        store.in_flight += 1
+        store.in_flight_peak = max(store.in_flight_peak, store.in_flight)
+        gate = asyncio.Event()
+        store._gates.append(gate)
+        if not store.held:
+            gate.set()
+        try:
+            await asyncio.sleep(0)
+            await gate.wait()
+        except asyncio.CancelledError:
+            store.cancelled.append(self.read)
+            if store.stubborn:
+                await gate.wait()
+            await self.__aexit__()
+            raise
+        finally:
+            store._gates.remove(gate)
+
+    async def __aexit__(self, *_: object) -> None:
+        self.store.in_flight -= 1
+
+
+class FakePlanStore(FakeStore):
+    """Executes whole plans: `log` has one entry per call, from the first to the last byte."""
+
+    async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
+        async with _Flight(self, (key, int(ranges.starts.min()), int(ranges.ends.max()))):
+            lengths = ranges.ends - ranges.starts
+            parts: list[Any] = [
+                self.files[key][start:end] for start, end in zip(ranges.starts, ranges.ends, strict=True)
+            ]
+            return Fetched(b"".join(parts), np.cumsum(lengths) - lengths)
