@@ -22,6 +22,7 @@ const MAGIC: [u8; 4] = [0x54, 0x53, 0x53, 0x46];
 /// Longest symbol; also how far one store reaches.
 const SYMBOL_BYTES: usize = 8;
 
+/// Codes as symbols.
 pub struct SymbolTable {
     symbols: [u64; 256],
     /// 0 marks codes without a symbol.

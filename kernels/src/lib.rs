@@ -8,9 +8,11 @@ mod bytesplit;
 mod chunks;
 mod codec;
 mod dictionary;
+mod entries;
 mod error;
 mod fixed;
 mod fsst;
+mod fullzip;
 mod gather;
 mod general;
 mod gil;
@@ -20,8 +22,10 @@ mod plan;
 mod pread;
 mod rle;
 mod rows;
+mod shapes;
 mod sink;
 mod values;
+mod variable;
 
 use pyo3::prelude::*;
 
@@ -42,6 +46,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(chunks::fullzip_pairs, m)?)?;
     m.add_function(wrap_pyfunction!(rows::unravel_rows, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::decode_miniblock, m)?)?;
+    m.add_function(wrap_pyfunction!(fullzip::decode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(dictionary::decode_dictionary, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;

@@ -127,7 +127,6 @@ pub trait Offset: Copy + 'static {
     const BYTES: usize;
     const MAX: usize;
     fn wrap(position: usize) -> Self;
-    fn position(self) -> usize;
     /// Reads the unsigned little-endian integer that `bytes` (of `BYTES` length) holds.
     fn read(bytes: &[u8]) -> usize;
     fn into_offsets(offsets: Vec<Self>) -> Offsets
@@ -141,10 +140,6 @@ impl Offset for i32 {
     #[inline(always)]
     fn wrap(position: usize) -> Self {
         position as i32
-    }
-    #[inline(always)]
-    fn position(self) -> usize {
-        self as u32 as usize
     }
     #[inline(always)]
     fn read(bytes: &[u8]) -> usize {
@@ -161,10 +156,6 @@ impl Offset for i64 {
     #[inline(always)]
     fn wrap(position: usize) -> Self {
         position as i64
-    }
-    #[inline(always)]
-    fn position(self) -> usize {
-        self as usize
     }
     #[inline(always)]
     fn read(bytes: &[u8]) -> usize {
