@@ -1,0 +1,77 @@
+"""`make` on a machine that lacks something says what, and how to get it, before it starts anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PLAIN = ["bash", "cat", "cut", "dirname", "env", "head", "make", "find", "sort"]
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine that has a shell, make, and nothing to build with."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in PLAIN:
+        where = shutil.which(name)
+        assert where is not None, name
+        (folder / name).symlink_to(where)
+    return {"PATH": str(folder), "HOME": str(tmp_path)}
+
+
+def require(environment: dict[str, str], *tools: str) -> subprocess.CompletedProcess[str]:
+    """Run `scripts/require`."""
+    command = [str(CHECKOUT / "scripts" / "require"), *tools]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def provide(environment: dict[str, str], name: str, answer: str) -> None:
+    """Put a program on PATH that prints `answer`."""
+    program = Path(environment["PATH"]) / name
+    program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    program.chmod(0o755)
+
+
+def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) -> None:
+    done = require(bare, "python", "cargo", "cc", "rust-tools", "minio")
+    assert done.returncode == 1
+    for word in ("Python 3.11", "python3-venv", "rustup.rs", "C compiler", "rustfmt", "MinIO", "go.dev", "docker"):
+        assert word in done.stderr
+    assert "Nothing has been started" in done.stderr
+
+
+def test_old_rust_is_as_good_as_none(bare: dict[str, str]) -> None:
+    provide(bare, "cargo", "cargo 1.80.0")
+    provide(bare, "rustc", "rustc 1.80.0 (051478957 2024-07-21)")
+    done = require(bare, "cargo")
+    assert done.returncode == 1
+    assert "rustc on PATH is 1.80.0" in done.stderr
+
+    provide(bare, "rustc", "rustc 1.100.0 (0000000000 2027-01-01)")
+    assert require(bare, "cargo").returncode == 0
+
+
+@pytest.mark.parametrize("variable", [{"LANCE_IO_TEST_S3_ENDPOINT": "http://127.0.0.1:9000"}, {}])
+def test_any_way_to_a_server_is_enough(bare: dict[str, str], variable: dict[str, str]) -> None:
+    if not variable:
+        provide(bare, "minio", "minio version DEVELOPMENT")
+    assert require({**bare, **variable}, "minio").returncode == 0
+
+
+def test_make_stops_before_it_starts_anything(bare: dict[str, str], tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    shutil.copy(CHECKOUT / "Makefile", checkout)
+    shutil.copytree(CHECKOUT / "scripts", checkout / "scripts")
+    (checkout / "kernels" / "src").mkdir(parents=True)
+    make = [str(Path(bare["PATH"]) / "make"), "-C", str(checkout), f"SHELL={shutil.which('bash')}", "demo"]
+    done = subprocess.run(make, env=bare, capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert "missing: Python 3.11" in done.stderr
+    assert sorted(os.listdir(checkout)) == ["Makefile", "kernels", "scripts"]
