@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 
+from lance_io._kernels import read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.spans import Fetched, Ranges
-from lance_io.store._pread import read_ranges
 from lance_io.store.api import (
     LOCAL,
     Buffer,

@@ -111,7 +111,9 @@ def _raised(error: Exception, key: str, operation: str, secrets: Iterable[str]) 
         return no_credentials(key)
     if isinstance(error, (botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError)):
         return AccessDenied(_scrubbed(f"no credentials: {error}", secrets), path=key)
-    if isinstance(error, (botocore.HTTPClientError, botocore.IncompleteReadError)):
+    if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
+        return StoreFailure(_scrubbed(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
+    if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError, botocore.IncompleteReadError)):
         return Transient(_scrubbed(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
     return StoreFailure(_scrubbed(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+import pytest_asyncio
 from minio.error import S3Error
 
 from lance_io.store.local import LocalStore
@@ -19,9 +20,11 @@ from lance_io.testing.record import record
 from minio import Minio
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from servers import S3Server
+
+    from lance_io.store.api import ObjectStore
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:
@@ -70,11 +73,28 @@ def back_door(s3: S3Server) -> Minio:
     return Minio(endpoint=host, access_key=s3.root_user, secret_key=s3.root_secret, secure=False, region=s3.region)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def s3_stores(s3: S3Server) -> AsyncIterator[Callable[..., ObjectStore]]:
+    """One store per set of options."""
+    made: dict[str, ObjectStore] = {}
+
+    def store_of(**options: str) -> ObjectStore:
+        name = str(options)
+        if name not in made:
+            made[name] = open_store(f"s3://{s3.bucket}", s3.options(**options)).store
+        return made[name]
+
+    yield store_of
+    for store in made.values():
+        await store.aclose()
+
+
+@pytest.mark.asyncio(loop_scope="module")  # one client for all: making one costs more than most of these tests
 class _OnMinio(StoreConformance):
     OPTIONS: ClassVar[dict[str, str]]
 
     @pytest.fixture
-    async def place(self, s3: S3Server, s3_prefix: str, back_door: Minio) -> AsyncIterator[Place]:
+    def place(self, s3: S3Server, s3_prefix: str, back_door: Minio, s3_stores: Callable[..., ObjectStore]) -> Place:
         def write(key: str, data: bytes) -> None:
             back_door.put_object(bucket_name=s3.bucket, object_name=key, data=io.BytesIO(data), length=len(data))
 
@@ -89,9 +109,7 @@ class _OnMinio(StoreConformance):
                 answer.release_conn()
                 return data
 
-        store = open_store(f"s3://{s3.bucket}", s3.options(**self.OPTIONS)).store
-        yield Place(store, s3_prefix, write, read)
-        await store.aclose()
+        return Place(s3_stores(**self.OPTIONS), s3_prefix, write, read)
 
 
 class TestS3(_OnMinio):

@@ -1,0 +1,182 @@
+"""An HTTP server on 127.0.0.1 that answers ranged GETs as told: right, half, too long, not at all.
+
+async with FaultServer(content, [broken_after(100), serve]) as server:
+    ...                        # the first request breaks off after 100 bytes, all later ones are served
+    assert server.asked == ["bytes=0-999", "bytes=100-999"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+ETAG = '"v1"'
+
+
+@dataclass
+class Asked:
+    """One request: its line and its headers, names in lower case."""
+
+    line: str
+    headers: dict[str, str]
+
+    def span(self, size_bytes: int) -> tuple[int, int] | None:
+        """The range asked for, within the object; None without a range header."""
+        text = self.headers.get("range")
+        if text is None:
+            return None
+        match = re.fullmatch(r"bytes=(\d*)-(\d*)", text)
+        assert match is not None
+        if not match[1]:
+            return max(0, size_bytes - int(match[2])), size_bytes
+        return int(match[1]), min(int(match[2]) + 1, size_bytes)
+
+
+Answer = Callable[["FaultServer", Asked, asyncio.StreamWriter], Awaitable[None]]
+
+
+def head(status: int, headers: dict[str, Any]) -> bytes:
+    """The head of an answer."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} Whatever\r\n{lines}\r\n".encode()
+
+
+def _part(server: FaultServer, asked: Asked) -> tuple[bytes, dict[str, Any], int]:
+    size = len(server.content)
+    span = asked.span(size)
+    if span is None:
+        return server.content, {"ETag": server.etag, "Content-Length": size}, 200
+    start, end = span
+    body = server.content[start:end]
+    return (
+        body,
+        {"ETag": server.etag, "Content-Length": len(body), "Content-Range": f"bytes {start}-{end - 1}/{size}"},
+        206,
+    )
+
+
+async def serve(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The right answer."""
+    body, headers, code = _part(server, asked)
+    writer.write(head(code, headers) + body)
+
+
+def broken_after(num_bytes: int) -> Answer:
+    """The right head, so many bytes of the body, then the connection ends."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        body, headers, code = _part(server, asked)
+        writer.write(head(code, headers) + body[:num_bytes])
+        await writer.drain()
+        writer.close()
+
+    return answer
+
+
+async def hang_up(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """No answer at all."""
+    writer.close()
+
+
+async def stall(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """Silence."""
+    await server.closing.wait()
+
+
+async def whole(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The whole object, whatever was asked."""
+    writer.write(head(200, {"ETag": server.etag, "Content-Length": len(server.content)}) + server.content)
+
+
+async def too_long(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The right range in the head, and a body that is ten bytes longer and says so."""
+    body, headers, code = _part(server, asked)
+    writer.write(head(code, {**headers, "Content-Length": len(body) + 10}) + body + b"x" * 10)
+
+
+async def too_long_in_chunks(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The same without announcing a length."""
+    body, headers, code = _part(server, asked)
+    del headers["Content-Length"]
+    body += b"x" * 10
+    chunk = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    writer.write(head(code, {**headers, "Transfer-Encoding": "chunked"}) + chunk)
+
+
+def content_range(text: str) -> Answer:
+    """A partial answer that claims to be another part."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        body, headers, _ = _part(server, asked)
+        writer.write(head(206, {**headers, "Content-Range": text}) + body)
+
+    return answer
+
+
+def status(code: int, name: str = "", message: str = "", **headers: str) -> Answer:
+    """A refusal in S3's manner."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>{message}</Message></Error>".encode()
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        writer.write(head(code, {"Content-Length": len(body), **named}) + body)
+
+    return answer
+
+
+@dataclass
+class FaultServer:
+    """Answers the n-th request by the n-th answer of the script, and `serve` afterwards."""
+
+    content: bytes
+    script: Sequence[Answer] = ()
+    etag: str = ETAG
+    requests: list[Asked] = field(default_factory=list)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    connections: set[asyncio.Task[None]] = field(default_factory=set)
+    endpoint: str = ""
+    _server: asyncio.Server | None = None
+
+    @property
+    def asked(self) -> list[str | None]:
+        """The range headers in order."""
+        return [request.headers.get("range") for request in self.requests]
+
+    async def __aenter__(self) -> FaultServer:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self.closing.set()
+        self._server.close()
+        for connection in list(self.connections):
+            connection.cancel()
+        await asyncio.gather(*self.connections, return_exceptions=True)
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self.connections.add(connection)
+        try:
+            while not writer.is_closing():
+                text = (await reader.readuntil(b"\r\n\r\n")).decode()
+                line, *rest = text.strip().split("\r\n")
+                headers = dict(entry.split(": ", 1) for entry in rest)
+                asked = Asked(line, {name.lower(): value for name, value in headers.items()})
+                number = len(self.requests)
+                self.requests.append(asked)
+                self.arrived.set()
+                await (self.script[number] if number < len(self.script) else serve)(self, asked, writer)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            self.connections.discard(connection)
+            writer.close()

@@ -1,0 +1,244 @@
+"""What a store does when the network or the service misbehaves, on real sockets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from http_faults import (
+    ETAG,
+    Answer,
+    FaultServer,
+    broken_after,
+    content_range,
+    hang_up,
+    serve,
+    stall,
+    status,
+    too_long,
+    too_long_in_chunks,
+    whole,
+)
+
+from lance_io.errors import AccessDenied, LanceError, NotFound, StoreError
+from lance_io.store.api import InvalidRange, LongBody, RangeIgnored, ShortRead, Throttled, Transient
+from lance_io.store.s3 import S3Store, open_s3
+
+CONTENT = random.Random(1).randbytes(300_000)
+SECRET = "very-secret-key"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once: jitter draws 0."""
+    monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
+
+
+def store_on(server: FaultServer, **options: str) -> S3Store:
+    return open_s3(
+        "bucket",
+        {
+            "aws_endpoint": server.endpoint,
+            "allow_http": "true",
+            "aws_access_key_id": "AKIDEXAMPLE",
+            "aws_secret_access_key": SECRET,
+            **options,
+        },
+    )
+
+
+async def read(
+    script: list[Answer], start: int = 1000, end: int = 200_000, **options: str
+) -> tuple[FaultServer, S3Store]:
+    """Read a range under a script, check its bytes."""
+    async with FaultServer(CONTENT, script) as server:
+        store = store_on(server, **options)
+        try:
+            assert bytes(await store.get_range("key", start, end)) == CONTENT[start:end]
+        finally:
+            await store.aclose()
+        return server, store
+
+
+async def test_a_broken_body_is_continued_at_the_byte_reached() -> None:
+    server, store = await read([broken_after(70_000), broken_after(0), broken_after(5)])
+    assert server.asked == [
+        "bytes=1000-199999",
+        "bytes=71000-199999",
+        "bytes=71000-199999",
+        "bytes=71005-199999",
+    ]
+    assert [request.headers.get("if-match") for request in server.requests] == [None, ETAG, ETAG, ETAG]
+    counts = store.stats.snapshot()["get"]
+    assert (counts.requests, counts.retries, counts.errors, counts.num_bytes) == (4, 3, 3, 199_000)
+
+
+async def test_a_broken_suffix_and_a_broken_object_are_continued_too() -> None:
+    async with FaultServer(CONTENT, [broken_after(10), serve, broken_after(20)]) as server:
+        store = store_on(server)
+        tail, size_bytes, etag = await store.get_suffix("key", 1000)
+        data, _ = await store.get("key")
+        await store.aclose()
+    assert (bytes(tail), size_bytes, etag, bytes(data)) == (CONTENT[-1000:], 300_000, ETAG, CONTENT)
+    assert server.asked == ["bytes=-1000", "bytes=299010-299999", None, "bytes=20-299999"]
+
+
+async def test_two_halves_of_different_objects_never_meet() -> None:
+    async def replaced(server: FaultServer, asked: object, writer: object) -> None:
+        server.content, server.etag = CONTENT[::-1], '"v2"'
+        await status(412, "PreconditionFailed")(server, asked, writer)  # type: ignore[arg-type]
+
+    async with FaultServer(CONTENT, [broken_after(70_000), replaced]) as server:
+        store = store_on(server)
+        assert bytes(await store.get_range("key", 1000, 200_000)) == CONTENT[::-1][1000:200_000]
+        await store.aclose()
+    assert server.asked == ["bytes=1000-199999", "bytes=71000-199999", "bytes=1000-199999"]
+
+
+async def test_lost_connections_and_server_errors_are_tried_again() -> None:
+    server, _ = await read([status(500, "InternalError"), hang_up, hang_up, status(400, "RequestTimeout")])
+    assert len(server.requests) >= 5  # the HTTP client repeats a request on a stale connection by itself
+
+
+async def test_silence_is_a_lost_connection() -> None:
+    server, _ = await read([stall], request_timeout="200ms")
+    assert len(server.requests) == 2
+
+
+async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr("lance_io.store.s3.asyncio.sleep", sleep)
+    await read([status(503, "SlowDown", Retry_After="7"), status(429)])
+    assert pauses == [7.0, 0.0]
+
+
+async def test_patience_ends() -> None:
+    with pytest.raises(Throttled) as caught:
+        await read([status(503, "SlowDown", "Please reduce your request rate.")] * 9, client_max_retries="2")
+    error = caught.value
+    assert (error.attempts, error.status, error.retryable, error.path) == (3, 503, True, "key")
+    assert "Please reduce your request rate." in str(error)
+
+
+async def test_an_endless_pause_is_not_waited_for() -> None:
+    with pytest.raises(Throttled):
+        await read([status(503, Retry_After="100000")])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (whole, RangeIgnored),
+        (too_long, LongBody),
+        (too_long_in_chunks, LongBody),
+        (content_range("bytes 0-198999/300000"), RangeIgnored),
+        (content_range("bytes 1000-200000/300000"), RangeIgnored),
+        (content_range("nonsense"), RangeIgnored),
+        (content_range("bytes 1000-149999/150000"), ShortRead),
+        (status(403, "AccessDenied", "no"), AccessDenied),
+        (status(401), AccessDenied),
+        (status(404, "NoSuchKey"), NotFound),
+        (status(404, "NoSuchBucket"), NotFound),
+        (status(416, "InvalidRange"), InvalidRange),
+        (status(418, "Teapot", "short and stout"), StoreError),
+    ],
+)
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceError], fast_get: str) -> None:
+    async with FaultServer(CONTENT, [answer] * 9) as server:
+        store = store_on(server, fast_get=fast_get)
+        with pytest.raises(error) as caught:
+            await store.get_range("key", 1000, 200_000)
+        await store.aclose()
+    assert not isinstance(caught.value, Transient)
+    assert caught.value.path == "key"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("script", [[broken_after(70_000)], [hang_up, hang_up], [status(503)], [broken_after(0)]])
+async def test_the_slow_way_recovers_too(script: list[Answer]) -> None:
+    await read(script, fast_get="false")
+
+
+async def test_nobody_listens() -> None:
+    async with FaultServer(CONTENT) as server:
+        pass
+    store = store_on(server, client_max_retries="1")
+    for work in (
+        store.get_range("k", 0, 1),
+        store.head("k"),
+        store.put("k", b"1"),
+        store.put("k", b"1", mode="create"),
+    ):
+        with pytest.raises(Transient) as caught:
+            await work
+        assert caught.value.retryable
+    await store.aclose()
+
+
+async def test_a_conditional_write_is_sent_once() -> None:
+    async with FaultServer(CONTENT, [status(503, "SlowDown")] * 9) as server:
+        store = store_on(server)
+        with pytest.raises(Throttled):
+            await store.put("key", b"data", mode="create")
+        assert len(server.requests) == 1
+        with pytest.raises(Throttled):
+            await store.put("key", b"data")
+        await store.aclose()
+    assert len(server.requests) == 9
+
+
+async def test_a_conflict_is_told_from_a_winner() -> None:
+    from lance_io.errors import AlreadyExists
+    from lance_io.store.api import ConflictRetry
+
+    async with FaultServer(
+        b"", [status(409, "ConditionalRequestConflict"), status(412, "PreconditionFailed")]
+    ) as server:
+        store = store_on(server)
+        with pytest.raises(ConflictRetry):
+            await store.put("key", b"data", mode="create")
+        with pytest.raises(AlreadyExists):
+            await store.put("key", b"data", mode="create")
+        await store.aclose()
+
+
+async def test_cancelling_closes_the_connection_and_frees_the_slot() -> None:
+    import asyncio
+
+    async with FaultServer(CONTENT, [stall]) as server:
+        store = store_on(server)
+        reading = asyncio.create_task(store.get_range("key", 0, 10))
+        await server.arrived.wait()
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert store.stats.in_flight == 0
+        assert bytes(await store.get_range("key", 0, 10)) == CONTENT[:10]
+        await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "script", [[status(403, "SignatureDoesNotMatch", f"your key AKIDEXAMPLE {SECRET} is wrong")], [whole]]
+)
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+async def test_no_credential_shows(script: list[Answer], fast_get: str, caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+    import pickle
+    import traceback
+
+    caplog.set_level(logging.INFO)
+    async with FaultServer(CONTENT, script * 9) as server:
+        store = store_on(server, aws_session_token="token-secret", fast_get=fast_get)
+        with pytest.raises(LanceError) as caught:
+            await store.get_range("key", 0, 10)
+        await store.aclose()
+    error = caught.value
+    shown = "".join(traceback.format_exception(error)) + repr(error) + repr(store) + repr(store.options) + caplog.text
+    shown += repr(pickle.dumps(error)) + repr(vars(error))
+    for secret in (SECRET, "token-secret", "AKIDEXAMPLE"):
+        assert secret not in shown
