@@ -1,0 +1,252 @@
+"""Which versions of a table are there, and where their manifests are (spec: table, section 3).
+
+One logic, two drivers: each search is a generator that yields a request, a value that knows how to be answered at
+once (`now`, on stores that offer `SyncReads`) and on an event loop (`later`), and is sent the answer. A failure is
+thrown in where the request was made. What a listing means is decided by plain functions over its entries.
+
+How the newest version is found:
+
+    ordered listing (S3, GCS, Azure)   V2 names count down, so the first V2 name of a short listing is the newest;
+                                       a V1 name in front of it means that all must be listed
+    local disk, memory                 the whole folder
+    other stores without order         the hint file names a version that was the newest once; probe the next ones
+                                       until one is missing. Whenever the hint is of no use, list the whole folder
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+
+from lance_io.errors import FormatError, NotFound
+from lance_io.store.api import ObjectStore, SyncReads
+from lance_io.table.paths import (
+    HINT_NAME,
+    VERSIONS,
+    ManifestName,
+    NamingScheme,
+    join,
+    manifest_name,
+    manifest_names,
+    parse_manifest_name,
+)
+
+if TYPE_CHECKING:
+    from lance_io.store.api import Buffer, ObjectMeta
+
+T = TypeVar("T")
+
+_FIRST_NAMES: Final = 16  # of an ordered listing: room for temporary files, whose names sort before digits
+_PROBES_MAX: Final = 1000  # versions behind the hint that are worth a request each rather than a listing
+
+
+class Request(Protocol):
+    """Something to ask a store."""
+
+    def now(self) -> Any:
+        """The answer, in this thread."""
+
+    async def later(self) -> Any:
+        """The answer, on the running loop."""
+
+
+Search: TypeAlias = Generator[Request, Any, T]
+"""A computation that yields requests and is sent their answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListNames:
+    """The objects directly in a folder, the first `limit` of them or all."""
+
+    store: ObjectStore
+    prefix: str
+    limit: int | None = None
+
+    def now(self) -> list[ObjectMeta]:
+        """See `Request`."""
+        return cast("SyncReads", self.store).list_now(self.prefix, limit=self.limit, delimiter="/")
+
+    async def later(self) -> list[ObjectMeta]:
+        """See `Request`."""
+        return [meta async for meta in self.store.list(self.prefix, limit=self.limit, delimiter="/")]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the store knows about one object, None when it is not there."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> ObjectMeta | None:
+        """See `Request`."""
+        try:
+            return cast("SyncReads", self.store).head_now(self.key)
+        except NotFound:
+            return None
+
+    async def later(self) -> ObjectMeta | None:
+        """See `Request`."""
+        try:
+            return await self.store.head(self.key)
+        except NotFound:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSmall:
+    """A whole small object, None when it is not there."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> Buffer | None:
+        """See `Request`."""
+        try:
+            return cast("SyncReads", self.store).get_now(self.key)
+        except NotFound:
+            return None
+
+    async def later(self) -> Buffer | None:
+        """See `Request`."""
+        try:
+            return (await self.store.get(self.key))[0]
+        except NotFound:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFile:
+    """The manifest file of one version.
+
+    version     number of the version, by the file's name
+    scheme      how the file is named
+    key         its key in the store
+    size_bytes  its length
+    etag        opaque version of its content, where the store has one
+    """
+
+    version: int
+    scheme: NamingScheme
+    key: str
+    size_bytes: int
+    etag: str | None = None
+
+
+def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
+    """The newest version of the table in the folder `root`.
+
+    Raises `NotFound` when there is none, `FormatError` when files of both naming schemes lie there.
+    """
+    if store.capabilities.ordered_list:
+        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES)
+        newest = newest_of_ordered(first, complete=len(first) < _FIRST_NAMES)
+        if newest is not None:
+            return newest
+    elif not isinstance(store, SyncReads):
+        newest = yield from _by_hint(store, root)
+        if newest is not None:
+            return newest
+    versions = yield from list_versions(store, root)
+    return versions[-1]
+
+
+def list_versions(store: ObjectStore, root: str) -> Search[list[VersionFile]]:
+    """All versions of the table in `root` that are not detached, oldest first; one request.
+
+    Raises as `find_latest` does.
+    """
+    listed = yield ListNames(store, versions_prefix(root))
+    versions = sorted_versions(listed)
+    if not versions:
+        raise NotFound(f"Dataset at path {root} was not found: it has no versions", path=root)
+    return versions
+
+
+def find_version(store: ObjectStore, root: str, version: int) -> Search[VersionFile]:
+    """The manifest file of one version, detached ones included; one or two requests.
+
+    Raises `NotFound`.
+    """
+    for name in manifest_names(version):
+        key = join(root, VERSIONS, name)
+        meta = yield Probe(store, key)
+        if meta is not None:
+            return version_file(meta, cast("ManifestName", parse_manifest_name(name)))
+    path = join(root, VERSIONS, manifest_names(version)[-1])
+    raise NotFound(f"Dataset version {version} was not found: {path}", path=root)
+
+
+def _by_hint(store: ObjectStore, root: str) -> Search[VersionFile | None]:
+    """The newest version by way of the hint file, None when the hint leads nowhere."""
+    hint = decode_hint((yield ReadSmall(store, join(root, VERSIONS, HINT_NAME))))
+    if hint is None:
+        return None
+    try:
+        newest = yield from find_version(store, root, hint)
+    except NotFound:
+        return None
+    for version in range(hint + 1, hint + 1 + _PROBES_MAX):
+        name = ManifestName(newest.scheme, version)
+        meta = yield Probe(store, join(root, VERSIONS, manifest_name(version, newest.scheme)))
+        if meta is None:
+            return newest
+        newest = version_file(meta, name)
+    return None
+
+
+def versions_prefix(root: str) -> str:
+    """Prefix of the keys of all manifests of the table in `root`."""
+    return join(root, VERSIONS, "")
+
+
+def decode_hint(data: Buffer | None) -> int | None:
+    """The version in a hint file, None for anything that does not name a possible one: it is only a hint."""
+    try:
+        content = json.loads(bytes(data)) if data is not None else None
+    except (ValueError, RecursionError):
+        return None
+    version = content.get("version") if isinstance(content, dict) else None
+    return version if isinstance(version, int) and 0 < version < 1 << 63 else None
+
+
+def newest_of_ordered(first: Iterable[ObjectMeta], *, complete: bool) -> VersionFile | None:
+    """The newest version, given the first entries of an ordered listing; None when they do not tell.
+
+    complete  they are all entries there are
+    """
+    for meta in first:
+        name = _attached(meta)
+        if name is not None:
+            return version_file(meta, name) if name.scheme == "V2" else _newest_if(first, complete)
+    return None
+
+
+def _newest_if(entries: Iterable[ObjectMeta], complete: bool) -> VersionFile | None:
+    return sorted_versions(entries)[-1] if complete else None
+
+
+def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
+    """The attached versions among all entries of a `_versions` folder, oldest first.
+
+    Raises `FormatError` when two naming schemes are mixed.
+    """
+    found = [version_file(meta, name) for meta in entries if (name := _attached(meta)) is not None]
+    if len({each.scheme for each in found}) > 1:
+        raise FormatError(
+            "Found multiple manifest naming schemes in the same directory: some manifests are named by version, some "
+            "newest first. Use migrate_manifest_paths_v2 to rename them"
+        )
+    return sorted(found, key=lambda each: each.version)
+
+
+def _attached(meta: ObjectMeta) -> ManifestName | None:
+    name = None if meta.is_folder else parse_manifest_name(meta.name)
+    return None if name is None or name.scheme == "detached" else name
+
+
+def version_file(meta: ObjectMeta, name: ManifestName) -> VersionFile:
+    """The entry of a listing as a version."""
+    return VersionFile(name.version, name.scheme, meta.key, meta.size_bytes, meta.etag)

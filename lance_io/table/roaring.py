@@ -1,0 +1,124 @@
+"""Sets of 32-bit numbers in the portable Roaring format (spec: table, section 4; the format itself is public).
+
+    u32 cookie            12346: no run containers          12347 in the low 16 bits: with runs
+    u32 n                 containers                        (n - 1 in the high 16 bits of the cookie)
+    -                                                       ceil(n / 8) bytes: bit i set = container i has runs
+    n x (u16, u16)        high 16 bits of the values, number of values - 1; ascending
+    n x u32               offset of each container          only if n >= 4
+    containers, in order:
+      array   up to 4096 values: the low 16 bits of each, u16, ascending
+      bitmap  more: 8192 bytes, bit i of byte j set = value 8 j + i
+      runs    u16 number of runs, then (u16 first, u16 length - 1) each; ascending, not touching
+
+All little endian. Our own reader, because a damaged file must be an error and never an access out of bounds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from lance_io.errors import FormatError
+
+if TYPE_CHECKING:
+    from lance_io.format.wire import Buffer
+
+_COOKIE: Final = 12346
+_COOKIE_RUNS: Final = 12347
+_ARRAY_VALUES_MAX: Final = 4096
+_BITMAP_BYTES: Final = 8192
+_OFFSETS_FROM: Final = 4  # containers; with run containers, fewer have no offset table
+
+U16Array = npt.NDArray[np.uint16]
+U32Array = npt.NDArray[np.uint32]
+
+
+class _Cursor:
+    """Reads forward through the bytes; every read is checked against their end."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._view = memoryview(data).cast("B")
+        self.position = 0
+
+    def take(self, num_bytes: int) -> memoryview:
+        piece = self._view[self.position : self.position + num_bytes]
+        if len(piece) < num_bytes:
+            raise FormatError(
+                f"roaring bitmap: expected {num_bytes} bytes at {self.position}, found {len(piece)}. It is cut off"
+            )
+        self.position += num_bytes
+        return piece
+
+    def u16(self, count: int) -> U16Array:
+        return np.frombuffer(self.take(2 * count), dtype="<u2")
+
+    def u32(self, count: int) -> U32Array:
+        return np.frombuffer(self.take(4 * count), dtype="<u4")
+
+
+def decode_roaring(data: Buffer, *, num_values_max: int = 1 << 32) -> U32Array:
+    """The values, u32, ascending.
+
+    num_values_max  more than this are refused before memory is allocated for them
+
+    Raises `FormatError` for anything but a well-formed bitmap.
+    """
+    cursor = _Cursor(data)
+    has_runs, has_offsets = _cookie(cursor)
+    header = cursor.u16(2 * len(has_runs))
+    keys, counts = header[0::2], header[1::2].astype(np.int64) + 1
+    if (keys[1:] <= keys[:-1]).any():
+        raise FormatError("roaring bitmap: containers are not in ascending order")
+    if int(counts.sum()) > num_values_max:
+        raise FormatError(f"roaring bitmap: {int(counts.sum())} values, at most {num_values_max}")
+    offsets = cursor.u32(len(has_runs)) if has_offsets else None
+    positions, pieces = [], []
+    for key, count, runs in zip(keys.tolist(), counts.tolist(), has_runs, strict=True):
+        positions.append(cursor.position)
+        pieces.append(_container(cursor, count, runs).astype(np.uint32) | np.uint32(key << 16))
+    if offsets is not None and offsets.tolist() != positions:
+        raise FormatError("roaring bitmap: its offset table does not fit its containers")
+    return np.concatenate(pieces) if pieces else np.empty(0, dtype=np.uint32)
+
+
+def _cookie(cursor: _Cursor) -> tuple[list[bool], bool]:
+    """For each container whether it consists of runs, and whether there is an offset table."""
+    cookie = int(cursor.u32(1)[0])
+    if cookie & 0xFFFF == _COOKIE_RUNS:
+        num_containers = (cookie >> 16) + 1
+        flags = np.frombuffer(cursor.take((num_containers + 7) // 8), dtype=np.uint8)
+        bits = np.unpackbits(flags, bitorder="little")[:num_containers]
+        return bits.astype(bool).tolist(), num_containers >= _OFFSETS_FROM
+    if cookie != _COOKIE:
+        raise FormatError(f"roaring bitmap: expected the cookie {_COOKIE} or {_COOKIE_RUNS}, found {cookie & 0xFFFF}")
+    num_containers = int(cursor.u32(1)[0])
+    if num_containers > 1 << 16:
+        raise FormatError(f"roaring bitmap: {num_containers} containers, at most {1 << 16}")
+    return [False] * num_containers, True
+
+
+def _container(cursor: _Cursor, count: int, runs: bool) -> U16Array:
+    """The low halves of one container's values, `count` of them, ascending."""
+    if runs:
+        values = _runs(cursor, count)
+    elif count <= _ARRAY_VALUES_MAX:
+        values = cursor.u16(count)
+    else:
+        bits = np.unpackbits(np.frombuffer(cursor.take(_BITMAP_BYTES), dtype=np.uint8), bitorder="little")
+        values = np.flatnonzero(bits).astype(np.uint16)
+    if len(values) != count or (values[1:] <= values[:-1]).any():
+        raise FormatError(f"roaring bitmap: a container holds {len(values)} values, expected {count} ascending ones")
+    return values
+
+
+def _runs(cursor: _Cursor, count: int) -> U16Array:
+    pairs = cursor.u16(2 * int(cursor.u16(1)[0])).astype(np.int64)
+    starts, lengths = pairs[0::2], pairs[1::2] + 1
+    if int(lengths.sum()) != count or ((starts + lengths) > 1 << 16).any():
+        raise FormatError(f"roaring bitmap: runs of {int(lengths.sum())} values, expected {count}")
+    values: U16Array = (np.arange(count) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)).astype(
+        np.uint16
+    )
+    return values
