@@ -42,7 +42,7 @@ class Ticket:
 
     __slots__ = ("demanded", "item", "num_bytes", "priority", "state")
 
-    def __init__(self, priority: Priority, num_bytes: int, item: Any = None) -> None:
+    def __init__(self, priority: Priority, num_bytes: int = 0, item: Any = None) -> None:
         self.priority = priority
         self.num_bytes = num_bytes
         self.item = item

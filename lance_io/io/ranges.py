@@ -63,24 +63,26 @@ class Layout:
     offsets: IntArray
 
 
-def check_ranges(wanted: Ranges, size_bytes: int | None, path: str) -> None:
-    """Raise `FormatError` unless every range has `0 <= start <= end <= size_bytes` (None: the size is not known)."""
+def check_ranges(wanted: Ranges, size_bytes: int | None, path: str) -> int:
+    """The sum of the lengths; `FormatError` unless every range has `0 <= start <= end <= size_bytes` (None: any)."""
     starts, ends = wanted.starts, wanted.ends
     if len(starts) != len(ends):
         raise ValueError(f"{len(starts)} starts do not go with {len(ends)} ends")
     if not len(starts):
-        return
-    if int(starts.min()) < 0 or bool((ends < starts).any()):
-        bad = int(np.argmax((starts < 0) | (ends < starts)))
+        return 0
+    lengths = ends - starts
+    if starts.min() < 0 or lengths.min() < 0:
+        bad = int(np.argmax((starts < 0) | (lengths < 0)))
         raise FormatError(
-            f"a byte range from {starts[bad]} to {ends[bad]} makes no sense; the file is damaged", path=path
+            f"expected a range of bytes, found {starts[bad]} to {ends[bad]}; the file is damaged", path=path
         )
-    if size_bytes is not None and int(ends.max()) > size_bytes:
+    if size_bytes is not None and ends.max() > size_bytes:
         bad = int(np.argmax(ends > size_bytes))
         raise FormatError(
             f"expected bytes {starts[bad]} to {ends[bad]}, but the file has {size_bytes}; it is damaged or cut short",
             path=path,
         )
+    return int(lengths.sum())
 
 
 def plan_reads(starts: IntArray, ends: IntArray, gap_bytes_max: int, read_bytes_max: int) -> ReadPlan:

@@ -41,10 +41,11 @@ _NO_OFFSETS: IntArray = np.empty(0, dtype=np.int64)
 class Request:
     """One submission on its way.
 
-    key       the object
-    ranges    what is wanted of it
-    priority  smaller is more urgent
-    ticket    its place in the budget; None for metadata, which goes ahead of everything
+    key        the object
+    ranges     what is wanted of it
+    num_bytes  the sum of their lengths
+    priority   smaller is more urgent
+    ticket     its place in the budget; None for metadata, which goes ahead of everything
     """
 
     __slots__ = (
@@ -55,6 +56,7 @@ class Request:
         "key",
         "left",
         "lingering",
+        "num_bytes",
         "num_missing",
         "offsets",
         "priority",
@@ -64,9 +66,10 @@ class Request:
         "waiter",
     )
 
-    def __init__(self, key: str, ranges: Ranges, priority: Priority, ticket: Ticket | None) -> None:
+    def __init__(self, key: str, ranges: Ranges, num_bytes: int, priority: Priority, ticket: Ticket | None) -> None:
         self.key = key
         self.ranges = ranges
+        self.num_bytes = num_bytes
         self.priority = priority
         self.ticket = ticket
         self.reads: list[Read] = []
@@ -79,6 +82,10 @@ class Request:
         self.left = False  # nobody wants it any more: taken, cancelled or failed
         self.lingering = 0  # reads that still run though it has left
         self.waiter: asyncio.Future[None] | None = None
+
+    def bytes_max(self, gap_bytes_max: int) -> int:
+        """Upper bound of what its reads hold, however they are merged: each range brings at most one gap."""
+        return self.num_bytes + gap_bytes_max * len(self.ranges)
 
     def end(self) -> None:
         """Answer or error is there: wake who waits for it."""
@@ -179,7 +186,7 @@ class PlanRead(Read):
     __slots__ = ("gap_bytes", "read_bytes_max")
 
     def __init__(self, holders: list[Request], gap_bytes: int, read_bytes_max: int) -> None:
-        super().__init__(list(holders), sum(bytes_max(request.ranges, gap_bytes) for request in holders))
+        super().__init__(list(holders), sum(request.bytes_max(gap_bytes) for request in holders))
         self.gap_bytes = gap_bytes
         self.read_bytes_max = read_bytes_max
 
@@ -208,7 +215,7 @@ class PlanRead(Read):
         return complete
 
     def _answer_of(self, request: Request, buffer: Any, offsets: IntArray) -> Fetched:
-        if request.ranges.keep and _pins(request.ranges.num_bytes, self.num_bytes):
+        if request.ranges.keep and _pins(request.num_bytes, self.num_bytes):
             lengths = request.ranges.ends - request.ranges.starts
             return Fetched(_kernels.gather_ranges(buffer, offsets, lengths), np.cumsum(lengths) - lengths)
         return Fetched(buffer, offsets)
@@ -232,11 +239,6 @@ class CallRead(Read):
         self.num_bytes = memoryview(result[0]).nbytes
         self.payer.answer = result
         return [self.payer]
-
-
-def bytes_max(ranges: Ranges, gap_bytes_max: int) -> int:
-    """Upper bound of what reads for these ranges hold, however they are merged: each range brings at most one gap."""
-    return ranges.num_bytes + gap_bytes_max * len(ranges)
 
 
 def join(parts: Sequence[Ranges]) -> Ranges:
@@ -283,12 +285,11 @@ def plan_jobs(requests: list[Request], gap_bytes_max: int, read_bytes_max: int) 
     job: list[Request] = []
     job_bytes = 0
     for request in requests:
-        num_bytes = request.ranges.num_bytes
-        if job and job_bytes + num_bytes > read_bytes_max:
+        if job and job_bytes + request.num_bytes > read_bytes_max:
             reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
             job, job_bytes = [], 0
         job.append(request)
-        job_bytes += num_bytes
+        job_bytes += request.num_bytes
     reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
     _attach(reads)
     return reads

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget, Ticket, process_pool
 from lance_io.io.ranges import check_ranges
-from lance_io.io.reads import CallRead, Request, bytes_max, plan_jobs, plan_ranges
+from lance_io.io.reads import CallRead, Request, plan_jobs, plan_ranges
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
@@ -140,22 +140,20 @@ class ReadScheduler:
 
     # -- requests come and go -----------------------------------------------------------------------------------
 
-    def _submit(self, key: str, wanted: Ranges, priority: Priority) -> Handle:
+    def _submit(self, key: str, wanted: Ranges, num_bytes: int, priority: Priority) -> Handle:
         self._bind()
-        ticket = None
         if wanted.purpose == "metadata":
-            priority = _METADATA
+            request = Request(key, wanted, num_bytes, _METADATA, None)
         else:
-            ticket = Ticket(priority, bytes_max(wanted, self._gap_bytes))
-        request = Request(key, wanted, priority, ticket)
-        num_bytes = wanted.num_bytes
+            request = Request(key, wanted, num_bytes, priority, Ticket(priority))
         io_stats.count_wanted(self._sinks, len(wanted), num_bytes)
         if num_bytes == 0:
             request.answer = Fetched(b"", wanted.starts * 0)
             request.ended = request.left = True  # without a request there is nothing to give back
         else:
-            if ticket is not None:
-                ticket.item = request
+            if request.ticket is not None:
+                request.ticket.item = request
+                request.ticket.num_bytes = request.bytes_max(self._gap_bytes)
             self._live.add(request)
             self._pending.append(request)
             self._turn_soon()
@@ -163,7 +161,7 @@ class ReadScheduler:
 
     async def _call(self, key: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         self._bind()
-        request = Request(key, no_ranges("metadata"), _METADATA, None)
+        request = Request(key, no_ranges("metadata"), 0, _METADATA, None)
         read = CallRead(request, call)
         request.reads.append(read)
         self._live.add(request)
@@ -412,8 +410,8 @@ class FileReads:
 
         Raises `FormatError` for a range that is none or ends behind the file.
         """
-        check_ranges(wanted, self.size_bytes, self.key)
-        return self._scheduler._submit(self.key, wanted, (*self._prefix, priority))
+        num_bytes = check_ranges(wanted, self.size_bytes, self.key)
+        return self._scheduler._submit(self.key, wanted, num_bytes, (*self._prefix, priority))
 
 
 class Handle:
