@@ -202,7 +202,7 @@ class LocalStore:
             buffer, offsets, num_reads, num_bytes = read_ranges(
                 file.fd, ranges.starts, ranges.ends, gap_bytes, READ_THREADS_MAX, scratch
             )
-        except (EOFError, OSError, ValueError) as error:
+        except (EOFError, OSError, ValueError, MemoryError) as error:
             self.stats.error("get")
             self._explain(key, ranges, file, error)
             raise
