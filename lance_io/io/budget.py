@@ -61,6 +61,7 @@ class Pool:
         self._lock = threading.Lock()
         self._avail_bytes = capacity_bytes
         self._blocked: weakref.WeakSet[Budget] = weakref.WeakSet()
+        self._is_waited_for = False
 
     @property
     def avail_bytes(self) -> int:
@@ -71,9 +72,11 @@ class Pool:
         """Take bytes, or give them back (negative), which tells the budgets that wait for room."""
         with self._lock:
             self._avail_bytes -= delta_bytes
-            blocked = list(self._blocked) if delta_bytes < 0 and self._blocked else []
-            if blocked:
-                self._blocked.clear()
+            if delta_bytes >= 0 or not self._is_waited_for:
+                return
+            blocked = list(self._blocked)
+            self._blocked.clear()
+            self._is_waited_for = False
         for budget in blocked:
             budget.on_room()
 
@@ -81,6 +84,7 @@ class Pool:
         """Have `budget.on_room()` called once, when bytes come back."""
         with self._lock:
             self._blocked.add(budget)
+            self._is_waited_for = True
 
 
 class Budget:
@@ -148,6 +152,11 @@ class Budget:
             self._charge(num_bytes - ticket.num_bytes)
             ticket.num_bytes = num_bytes
 
+    def move(self, num_bytes: int, source: Ticket, target: Ticket) -> None:
+        """Of two admitted tickets, `target` holds bytes from now on that `source` held."""
+        source.num_bytes -= num_bytes
+        target.num_bytes += num_bytes
+
     @property
     def has_waiting(self) -> bool:
         """True when `admit` may have something to give out, now or after a release."""
@@ -188,7 +197,7 @@ class Budget:
 
     def _charge(self, delta_bytes: int) -> None:
         self.held_bytes += delta_bytes
-        if self._pool is not None:
+        if self._pool is not None and delta_bytes:
             self._pool.charge(delta_bytes)
 
 

@@ -214,8 +214,7 @@ class ReadScheduler:
         """Another holder of a shared read carries its bytes from now on."""
         before, read.payer = read.payer.ticket, payer
         if before is not None and payer.ticket is not None:
-            self._budget.resize(before, before.num_bytes - read.num_bytes)
-            self._budget.resize(payer.ticket, payer.ticket.num_bytes + read.num_bytes)
+            self._budget.move(read.num_bytes, before, payer.ticket)
 
     def _fail(self, request: Request, error: BaseException) -> None:
         if not request.ended:
