@@ -322,6 +322,7 @@ class _Jobs:
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
         self._budget = context.io_buffer_bytes or IO_BUFFER_BYTES
+        self._scheduler = context.scheduler("scan")
 
     async def until(self, span_index: int) -> None:
         """Have the jobs of all spans up to this one in the queue, and those behind it under way."""
@@ -351,13 +352,13 @@ class _Jobs:
         context = self._context
         found: list[tuple[int, Piece, FileReads]] = []
         for here in self._projection.locate(source):
-            reads = context.scheduler().file(here.ref.key, size_bytes=here.ref.size_bytes, merge="scan")
+            reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
             steps = _file_pieces(context, here, start, end)
             for leaf_id, piece in await drive(steps, context, reads, here.ref.key):
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(leaf_id, piece, reads, index << 40 | piece.row_start) for leaf_id, piece, reads in found]
+        return [_Job(leaf_id, piece, reads, piece.row_start) for leaf_id, piece, reads in found]
 
     def _decode_ahead(self) -> None:
         for _, (_, job) in zip(range(PIECES_AHEAD), self._jobs, strict=False):
@@ -393,6 +394,7 @@ class _Jobs:
         self._jobs.clear()
         self._opening.clear()
         await asyncio.gather(*waiting, return_exceptions=True)
+        await self._scheduler.aclose()
 
 
 async def scan(

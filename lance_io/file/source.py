@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 from lance_io.limits import IO_BUFFER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lance_io.io.cache import SearchCache
-    from lance_io.io.scheduler import ReadScheduler
+    from lance_io.io.scheduler import Merge, ReadScheduler
     from lance_io.store.api import ObjectStore
 
 
@@ -50,11 +48,15 @@ class ReadContext:
 
     store            where the objects are
     cache            search cache, shared through a session
-    scheduler        makes (or returns) the scheduler for asynchronous reads; called on the engine's loop
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
     """
 
     store: ObjectStore
     cache: SearchCache
-    scheduler: Callable[[], ReadScheduler]
     io_buffer_bytes: int = IO_BUFFER_BYTES
+
+    def scheduler(self, merge: Merge = "take") -> ReadScheduler:
+        """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
+        from lance_io.io.scheduler import ReadScheduler
+
+        return ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes)

@@ -20,11 +20,12 @@ from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from lance_io.file.scan import ScanBatch, Span
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
     from lance_io.format.schema import Field
+    from lance_io.io.scheduler import ReadScheduler
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
@@ -122,9 +123,12 @@ class TableReader:
         """The same on the engine's loop; files are read side by side."""
         import asyncio
 
-        async with asyncio.TaskGroup() as group:
+        async with self.context.scheduler() as scheduler, asyncio.TaskGroup() as group:
             jobs = [
-                [(here, group.create_task(self._take_file(here, rows))) for here in self.projection.locate(source)]
+                [
+                    (here, group.create_task(self._take_file(scheduler, here, rows)))
+                    for here in self.projection.locate(source)
+                ]
                 for source, rows in picks
             ]
         parts = []
@@ -135,10 +139,10 @@ class TableReader:
             parts.append(self.projection.assemble(leaves, len(rows)))
         return self._joined(parts)
 
-    async def _take_file(self, here: FileColumns, rows: IntArray) -> list[pa.Array]:
+    async def _take_file(self, scheduler: ReadScheduler, here: FileColumns, rows: IntArray) -> list[pa.Array]:
         from lance_io.file.drive import drive
 
-        reads = self.context.scheduler().file(here.ref.key, size_bytes=here.ref.size_bytes)
+        reads = scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None)
         return await drive(take(self.context, here.ref, here.columns, rows), self.context, reads, here.ref.key)
 
     def _collect(self, leaves: dict[int, pa.Array], here: FileColumns, arrays: list[pa.Array]) -> None:
@@ -164,7 +168,9 @@ class TableReader:
 
         return scan_now(self.context, self.projection, spans, batch_rows)
 
-    def scan(self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True) -> AsyncIterator[ScanBatch]:
+    def scan(
+        self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True
+    ) -> AsyncGenerator[ScanBatch, None]:
         """The same on the engine's loop."""
         from lance_io.file.scan import scan
 

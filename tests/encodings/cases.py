@@ -119,15 +119,11 @@ def texts() -> Iterator[Case]:
         yield Case(f"{dtype} sentences", lambda t=dtype: pa.array(sentences(), t))
         yield Case(f"{dtype} sentences nulls", lambda t=dtype: with_nulls(sentences(), t))
         yield Case(f"{dtype} ten words", lambda t=dtype: pa.array([f"word{i * i % 10}" for i in range(N)], t))
-        yield Case(
-            f"{dtype} ten words nulls", lambda t=dtype: with_nulls([f"word{i * i % 10}" for i in range(N)], t)
-        )
+        yield Case(f"{dtype} ten words nulls", lambda t=dtype: with_nulls([f"word{i * i % 10}" for i in range(N)], t))
         yield Case(f"{dtype} long", lambda t=dtype: pa.array(words(400, 400, 900), t))
         yield Case(f"{dtype} long nulls", lambda t=dtype: with_nulls(words(400, 400, 900), t))
         yield Case(f"{dtype} constant", lambda t=dtype: pa.array(["same"] * N, t))
-    yield Case(
-        "string fsst off", lambda: pa.array(sentences(400)), {"lance-encoding:compression": "fsst"}
-    )
+    yield Case("string fsst off", lambda: pa.array(sentences(400)), {"lance-encoding:compression": "fsst"})
     yield Case("string tiny", lambda: pa.array(["", "a", "bc", "", "d" * 9] * 10))
     yield Case("string all empty", lambda: pa.array([""] * N))
     yield Case("binary random", lambda: pa.array(blobs(N, 0, 20), pa.binary()))
@@ -162,9 +158,7 @@ def nested() -> Iterator[Case]:
     yield Case("all lists null", lambda: pa.array([None] * N, ints))
     yield Case("null empty [null]", lambda: pa.array([None, [], [None]] * 500, ints))
     yield Case("long rows", lambda: pa.array([list(range(9000)), None, list(range(20_000)), [1], []] * 2, ints))
-    yield Case(
-        "many empties between", lambda: pa.array([[1], *[[]] * 200_000, [2, 3]], ints)
-    )
+    yield Case("many empties between", lambda: pa.array([[1], *[[]] * 200_000, [2, 3]], ints))
     yield Case("list of list", lambda: pa.array(_deep(2, 1500), pa.list_(ints)))
     yield Case("list of list of list", lambda: pa.array(_deep(3, 700), pa.list_(pa.list_(ints))))
     for name, values in {
@@ -173,9 +167,7 @@ def nested() -> Iterator[Case]:
         "long": words(800, 300, 500),
     }.items():
         yield Case(f"list of string {name}", lambda v=values: _chop(v, pa.list_(pa.string())))
-    yield Case(
-        "row of 100000 empties", lambda: pa.array([[[]] * 100_000, [[1], None]], pa.list_(ints))
-    )
+    yield Case("row of 100000 empties", lambda: pa.array([[[]] * 100_000, [[1], None]], pa.list_(ints)))
     yield from _structs()
     yield Case("list<null>", lambda: pa.array([[None], None, [], [None, None]] * 300, pa.list_(pa.null())))
 
@@ -259,12 +251,16 @@ def _structs() -> Iterator[Case]:
     long = words(300, 300, 500)
     yield Case(
         "struct of long string",
-        lambda: pa.array([None if i % 7 == 0 else {"t": w} for i, w in enumerate(long)], pa.struct([("t", pa.string())])),
+        lambda: pa.array(
+            [None if i % 7 == 0 else {"t": w} for i, w in enumerate(long)], pa.struct([("t", pa.string())])
+        ),
     )
     texts_type = pa.struct([("t", pa.list_(pa.string()))])
     yield Case(
         "struct of list of long string",
-        lambda: pa.array([None if i % 7 == 0 else {"t": [w, None, w] if i % 3 else []} for i, w in enumerate(long)], texts_type),
+        lambda: pa.array(
+            [None if i % 7 == 0 else {"t": [w, None, w] if i % 3 else []} for i, w in enumerate(long)], texts_type
+        ),
     )
     yield Case("empty struct", lambda: pa.array([{}] * 100, pa.struct([])))
 
@@ -352,9 +348,7 @@ def scalars() -> Iterator[Case]:
 def options() -> Iterator[Case]:
     for key in ("packed", "lance-encoding:packed"):
         pair = pa.struct([("a", pa.int32()), ("b", pa.float64())])
-        yield Case(
-            f"struct {key}", lambda t=pair: pa.array([{"a": i, "b": i / 2} for i in range(N)], t), {key: "true"}
-        )
+        yield Case(f"struct {key}", lambda t=pair: pa.array([{"a": i, "b": i / 2} for i in range(N)], t), {key: "true"})
         yield Case(
             f"struct {key} nulls",
             lambda t=pair: with_nulls([{"a": i, "b": i / 2} for i in range(N)], t),
@@ -401,9 +395,7 @@ def options() -> Iterator[Case]:
     yield Case("full-zip list", lambda: pa.array(lists(900, 0.2, 0.2, 0.2), pa.list_(pa.int32())), zipped)
     yield Case("full-zip list of list", lambda: pa.array(_deep(2, 600), pa.list_(pa.list_(pa.int32()))), zipped)
     yield Case("full-zip string", lambda: with_nulls(sentences(900), pa.string()), zipped)
-    yield Case(
-        "full-zip list of bool", lambda: random_rows(pa.list_(pa.bool_()), 600, 0.2, 0.2, 41), zipped
-    )
+    yield Case("full-zip list of bool", lambda: random_rows(pa.list_(pa.bool_()), 600, 0.2, 0.2, 41), zipped)
     eight = pa.int32()
     for _ in range(8):
         eight = pa.list_(eight)

@@ -35,7 +35,7 @@ class Opened:
 
     def __init__(self, path: Path, cache_bytes: int = 1 << 28) -> None:
         location = open_store(str(path))
-        self.context = ReadContext(location.store, SearchCache(cache_bytes), _no_scheduler)
+        self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())
         file, _ = drive_now(opened(self.context, first, []), location.store, location.path, 4096)
@@ -60,14 +60,14 @@ class Opened:
         ]
 
 
-def _no_scheduler():
-    raise AssertionError("a local file is read without a loop")
-
-
 def storage(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array, dictionaries decoded, so that two ways of storing the same values are equal."""
     if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays([storage(chunk) for chunk in array.chunks]) if array.num_chunks else pa.array([], array.type)
+        array = (
+            pa.concat_arrays([storage(chunk) for chunk in array.chunks])
+            if array.num_chunks
+            else pa.array([], array.type)
+        )
     if pa.types.is_dictionary(array.type):
         return array.cast(array.type.value_type)
     return array

@@ -39,7 +39,9 @@ def check(path, expected: pa.ChunkedArray) -> None:
         chosen = np.unique(dice.integers(0, rows, count))
         assert_same(opened.take(chosen)[0], expected.take(pa.array(chosen)))
     assert_same(opened.take(np.arange(rows))[0], expected)
-    assert_same(opened.take(np.array([0, rows - 1][: min(rows, 2)]))[0], expected.take(pa.array([0, rows - 1][: min(rows, 2)])))
+    assert_same(
+        opened.take(np.array([0, rows - 1][: min(rows, 2)]))[0], expected.take(pa.array([0, rows - 1][: min(rows, 2)]))
+    )
 
 
 @pytest.mark.parametrize(("case", "version"), CASES)

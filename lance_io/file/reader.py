@@ -1,0 +1,333 @@
+"""One data file by itself: `LanceFileReader` and its async twin (names and defaults are pylance's).
+
+Both are thin faces over `FileAccess`, which opens the file once and reads it through `TableReader` as a fragment of one
+file. On stores whose bytes are at hand the synchronous reader works in the caller's thread, else on the engine.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import BindError, UsageError
+from lance_io.file.describe import FileMetadata, FileStatistics, file_metadata, file_statistics
+from lance_io.file.drive import drive, drive_now
+from lance_io.file.opening import load_columns, opened
+from lance_io.file.source import FileRef, FragmentSource, ReadContext
+from lance_io.file.table import TableReader
+from lance_io.io.cache import SearchCache
+from lance_io.levels.retype import batch_as, needs_retyping
+from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.runtime import iterate, run, stream, wrap
+from lance_io.spans import Ranges
+from lance_io.store.api import SyncReads
+from lance_io.store.url import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from lance_io.file.opened import OpenedFile
+    from lance_io.file.scan import ScanBatch
+    from lance_io.file.steps import FileSteps, Tail
+    from lance_io.spans import Fetched, IntArray
+
+BATCH_ROWS = 1024  # pylance's default for files
+
+
+class FileAccess:
+    """An opened file and the reader of its projected columns.
+
+    columns  top-level or dotted names, None for all. Raises BindError for a name that the file does not have.
+    """
+
+    def __init__(self, context: ReadContext, ref: FileRef, file: OpenedFile, columns: Sequence[str] | None) -> None:
+        self.context = context
+        self.file = file
+        schema = file.descriptor.schema
+        self.schema = schema if columns is None else schema.project(list(columns))
+        leaves = tuple(path.leaf.id for path in file.paths)
+        whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
+        self.source = FragmentSource(file.num_rows, (whole,))
+        self.arrow_schema = pa.schema(
+            [field.described().to_arrow() for field in self.schema.fields], metadata=schema.to_arrow().metadata
+        )
+        self.retype = needs_retyping(self.arrow_schema)
+        self.reader = TableReader(context, self.schema.fields)
+
+    @property
+    def key(self) -> str:
+        """Object key of the file."""
+        return self.file.key
+
+    def batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
+        """A record batch of the projected schema."""
+        return batch_as(arrays, self.arrow_schema, retype=self.retype)
+
+    def span(self, start: int, num_rows: int) -> list[tuple[FragmentSource, int, int]]:
+        """The rows to scan; raises UsageError beyond the end of the file."""
+        if start < 0 or num_rows < 0 or start + num_rows > self.file.num_rows:
+            raise UsageError(
+                f"Invalid read params: rows {start} to {start + num_rows} of a file of {self.file.num_rows} rows",
+                path=self.key,
+            )
+        return [(self.source, start, start + num_rows)]
+
+    def rows(self, indices: Sequence[int] | IntArray) -> tuple[IntArray, IntArray | None]:
+        """Row numbers, each once, and how to repeat them as asked; checks order and range."""
+        rows = np.asarray(indices, dtype=np.int64).reshape(-1)
+        backwards = np.flatnonzero(rows[1:] < rows[:-1])
+        if len(backwards):
+            i = int(backwards[0])
+            raise UsageError(f"indices must be in ascending order for the file API, got {rows[i]} > {rows[i + 1]}")
+        if len(rows) and not (rows[0] >= 0 and rows[-1] < self.file.num_rows):
+            raise UsageError(f"Invalid read params: row {int(rows[-1])} of a file of {self.file.num_rows} rows")
+        unique, inverse = np.unique(rows, return_inverse=True)
+        return unique, None if len(unique) == len(rows) else inverse
+
+    def taken(self, arrays: list[pa.Array], repeat: IntArray | None) -> pa.RecordBatch:
+        """The answer of a take."""
+        if repeat is not None:
+            order = pa.array(repeat)
+            arrays = [array.take(order) for array in arrays]
+        return self.batch(arrays)
+
+    def global_buffer(self, index: int) -> Ranges:
+        """Where a global buffer lies; raises UsageError for one that the file does not have."""
+        table = self.file.global_buffers
+        if not 0 <= index < len(table.positions):
+            raise UsageError(f"global buffer {index}; the file has {len(table.positions)}", path=self.key)
+        start = int(table.positions[index])
+        return Ranges.of((start, start + int(table.sizes[index])), purpose="metadata")
+
+
+def _leaf_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(ids)) != len(ids):
+        raise BindError("the file's schema has several leaf fields with one id")
+    return ids
+
+
+def _context(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[ReadContext, FileRef]:
+    location = open_store(path, options)
+    store = location.store
+    context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES))
+    return context, FileRef(location.path, 0, (), ())
+
+
+def _fetch(ranges: Ranges) -> FileSteps[bytes]:
+    fetched: Fetched = yield ranges
+    return bytes(fetched.piece(0, int(ranges.ends[0] - ranges.starts[0])))
+
+
+def _every_column(file: OpenedFile) -> FileSteps[None]:
+    """Parse all columns (their metadata is there, or is read now)."""
+    missing = file.missing(list(range(len(file.paths))))
+    if missing:
+        yield from load_columns(file, missing)
+
+
+@dataclass(slots=True, eq=False)
+class ReaderResults:
+    """Rows of a file, as a stream or as a table."""
+
+    reader: pa.RecordBatchReader
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """A reader of record batches; reading happens as it is consumed."""
+        return self.reader
+
+    def to_table(self) -> pa.Table:
+        """All of it."""
+        return self.reader.read_all()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.reader.__arrow_c_stream__(requested_schema)
+
+
+class LanceFileReader:
+    """Reads one Lance data file.
+
+    path             path or URI
+    storage_options  options of the store, as for `lance_io.dataset`
+    columns          names of the columns to read, None for all
+
+    Raises NotFound for a missing file, FormatError for one that is no Lance file, UnsupportedError for a file version
+    that this release does not read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        columns: list[str] | None = None,
+    ) -> None:
+        context, ref = _context(Path(path) if isinstance(path, os.PathLike) else path, storage_options)
+        self._is_sync = isinstance(context.store, SyncReads)
+        self._context = context
+        file, _ = self._drive(opened(context, ref, []), ref.key)
+        self._access = FileAccess(context, ref, file, columns)
+
+    def _drive(self, steps: FileSteps[Any], key: str) -> Any:
+        context = self._context
+        if self._is_sync:
+            return drive_now(steps, context.store, key, context.store.profile.take_gap_bytes)  # type: ignore[arg-type]
+
+        async def later() -> Any:
+            return await drive(steps, context, context.scheduler().file(key, size_bytes=None), key)
+
+        return run(later())
+
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return self._access.file.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the columns that are read."""
+        return self._access.arrow_schema
+
+    def read_all(self, *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16) -> ReaderResults:
+        """All rows, in batches of `batch_size`."""
+        return self.read_range(0, self.num_rows(), batch_size=batch_size, batch_readahead=batch_readahead)
+
+    def read_range(
+        self, start: int, num_rows: int, *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
+    ) -> ReaderResults:
+        """Rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
+        access = self._access
+        spans = access.span(start, num_rows)
+        if self._is_sync:
+            batches: Iterator[ScanBatch] = access.reader.scan_now(spans, batch_size)
+        else:
+            batches = iterate(lambda: access.reader.scan(spans, batch_size))
+        return self._results(access.batch(batch.arrays) for batch in batches)
+
+    def take_rows(
+        self, indices: Sequence[int], *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
+    ) -> ReaderResults:
+        """Rows by number, ascending; repetitions are kept. Raises UsageError for others."""
+        access = self._access
+        rows, repeat = access.rows(indices)
+        picks = [(access.source, rows)]
+        arrays = access.reader.take_now(picks) if self._is_sync else run(access.reader.take(picks))
+        batch = access.taken(arrays, repeat)
+        return self._results(batch.slice(at, batch_size) for at in range(0, len(batch), batch_size))
+
+    def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
+        return ReaderResults(pa.RecordBatchReader.from_batches(self._access.arrow_schema, batches))
+
+    def metadata(self) -> FileMetadata:
+        """What the file consists of: schema, columns, pages, buffers, encodings."""
+        self._drive(_every_column(self._access.file), self._access.key)
+        return file_metadata(self._access.file)
+
+    def file_statistics(self) -> FileStatistics:
+        """Pages and bytes per column."""
+        self._drive(_every_column(self._access.file), self._access.key)
+        return file_statistics(self._access.file)
+
+    def read_global_buffer(self, index: int) -> bytes:
+        """Contents of a global buffer; 0 is the file's own description. Raises UsageError for one that is not there."""
+        data: bytes = self._drive(_fetch(self._access.global_buffer(index)), self._access.key)
+        return data
+
+    def __repr__(self) -> str:
+        return f"LanceFileReader({self._access.key!r}, {self.num_rows()} rows)"
+
+
+class AsyncFileReader:
+    """The async twin of `LanceFileReader`: `async with AsyncFileReader(path) as reader`.
+
+    Methods may be awaited from any event loop.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        columns: list[str] | None = None,
+    ) -> None:
+        self._context, self._ref = _context(path, storage_options)
+        self._columns = columns
+        self._access: FileAccess | None = None
+
+    async def __aenter__(self) -> AsyncFileReader:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._access = None
+
+    async def open(self) -> AsyncFileReader:
+        """Read the file's metadata; `async with` does it."""
+        opening: tuple[OpenedFile, Tail | None] = await self._drive(opened(self._context, self._ref, []))
+        self._access = FileAccess(self._context, self._ref, opening[0], self._columns)
+        return self
+
+    @property
+    def _opened(self) -> FileAccess:
+        if self._access is None:
+            raise UsageError("the file is not open: use `async with AsyncFileReader(...)`, or await `open()` first")
+        return self._access
+
+    async def _drive(self, steps: FileSteps[Any]) -> Any:
+        async def later() -> Any:
+            reads = self._context.scheduler().file(self._ref.key, size_bytes=None)
+            return await drive(steps, self._context, reads, self._ref.key)
+
+        return await wrap(later())
+
+    def num_rows(self) -> int:
+        """Rows in the file."""
+        return self._opened.file.num_rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the columns that are read."""
+        return self._opened.arrow_schema
+
+    def read_all(self, *, batch_size: int = BATCH_ROWS) -> AsyncIterator[pa.RecordBatch]:
+        """`async for batch in reader.read_all()`: all rows."""
+        return self.stream_range(0, self.num_rows(), batch_size=batch_size)
+
+    async def stream_range(
+        self, start: int, num_rows: int, *, batch_size: int = BATCH_ROWS
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Batches of rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
+        access = self._opened
+        spans = access.span(start, num_rows)
+        async for batch in stream(lambda: access.reader.scan(spans, batch_size)):
+            yield access.batch(batch.arrays)
+
+    async def read_range(self, start: int, num_rows: int) -> pa.Table:
+        """Rows `start` to `start + num_rows` as a table."""
+        access = self._opened
+        columns = await wrap(access.reader.read(access.span(start, num_rows)))
+        batches = [
+            access.batch(batch.columns) for batch in pa.table(columns, names=access.arrow_schema.names).to_batches()
+        ]
+        return pa.Table.from_batches(batches, access.arrow_schema)
+
+    async def take_rows(self, indices: Sequence[int]) -> pa.Table:
+        """Rows by number, ascending; repetitions are kept."""
+        access = self._opened
+        rows, repeat = access.rows(indices)
+        arrays = await wrap(access.reader.take([(access.source, rows)]))
+        return pa.Table.from_batches([access.taken(arrays, repeat)], access.arrow_schema)
+
+    async def metadata(self) -> FileMetadata:
+        """What the file consists of."""
+        await self._drive(_every_column(self._opened.file))
+        return file_metadata(self._opened.file)
+
+    async def read_global_buffer(self, index: int) -> bytes:
+        """Contents of a global buffer; 0 is the file's own description."""
+        data: bytes = await self._drive(_fetch(self._opened.global_buffer(index)))
+        return data
