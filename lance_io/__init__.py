@@ -1,1 +1,85 @@
-"""Lance files and tables, read from local disk and object stores, async first."""
+"""Lance files and tables, read from local disk and object stores, async first.
+
+    import lance_io
+
+    table = lance_io.dataset("s3://bucket/table.lance")
+    table.take([5, 7], columns=["id", "text"])
+
+    async with lance_io.AsyncDataset.open("s3://bucket/table.lance") as table:
+        async for batch in table.to_batches(): ...
+
+Names are those of pylance. They are loaded when they are first used: importing this package loads neither pyarrow's
+dataset module nor any cloud client.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from lance_io.dataset.entry import dataset
+
+if TYPE_CHECKING:
+    from lance_io.dataset.aio import AsyncDataset
+    from lance_io.dataset.blobfile import BlobFile
+    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.metadata import FragmentMetadata
+    from lance_io.dataset.scanner import LanceScanner
+    from lance_io.dataset.scanstats import ScanStatistics
+    from lance_io.dataset.session import Session
+    from lance_io.dataset.stats import DataStatistics, FieldStatistics
+    from lance_io.dataset.sync import LanceDataset
+    from lance_io.file.reader import AsyncFileReader
+    from lance_io.log import set_logger
+    from lance_io.schema import json_to_schema, schema_to_json
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AsyncDataset": "lance_io.dataset.aio",
+    "AsyncFileReader": "lance_io.file.reader",
+    "BlobFile": "lance_io.dataset.blobfile",
+    "DataStatistics": "lance_io.dataset.stats",
+    "FieldStatistics": "lance_io.dataset.stats",
+    "FragmentMetadata": "lance_io.dataset.metadata",
+    "LanceDataset": "lance_io.dataset.sync",
+    "LanceFragment": "lance_io.dataset.fragments",
+    "LanceScanner": "lance_io.dataset.scanner",
+    "ScanStatistics": "lance_io.dataset.scanstats",
+    "Session": "lance_io.dataset.session",
+    "json_to_schema": "lance_io.schema",
+    "schema_to_json": "lance_io.schema",
+    "set_logger": "lance_io.log",
+}
+
+__all__ = [
+    "AsyncDataset",
+    "AsyncFileReader",
+    "BlobFile",
+    "DataStatistics",
+    "FieldStatistics",
+    "FragmentMetadata",
+    "LanceDataset",
+    "LanceFragment",
+    "LanceScanner",
+    "ScanStatistics",
+    "Session",
+    "__version__",
+    "dataset",
+    "json_to_schema",
+    "schema_to_json",
+    "set_logger",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,174 @@
+"""Blob columns: descriptions in the data file, bytes somewhere else (specification: encodings 2.1, 7 and 10.8).
+
+    version 1 (files up to 2.1)   position and size of the bytes in the data file itself
+    version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of their own;
+                                  3: an object outside of the table, named by a URI
+
+A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, least significant first>.blob`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.dataset.pipeline import concat
+from lance_io.dataset.reading import ReadBytes, ranges_of
+from lance_io.errors import FormatError, UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from lance_io.dataset.projection import Projection
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.format.schema import Field
+    from lance_io.spans import IntArray
+
+INLINE: Final = 0
+EXTERNAL: Final = 3
+BLOB_BYTES_MAX: Final = 1 << 40
+EXTENSION_NAME: Final = b"ARROW:extension:name"
+
+
+def is_blob(field: Field) -> bool:
+    """Whether a schema field is a blob column of either version."""
+    return field.is_blob or field.is_blob_v2
+
+
+def blob_field(state: DatasetState, name: str) -> Field:
+    """The blob column called `name`. Raises `ValueError` when there is none, or when it holds no blobs."""
+    field = state.schema.find(name)
+    if not is_blob(field):
+        raise UsageError(f"the column '{name}' is not a blob column")
+    return field
+
+
+def binary_field(field: Field, name: str) -> pa.Field:
+    """The Arrow field of a blob column that is shown as bytes."""
+    metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
+    return pa.field(name, pa.large_binary(), field.nullable, metadata or None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """Where the bytes of some blobs of one data file are.
+
+    keys     the object of each, by number in `objects`
+    objects  object keys
+    starts   i64[n], position in the object
+    sizes    i64[n], bytes; 0 for null and empty blobs
+    valid    which are not null
+    """
+
+    keys: IntArray
+    objects: tuple[str, ...]
+    starts: IntArray
+    sizes: IntArray
+    valid: Any
+
+
+def locate_blobs(file_key: str, descriptions: pa.StructArray) -> Located:
+    """Where blobs are, from their descriptions. Raises `FormatError` for positions that cannot be."""
+    valid = np.asarray(descriptions.is_valid())
+    starts = _numbers(descriptions, "position", valid)
+    sizes = _numbers(descriptions, "size", valid)
+    if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
+        raise FormatError("a blob's description names a position or size beyond any file", path=file_key)
+    if descriptions.type.get_field_index("kind") < 0:
+        return Located(np.zeros(len(sizes), np.int64), (file_key,), starts, sizes, valid)
+    kinds, ids = _numbers(descriptions, "kind", valid), _numbers(descriptions, "blob_id", valid)
+    if len(kinds) and int(kinds.max()) > EXTERNAL:
+        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file_key)
+    if (kinds == EXTERNAL).any():
+        raise UnsupportedError("this blob lies outside of the table (kind 3), which this release does not follow")
+    sidecars, numbers = np.unique(np.where(kinds == INLINE, -1, ids), return_inverse=True)
+    objects = tuple(file_key if one < 0 else sidecar_key(file_key, one) for one in sidecars.tolist())
+    return Located(numbers.reshape(-1), objects, starts, sizes, valid)
+
+
+def _numbers(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
+    index = descriptions.type.get_field_index(name)
+    if index < 0:
+        raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")
+    column = descriptions.field(index)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    clipped = np.minimum(values, np.uint64(1 << 62)).astype(np.int64)
+    return np.where(valid, clipped, 0)
+
+
+def sidecar_key(file_key: str, blob_id: int) -> str:
+    """Key of a sidecar file."""
+    return f"{file_key.removesuffix('.lance')}/{f'{blob_id:032b}'[::-1]}.blob"
+
+
+def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
+    """The bytes of blobs as one large_binary array, null where the blob is."""
+    lengths = located.sizes
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    for number, key in enumerate(located.objects):
+        here = np.flatnonzero((located.keys == number) & (lengths > 0))
+        if not len(here):
+            continue
+        ranges = ranges_of(located.starts[here], lengths[here])
+        fetched = yield ReadBytes(state.context, key, ranges)
+        gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
+        data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
+        _scatter(out, offsets[here], lengths[here], data)
+    validity = None if located.valid.all() else pa.py_buffer(np.packbits(located.valid, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+
+
+def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:
+    """Copy consecutive pieces of `data` to their places in `out`."""
+    if len(data) == len(out):
+        out[:] = data
+        return
+    position = 0
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        out[start : start + length] = data[position : position + length]
+        position += length
+
+
+class BlobBinaries:
+    """Turns the descriptions of blob columns into their bytes.
+
+    names  top-level blob columns that are wanted as binary
+    """
+
+    def __init__(self, state: DatasetState, names: tuple[str, ...]) -> None:
+        self._state = state
+        self._names = names
+
+    def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
+        """Replace descriptions in `columns` by bytes.
+
+        runs  places of the rows and how many of them lie there, in order
+        """
+        for name in self._names:
+            pieces = []
+            start = 0
+            for place, num_rows in runs:
+                key = self._state.data_file_key(place, self._state.schema.field(name).id)
+                located = locate_blobs(key, columns[name].slice(start, num_rows))
+                pieces.append((yield from read_located(self._state, located)))
+                start += num_rows
+            columns[name] = concat(pieces) if pieces else pa.array([], pa.large_binary())
+
+
+def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
+    """What reads the blob columns that a projection shows as bytes; None when it shows none so."""
+    names = tuple(
+        one.path[0]
+        for one in projection.outputs
+        if not one.is_system
+        and len(one.path) == 1
+        and one.field.type == pa.large_binary()
+        and is_blob(state.schema.field(one.path[0]))
+    )
+    return BlobBinaries(state, names) if names else None

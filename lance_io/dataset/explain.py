@@ -1,0 +1,270 @@
+"""Which bytes a scan or a take would ask for, without reading a single row.
+
+The computations that read (`lance_io.file.rows`) are run as they are: what they ask for as metadata or page index is
+read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the search cache, so
+explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
+from lance_io.dataset.loading import load_row_columns
+from lance_io.dataset.ordering import Ordering
+from lance_io.dataset.projection import project_pruned
+from lance_io.dataset.reading import ReadBytes
+from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.session import Session
+from lance_io.dataset.steps import Get, Together
+from lance_io.dataset.take import group_positions, row_numbers
+from lance_io.errors import LanceError
+from lance_io.file.drive import truncated
+from lance_io.file.opening import opened
+from lance_io.file.rows import _indexes, _read_part, _split_rows, pieces
+from lance_io.file.steps import FetchedSuffix, Suffix
+from lance_io.file.table import Projection
+from lance_io.io.cache import ClaimAbandoned
+from lance_io.spans import Ranges
+from lance_io.store.api import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Projection as OutputProjection
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Ask, Plan
+    from lance_io.file.rows import Piece
+    from lance_io.file.source import ReadContext
+    from lance_io.file.steps import FileSteps
+    from lance_io.file.table import FileColumns
+    from lance_io.spans import IntArray, Steps
+    from lance_io.store.api import ObjectStore, SyncReads
+
+T = TypeVar("T")
+
+
+def explain_take(state: DatasetState, indices: Any, columns: Columns = None, *, cold: bool = False) -> Plan[IoPlan]:
+    """What `take(indices, columns)` would ask for.
+
+    indices  positions among the rows that are left, as for `take`
+    cold     as if nothing had been read before
+    Raises what `take` raises before it reads data.
+    """
+    state = _fresh(state) if cold else state
+    projection = state.described(project_pruned(state.schema, columns), None)
+    ledger = _ledger(state, "take")
+    grouped, number = yield from _watched(ledger, group_positions(state, row_numbers(indices)))
+    fields = Projection(state.pruned_fields(projection.data_paths))
+    files = [
+        _take_file(ledger, state.context, here, offsets, number)
+        for place, offsets in grouped.groups
+        for here in fields.locate(state.sources[place])
+    ]
+    last: list[int] = yield Together(files)
+    if projection.system_names and grouped.groups:
+        places = [place for place, _ in grouped.groups]
+        names = projection.system_names
+        yield from _watched(ledger, load_row_columns(state, places, names), max(last, default=number))
+    return _plan(state, ledger)
+
+
+def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = False) -> Plan[IoPlan]:
+    """What a scan with these options would ask for, when all of it is read.
+
+    cold  as if nothing had been read before
+    Raises what the scan raises before it reads data.
+    """
+    state = _fresh(state) if cold else state
+    ledger = _ledger(state, "scan")
+    projection: OutputProjection | None = None
+    if options.order_by:
+        ordering = Ordering(state, options)
+        options, projection = ordering.options, ordering.projection
+        ledger.notes.append("the rows are sorted when all of them have been read")
+    plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
+    fields = Projection(state.pruned_fields(plan.early_paths))
+    files = [
+        _scan_file(ledger, state.context, here, (index, span.start, span.end), number)
+        for index, span in enumerate(plan.spans)
+        for here in fields.locate(state.sources[span.place])
+    ]
+    yield Together(files)
+    _note_unknown(ledger, plan, options)
+    return _plan(state, ledger)
+
+
+def _fresh(state: DatasetState) -> DatasetState:
+    return replace(state, session=Session())
+
+
+def _ledger(state: DatasetState, kind: Literal["scan", "take"]) -> Ledger:
+    return Ledger(Merging.of(state.location.store.profile, kind, now=state.answers_now))
+
+
+def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:
+    return IoPlan(ledger.rounds(), state.location.path, tuple(ledger.notes))
+
+
+def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
+    if plan.late:
+        ledger.notes.append(f"{', '.join(plan.late)}: read afterwards, for the rows that pass the filter")
+    if plan.limit is not None:
+        ledger.notes.append(f"the scan ends as soon as {plan.limit + plan.skip} rows have passed the filter")
+    if options.blob_handling == "all_binary":
+        ledger.notes.append("the bytes of blobs are read afterwards, where their descriptions say")
+
+
+# -- one file --------------------------------------------------------------------------------------------------------
+
+
+def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: IntArray, number: int) -> Plan[int]:
+    """Rows of one file; its pages go side by side. Returns the number of the last round."""
+    key = here.ref.key
+    steps = _page_reads(context, here, rows)
+    reads, number = yield from _until_data(ledger, context, key, steps, number)
+    last = number
+    for read in reads or []:
+        _, reached = yield from _until_data(ledger, context, key, read, number)
+        last = max(last, reached)
+    return last
+
+
+def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
+    """What `lance_io.file.rows.take` does before it reads rows; then the reading of each page, not begun."""
+    file, tail = yield from opened(context, here.ref, here.columns)
+    parts = [part for index in here.columns for part in _split_rows(file.column(index), rows)]
+    indexes = yield from _indexes(context.cache, context.store.identity, file, parts, tail)
+    return [_read_part(file, part, index, tail) for part, index in zip(parts, indexes, strict=True)]
+
+
+def _scan_file(
+    ledger: Ledger, context: ReadContext, here: FileColumns, span: tuple[int, int, int], number: int
+) -> Plan[None]:
+    """Physical rows of one file; its pieces go side by side.
+
+    span  number of the span, first row, end row
+    """
+    key = here.ref.key
+    found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
+    for index, piece in enumerate(found or []):
+        group = (span[0], index if ledger.merging.apart else None)
+        yield from _until_data(ledger, context, key, piece.steps(), number, group)
+
+
+def _file_pieces(context: ReadContext, here: FileColumns, span: tuple[int, int, int]) -> FileSteps[list[Piece]]:
+    _, start, end = span
+    if start == end:
+        return []
+    file, tail = yield from opened(context, here.ref, here.columns)
+    return [piece for column in here.columns for piece in pieces(file, column, start, end, tail)]
+
+
+# -- driving ---------------------------------------------------------------------------------------------------------
+
+
+def _until_data(
+    ledger: Ledger,
+    context: ReadContext,
+    key: str,
+    steps: FileSteps[T],
+    number: int,
+    group: Hashable = None,
+) -> Plan[tuple[T | None, int]]:
+    """Run a file computation, writing down its ranges; it ends, or is stopped where it asks for data.
+
+    number  of the last round before it
+    Gives its result (None when it was stopped), and the number of the last round of it.
+    """
+    try:
+        request = next(steps)
+        while True:
+            answer: Any
+            if isinstance(request, Ranges):
+                number += 1
+                ledger.add(number, key, request, group)
+                if request.purpose == "data":
+                    return None, number
+                answer = yield ReadBytes(context, key, request)
+            elif isinstance(request, Suffix):
+                number += 1
+                answer = yield _ReadSuffix(context.store, key, request.num_bytes)
+                start = answer.file_bytes - memoryview(answer.buffer).nbytes
+                ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
+            else:
+                answer = yield _Settled(request.future)
+            request = steps.send(answer)
+    except StopIteration as done:
+        return done.value, number
+    except (ShortRead, InvalidRange) as error:
+        raise truncated(key, error) from error
+    finally:
+        steps.close()
+
+
+def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
+    """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
+    try:
+        ask: Ask[Any] = next(plan)
+        while True:
+            try:
+                if isinstance(ask, Together):
+                    results: list[tuple[Any, int]] = yield Together([_watched(ledger, p, number) for p in ask.plans])
+                    number = max((reached for _, reached in results), default=number)
+                    answer: Any = [value for value, _ in results]
+                else:
+                    answer = yield ask
+                    if isinstance(ask, Get):
+                        number += 1
+                        size = memoryview(answer).nbytes
+                        ledger.add(number, ask.key, Ranges.of((0, size), purpose="metadata"))
+            except Exception as error:  # the plan decides what a failed answer means
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return finished.value, number
+    finally:
+        plan.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadSuffix:
+    """The end of an object whose size is not known."""
+
+    store: ObjectStore
+    key: str
+    num_bytes: int
+
+    def now(self) -> FetchedSuffix:
+        store: SyncReads = self.store  # type: ignore[assignment]  # asked only of stores that answer now
+        return FetchedSuffix(*store.suffix_now(self.key, self.num_bytes))
+
+    async def later(self) -> FetchedSuffix:
+        buffer, size_bytes, _ = await self.store.get_suffix(self.key, self.num_bytes)
+        return FetchedSuffix(buffer, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The end of a load by somebody else, however it ended: whoever waits looks again, and fails by itself."""
+
+    future: Future[Any]
+
+    def now(self) -> None:
+        with suppress(ClaimAbandoned, CancelledError, LanceError):
+            self.future.result()
+
+    async def later(self) -> None:
+        with suppress(ClaimAbandoned, CancelledError, LanceError):
+            await asyncio.shield(asyncio.wrap_future(self.future))

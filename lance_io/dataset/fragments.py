@@ -1,0 +1,169 @@
+"""`LanceFragment`: the rows that one append, or one file of it, brought; as a `pyarrow.dataset.Fragment`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from lance_io.dataset import execute
+from lance_io.dataset.describe import fragment_metadata
+from lance_io.dataset.opening import pickled, restored
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.scanner import LanceScanner
+from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Self
+
+    import pandas as pd  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.metadata import DataFile, FragmentMetadata
+    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.sync import LanceDataset
+
+
+class LanceFragment(pyarrow.dataset.Fragment):  # type: ignore[misc]
+    """One fragment of a dataset version.
+
+    dataset      the dataset
+    fragment_id  id of the fragment; `ValueError` when there is none
+    """
+
+    _state: DatasetState
+    _place: int
+
+    def __init__(self, dataset: LanceDataset, fragment_id: int | None, *, fragment: object = None) -> None:
+        # pyarrow's constructor would want a C++ fragment; every inherited method is overridden
+        place = None if fragment_id is None else dataset._state.place_by_id.get(fragment_id)
+        if place is None:
+            raise UsageError(f"there is no fragment {fragment_id} in version {dataset.version} of {dataset.uri}")
+        self._state = dataset._state
+        self._place = place
+
+    @classmethod
+    def _of(cls, state: DatasetState, place: int) -> Self:
+        fragment: Self = cls.__new__(cls)
+        fragment._state = state
+        fragment._place = place
+        return fragment
+
+    @property
+    def fragment_id(self) -> int:
+        """Its id, unique in the table."""
+        return self._state.fragment_ids[self._place]
+
+    @property
+    def metadata(self) -> FragmentMetadata:
+        """What the manifest says about it."""
+        return fragment_metadata(self._state.manifest.fragments[self._place])
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._state.arrow_schema
+
+    @property
+    def physical_schema(self) -> pa.Schema:
+        """Schema of the dataset: columns that no data file of the fragment has read as null."""
+        return self._state.arrow_schema
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows in the data files, deleted ones included."""
+        return int(self._state.physical_rows[self._place])
+
+    @property
+    def num_deletions(self) -> int:
+        """Deleted rows."""
+        return self.physical_rows - self.count_rows()
+
+    def count_rows(self, filter: Any = None) -> int:
+        """Rows that are left, or those of them that pass a filter."""
+        return self.scanner(filter=filter).count_rows()
+
+    def __len__(self) -> int:
+        return self.count_rows()
+
+    def data_files(self) -> list[DataFile]:
+        """Its data files."""
+        return self.metadata.files
+
+    def deletion_file(self) -> str | None:
+        """Path of the deletion file relative to the table, or None."""
+        metadata = self.metadata
+        return None if metadata.deletion_file is None else metadata.deletion_file.path(self.fragment_id)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        *,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> LanceScanner:
+        """A scan of this fragment; parameters as for `LanceDataset.scanner`."""
+        given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return LanceScanner._of(self._state, scan_options(**{**given, "fragments": (self.fragment_id,)}))
+
+    def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> pa.Table:
+        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **options).to_table()
+
+    def to_batches(self, *, columns: Columns = None, **options: Any) -> Iterator[pa.RecordBatch]:
+        """The rows batch by batch; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns=columns, **options).to_batches()
+
+    def to_pandas(self, columns: Columns = None, *, blob_mode: str = "lazy", **options: Any) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns=columns, **options).to_pandas(blob_mode=blob_mode)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows."""
+        return self.scanner(**{**options, "limit": num_rows}).to_table()
+
+    def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+        """Rows by position among the rows of the fragment that are left.
+
+        Raises `OSError` unless the positions ascend (repetitions are allowed) and lie in the fragment.
+        """
+        positions = row_numbers(indices)
+        return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
+
+    # -- interop -----------------------------------------------------------------------------------------------------
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (type(self), pickled(self._state), self._place)
+
+    def __repr__(self) -> str:
+        return f"LanceFileFragment(id={self.fragment_id}, data_files={[file.path for file in self.data_files()]})"
+
+    # -- inherited from pyarrow and not offered ----------------------------------------------------------------------
+
+    @property
+    def partition_expression(self) -> NoReturn:
+        """Not offered: tables are not partitioned."""
+        raise NotImplementedError("Not implemented yet for LanceFragment")
+
+
+def _unpickle(cls: type[LanceFragment], pickled: Any, place: int) -> LanceFragment:
+    return cls._of(restored(pickled), place)

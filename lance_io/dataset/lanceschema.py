@@ -1,0 +1,101 @@
+"""`LanceSchema` and `LanceField`: the schema with field ids, as pylance shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_io.format.schema import split_path
+from lance_io.format.schema_arrow import schema_from_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_io.format.schema import Field, Schema
+
+
+@dataclass(frozen=True)
+class LanceField:
+    """One node of a schema."""
+
+    _field: Field
+
+    def name(self) -> str:
+        """Its own name, not a path."""
+        return self._field.name
+
+    def id(self) -> int:
+        """Field id, unique in the table."""
+        return self._field.id
+
+    def children(self) -> list[LanceField]:
+        """Member fields."""
+        return [LanceField(child) for child in self._field.children]
+
+    def metadata(self) -> dict[str, str]:
+        """Field metadata."""
+        return {key: value.decode("utf-8", "replace") for key, value in self._field.metadata.items()}
+
+    def is_unenforced_primary_key(self) -> bool:
+        """Whether it was declared as part of the primary key."""
+        return self._field.unenforced_primary_key
+
+    def to_arrow(self) -> pa.Field:
+        """As an Arrow field."""
+        return self._field.to_arrow()
+
+    def __repr__(self) -> str:
+        one = self._field
+        return f"LanceField(name={one.name!r}, id={one.id}, logical_type={one.logical_type!r}, nullable={one.nullable})"
+
+
+@dataclass(frozen=True)
+class LanceSchema:
+    """A schema with field ids."""
+
+    _schema: Schema
+
+    def fields(self) -> list[LanceField]:
+        """Top-level fields."""
+        return [LanceField(field) for field in self._schema.fields]
+
+    def field(self, name: str) -> LanceField | None:
+        """The field at a dotted path, or None."""
+        level = self.fields()
+        found: LanceField | None = None
+        for part in split_path(name):
+            found = next((one for one in level if one.name() == part), None)
+            if found is None:
+                return None
+            level = found.children()
+        return found
+
+    def field_case_insensitive(self, name: str) -> LanceField | None:
+        """The field at a dotted path, or None; an exact match wins over one that differs in case."""
+        exact = self.field(name)
+        if exact is not None:
+            return exact
+        level = self.fields()
+        found: LanceField | None = None
+        for part in split_path(name):
+            found = next((one for one in level if one.name().casefold() == part.casefold()), None)
+            if found is None:
+                return None
+            level = found.children()
+        return found
+
+    def unenforced_primary_key(self) -> list[LanceField]:
+        """The fields declared as primary key."""
+        return [LanceField(one) for one in self._schema.walk() if one.unenforced_primary_key]
+
+    def to_pyarrow(self) -> pa.Schema:
+        """As an Arrow schema."""
+        return self._schema.to_arrow()
+
+    @staticmethod
+    def from_pyarrow(schema: pa.Schema) -> LanceSchema:
+        """An Arrow schema with fresh field ids. Raises `NotImplementedError` for types that cannot be stored."""
+        return LanceSchema(schema_from_arrow(schema))
+
+    def __repr__(self) -> str:
+        return f"LanceSchema({', '.join(map(repr, self.fields()))})"

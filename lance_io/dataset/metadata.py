@@ -1,0 +1,235 @@
+"""Fragments as values that can be compared, shown and sent as JSON: what pylance calls `FragmentMetadata`.
+
+These are the caller's copies of what a manifest says about a fragment (specification: table, section 2.4). The names
+and the JSON follow pylance, whose distributed jobs exchange them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from lance_io.errors import UsageError
+
+
+@dataclass
+class DataFile:
+    """One data file of a fragment.
+
+    path                relative to `data/`
+    fields              field ids, one per column listed; -2 marks a dead column
+    column_indices      parallel to `fields`, the file's column numbers; empty in version 0.1
+    file_major_version, file_minor_version
+    file_size_bytes     whole file, None when unknown
+    base_id             entry of the base paths, None for the table's own folder
+    """
+
+    path: str
+    fields: list[int]
+    column_indices: list[int] = field(default_factory=list)
+    file_major_version: int = 0
+    file_minor_version: int = 0
+    file_size_bytes: int | None = None
+    base_id: int | None = None
+
+    def __repr__(self) -> str:
+        shown = "path fields column_indices file_major_version file_minor_version file_size_bytes".split()
+        return f"DataFile({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def field_ids(self) -> list[int]:
+        """The field ids."""
+        return self.fields
+
+
+@dataclass(frozen=True)
+class DeletionFile:
+    """Which file lists the deleted rows of a fragment.
+
+    read_version      version that the deleting writer had read
+    id                random number, part of the file's name
+    file_type         "array" (Arrow IPC) or "bitmap" (Roaring)
+    num_deleted_rows  0 when the writer did not say
+    base_id           entry of the base paths, None for the table's own folder
+    """
+
+    read_version: int
+    id: int
+    file_type: str
+    num_deleted_rows: int = 0
+    base_id: int | None = None
+
+    def __repr__(self) -> str:
+        return f"DeletionFile(type={self.file_type!r}, num_deleted_rows={self.num_deleted_rows})"
+
+    def path(self, fragment_id: int, base_uri: str | None = None) -> str:
+        """Where the file lies, relative to the table's folder or, given one, below `base_uri`."""
+        suffix = "arrow" if self.file_type == "array" else "bin"
+        relative = f"_deletions/{fragment_id}-{self.read_version}-{self.id}.{suffix}"
+        return relative if base_uri is None else f"{base_uri.strip('/')}/{relative}"
+
+    def asdict(self) -> dict[str, Any]:
+        """The fields as a dict."""
+        return {
+            "read_version": self.read_version,
+            "id": self.id,
+            "file_type": self.file_type,
+            "num_deleted_rows": self.num_deleted_rows,
+            "base_id": self.base_id,
+        }
+
+    def json(self) -> str:
+        """The fields as JSON text."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> DeletionFile:
+        """The inverse of `json`."""
+        return DeletionFile(**_object(text))
+
+
+@dataclass(frozen=True)
+class RowIdMeta:
+    """The serialized row id sequence of a fragment (specification: table, section 6.1)."""
+
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"RowIdMeta({len(self.data)} bytes)"
+
+    def asdict(self) -> dict[str, Any]:
+        """As pylance writes it: `{"Inline": [byte, ...]}`."""
+        return {"Inline": list(self.data)}
+
+    def json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> RowIdMeta:
+        """The inverse of `json`."""
+        return RowIdMeta.from_dict(_object(text))
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> RowIdMeta:
+        """The inverse of `asdict`."""
+        return RowIdMeta(bytes(values["Inline"]))
+
+
+@dataclass(frozen=True)
+class RowDatasetVersionMeta:
+    """The serialized version sequence of a fragment (specification: table, section 6.5)."""
+
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"RowDatasetVersionMeta({len(self.data)} bytes)"
+
+    def asdict(self) -> dict[str, Any]:
+        """As pylance writes it: `{"inline": [byte, ...]}`."""
+        return {"inline": list(self.data)}
+
+    def json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> RowDatasetVersionMeta:
+        """The inverse of `json`."""
+        return RowDatasetVersionMeta.from_dict(_object(text))
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> RowDatasetVersionMeta:
+        """The inverse of `asdict`."""
+        return RowDatasetVersionMeta(bytes(values["inline"]))
+
+
+@dataclass
+class FragmentMetadata:
+    """What a manifest says about one fragment.
+
+    id                            unique in the table
+    files                         its data files
+    physical_rows                 rows in the data files, deleted ones included
+    deletion_file                 None when nothing is deleted
+    row_id_meta                   stable row ids, None in a table without
+    created_at_version_meta       versions that inserted the rows, None when not recorded
+    last_updated_at_version_meta  versions that last changed them, None when not recorded
+    overlays                      always empty: tables with overlay files are refused
+    """
+
+    id: int
+    files: list[DataFile]
+    physical_rows: int
+    deletion_file: DeletionFile | None = None
+    row_id_meta: RowIdMeta | None = None
+    created_at_version_meta: RowDatasetVersionMeta | None = None
+    last_updated_at_version_meta: RowDatasetVersionMeta | None = None
+    overlays: list[Any] = field(default_factory=list)
+
+    @property
+    def num_deletions(self) -> int:
+        """Deleted rows, as the manifest counts them."""
+        return 0 if self.deletion_file is None else self.deletion_file.num_deleted_rows
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that are left."""
+        return self.physical_rows - self.num_deletions
+
+    def data_files(self) -> list[DataFile]:
+        """Its data files."""
+        return self.files
+
+    def to_json(self) -> dict[str, Any]:
+        """As a dict that `json.dumps` takes."""
+        return {
+            "id": self.id,
+            "files": [_file_json(file) for file in self.files],
+            "overlays": list(self.overlays),
+            "physical_rows": self.physical_rows,
+            "deletion_file": self.deletion_file and self.deletion_file.asdict(),
+            "row_id_meta": self.row_id_meta and self.row_id_meta.asdict(),
+            "created_at_version_meta": self.created_at_version_meta and self.created_at_version_meta.asdict(),
+            "last_updated_at_version_meta": self.last_updated_at_version_meta
+            and self.last_updated_at_version_meta.asdict(),
+        }
+
+    @staticmethod
+    def from_json(json_data: str) -> FragmentMetadata:
+        """The inverse of `to_json`, from text. Raises `ValueError` for text that is no such object."""
+        values = _object(json_data)
+        try:
+            deletion, ids = values.get("deletion_file"), values.get("row_id_meta")
+            created, updated = values.get("created_at_version_meta"), values.get("last_updated_at_version_meta")
+            return FragmentMetadata(
+                id=values["id"],
+                files=[DataFile(**file) for file in values["files"]],
+                physical_rows=values["physical_rows"],
+                deletion_file=None if deletion is None else DeletionFile(**deletion),
+                row_id_meta=None if ids is None else RowIdMeta.from_dict(ids),
+                created_at_version_meta=None if created is None else RowDatasetVersionMeta.from_dict(created),
+                last_updated_at_version_meta=None if updated is None else RowDatasetVersionMeta.from_dict(updated),
+                overlays=list(values.get("overlays", ())),
+            )
+        except (KeyError, TypeError) as error:
+            raise UsageError(f"not the JSON of a fragment's metadata: {error}") from error
+
+
+def _file_json(file: DataFile) -> dict[str, Any]:
+    return {
+        "fields": list(file.fields),
+        "column_indices": list(file.column_indices),
+        "file_major_version": file.file_major_version,
+        "file_minor_version": file.file_minor_version,
+        "file_size_bytes": file.file_size_bytes,
+        "base_id": file.base_id,
+        "path": file.path,
+    }
+
+
+def _object(text: str) -> dict[str, Any]:
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise UsageError(f"expected a JSON object, found {type(values).__name__}")
+    return values

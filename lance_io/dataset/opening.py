@@ -1,0 +1,178 @@
+"""Opening a table version: newest, by number, tag, branch or time.
+
+    newest      LIST of `_versions/`, GET of the manifest: two requests, one after the other
+    number      GET of the manifest under its V2 name, then under its V1 name
+    tag         GET of the tag, then as a number on the tag's branch
+    time        LIST, then every manifest (their timestamps are inside)
+
+Everything here is a plan; the caller picks the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lance_io.dataset.moments import latest_before
+from lance_io.dataset.session import Session
+from lance_io.dataset.state import DatasetState
+from lance_io.dataset.steps import Get
+from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
+from lance_io.errors import FormatError, NotFound, StoreError, UsageError
+from lance_io.proto import table_pb2
+from lance_io.table.manifest import VERSION_MAX, Manifest, from_message
+from lance_io.table.paths import BRANCH_TREES
+from lance_io.table.refs import MAIN, check_branch_name, decode_tag, tag_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lance_io.dataset.steps import Plan
+    from lance_io.store.url import Location
+    from lance_io.table.refs import Tag
+
+Ref: TypeAlias = "int | str | tuple[str | None, int | None] | None"
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What to open and how.
+
+    location  the table's folder
+    given_uri the URI as it was given
+    version   number, tag, `(branch, version)` or None for the newest
+    asof      naive local time: the newest version before it
+    """
+
+    location: Location
+    given_uri: str
+    version: Ref
+    asof: datetime | None
+    session: Session
+    storage_options: Mapping[str, str] | None = None
+    default_scan_options: Mapping[str, Any] | None = None
+    read_params: Mapping[str, Any] | None = None
+
+
+class VersionNotFound(NotFound, StoreError):
+    """A version, tag or branch that a table does not have."""
+
+
+def open_steps(options: OpenOptions) -> Plan[DatasetState]:
+    """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
+    root = options.location
+    if options.version is None and options.asof is not None:
+        times = yield from manifest_times(root)
+        location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof)))
+    else:
+        location, manifest = yield from _resolve(root, root, options.version, options.session)
+    return DatasetState(
+        location=location,
+        root=root,
+        manifest=manifest,
+        session=options.session,
+        given_uri=options.given_uri,
+        storage_options=options.storage_options,
+        default_scan_options=options.default_scan_options,
+        read_params=options.read_params,
+    )
+
+
+def checked_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
+    """Another version of the same table; None is the newest of the branch that is open.
+
+    Raises `OSError` (and `ValueError`) for one that is not there.
+    """
+    try:
+        location, manifest = yield from _resolve(state.root, state.location, ref, state.session)
+    except NotFound as error:
+        raise VersionNotFound(error.message, path=error.path) from error
+    if manifest.version == state.manifest.version and location == state.location and ref is None:
+        return state
+    return replace(state, location=location, manifest=manifest)
+
+
+def latest_of(state: DatasetState) -> Plan[int]:
+    """Number of the newest version of the branch that is open."""
+    return (yield from latest_version(state.location))
+
+
+def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> Plan[tuple[Location, Manifest]]:
+    """Folder and manifest of what `ref` names; a bare number means the branch in `current`."""
+    if isinstance(ref, str):
+        tag = yield from tag_of(root, ref)
+        ref = (tag.branch, tag.version)
+    if isinstance(ref, tuple):
+        if len(ref) != 2:
+            raise UsageError(f"expected (branch, version), found {ref!r}")
+        branch, version = ref
+        current = branch_location(root, branch)
+    else:
+        version = ref
+    if version is None:
+        return current, (yield from latest_manifest(current, session.cache))
+    return current, (yield from manifest_of(current, _number(version)))
+
+
+def _number(version: Any) -> int:
+    if isinstance(version, bool) or not hasattr(version, "__index__"):
+        raise UsageError("version must be an integer or a string.")
+    number = version.__index__()
+    if not 0 <= number <= VERSION_MAX:
+        raise OverflowError(f"version {number} does not fit 64 bits, unsigned")
+    return int(number)
+
+
+def tag_of(root: Location, tag: str) -> Plan[Tag]:
+    """A tag of the table. Raises `NotFound` when there is none of that name."""
+    try:
+        data = yield Get(root.store, root.key(tag_path(tag)))
+    except (NotFound, UsageError) as error:
+        raise NotFound(f"Ref not found error: tag {tag} does not exist", path=root.uri) from error
+    try:
+        return decode_tag(data, tag)
+    except FormatError as error:
+        error.path = root.key(tag_path(tag))
+        raise
+
+
+def branch_location(root: Location, branch: str | None) -> Location:
+    """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
+    if branch is None or branch == MAIN:
+        return root
+    return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
+
+
+# -- pickles ---------------------------------------------------------------------------------------------------------
+
+
+def pickled(state: DatasetState) -> dict[str, Any]:
+    """What a pickle of a dataset holds: enough to open the same version elsewhere without a request."""
+    return {
+        "uri": state.root.uri,
+        "branch": state.manifest.branch,
+        "manifest": state.manifest.message.SerializeToString(),
+        "storage_options": state.storage_options_copy(),
+        "default_scan_options": state.default_scan_options,
+        "read_params": state.read_params,
+    }
+
+
+def restored(values: dict[str, Any]) -> DatasetState:
+    """The state that `pickled` described, with a session of its own."""
+    message = table_pb2.Manifest()
+    message.ParseFromString(values["manifest"])
+    session = Session()
+    root = session.locate(values["uri"], values["storage_options"])
+    branch = values["branch"]
+    return DatasetState(
+        location=branch_location(root, branch),
+        root=root,
+        manifest=from_message(message, VERSION_MAX),
+        session=session,
+        given_uri=values["uri"],
+        storage_options=values["storage_options"],
+        default_scan_options=values["default_scan_options"],
+        read_params=values["read_params"],
+    )

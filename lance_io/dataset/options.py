@@ -1,0 +1,163 @@
+"""What a scan was asked to do: the keyword arguments of `scanner()` as one checked, immutable value.
+
+None means "not given" everywhere, so that a dataset's `default_scan_options` fill in what a call leaves open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.limits import BATCH_ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+BlobHandling: TypeAlias = Literal["all_binary", "blobs_descriptions", "all_descriptions"]
+BLOB_HANDLINGS: Final = ("all_binary", "all_descriptions", "blobs_descriptions")
+BATCH_ROWS_MAX: Final = (1 << 32) - 1
+
+# what belongs to indices, which this release does not read: refused when given, because leaving it out changes rows
+_LATER: Final = {
+    "nearest": "vector search",
+    "full_text_query": "full text search",
+    "index_segments": "index segments",
+    "row_addr_allowlist": "row address filters",
+    "row_addr_blocklist": "row address filters",
+}
+# hints about indices and statistics: without either the same rows come back
+_HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrdering:
+    """One key of `order_by`.
+
+    column_name  name or dotted path
+    ascending    smallest first
+    nulls_first  where rows without a value go
+    """
+
+    column_name: str
+    ascending: bool = True
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """The keywords of `scanner()`; see there."""
+
+    columns: Any = None
+    filter: Any = None
+    limit: int | None = None
+    offset: int | None = None
+    batch_size: int | None = None
+    batch_size_bytes: int | None = None
+    batch_readahead: int | None = None
+    fragment_readahead: int | None = None
+    scan_in_order: bool | None = None
+    fragments: Sequence[int] | None = None
+    with_row_id: bool | None = None
+    with_row_address: bool | None = None
+    io_buffer_size: int | None = None
+    late_materialization: bool | list[str] | None = None
+    blob_handling: BlobHandling | None = None
+    include_deleted_rows: bool | None = None
+    scan_stats_callback: Callable[[Any], None] | None = None
+    strict_batch_size: bool | None = None
+    order_by: Sequence[ColumnOrdering] | None = None
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows per batch."""
+        return BATCH_ROWS if self.batch_size is None else self.batch_size
+
+    def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
+        """These options, with what they leave open taken from `default_scan_options`."""
+        if not defaults:
+            return self
+        given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
+        return replace(scan_options(**defaults), **{k: v for k, v in given.items() if k != "hints"})
+
+
+_NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints"}
+
+
+def scan_options(**given: Any) -> ScanOptions:
+    """Check the keywords of a scan.
+
+    Raises `UnsupportedError` for what needs an index, `ValueError` for an unknown name or a value out of range,
+    `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as pylance does.
+    """
+    known: dict[str, Any] = {}
+    hints: dict[str, Any] = {}
+    for name, value in given.items():
+        if name in _HINTS:
+            hints[name] = value
+        elif name in _LATER:
+            if value is not None:
+                raise UnsupportedError(f"{name}: {_LATER[name]} needs an index, which this release does not read")
+        elif name not in _NAMES:
+            raise UsageError(f"Unknown option {name}")
+        elif value is not None:
+            known[name] = value
+    if isinstance(known.get("filter"), dict):
+        raise UnsupportedError("filter: a search query needs an index, which this release does not read")
+    if "order_by" in known:
+        known["order_by"] = orderings(known["order_by"])
+    options = ScanOptions(**known, hints=hints)
+    _check_numbers(options)
+    _check_choices(options)
+    return options
+
+
+def orderings(given: Any) -> tuple[ColumnOrdering, ...] | None:
+    """`order_by` as a tuple; a name stands for an ascending ordering. None when empty."""
+    if isinstance(given, (str, ColumnOrdering)):
+        given = [given]
+    result: list[ColumnOrdering] = []
+    for one in given:
+        if isinstance(one, str):
+            result.append(ColumnOrdering(one))
+        elif hasattr(one, "column_name"):
+            result.append(ColumnOrdering(one.column_name, bool(one.ascending), bool(one.nulls_first)))
+        else:
+            raise TypeError(f"order_by takes names or ColumnOrdering, got {type(one)}")
+    return tuple(result) or None
+
+
+def _check_numbers(options: ScanOptions) -> None:
+    if options.limit is not None and options.limit < 0:
+        raise UsageError("Limit must be non-negative")
+    if options.offset is not None and options.offset < 0:
+        raise UsageError("Offset must be non-negative")
+    if options.batch_size is not None:
+        if options.batch_size < 0:
+            raise OverflowError("can't convert negative int to unsigned")
+        if not 1 <= options.batch_size <= BATCH_ROWS_MAX:
+            raise UsageError(f"batch_size must be between 1 and {BATCH_ROWS_MAX}, got {options.batch_size}")
+    for name in ("batch_readahead", "fragment_readahead", "batch_size_bytes"):
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            raise UsageError(f"{name} must be greater than 0")
+    if options.io_buffer_size is not None and options.io_buffer_size < 0:
+        raise OverflowError("can't convert negative int to unsigned")
+
+
+def _check_choices(options: ScanOptions) -> None:
+    if options.blob_handling is not None and options.blob_handling not in BLOB_HANDLINGS:
+        expected = ", ".join(BLOB_HANDLINGS)
+        raise UsageError(f"Invalid blob_handling: {options.blob_handling}. Expected one of: {expected}")
+    late = options.late_materialization
+    if late is not None and not isinstance(late, bool):
+        if not isinstance(late, list) or not all(isinstance(name, str) for name in late):
+            raise UsageError("late_materialization must be a bool or a list of strings")
+    if options.strict_batch_size and options.batch_size_bytes is not None:
+        raise UsageError(
+            f"strict_batch_size=true cannot be combined with batch_size_bytes={options.batch_size_bytes}; "
+            "strict row batching can merge batches beyond the byte limit"
+        )
+    if options.include_deleted_rows and not options.with_row_id:
+        raise UsageError("include_deleted_rows is set but with_row_id is false")

@@ -1,0 +1,80 @@
+"""`order_by`: a scan that is collected, sorted and cut. Nothing streams here, sorting needs all rows.
+
+With a limit, only the ordering columns are read for all rows; the output columns follow for the rows that are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.projection import OutputColumn, Projection, project
+from lance_io.dataset.rows import group_rows
+from lance_io.dataset.scan import scan_projection
+from lance_io.dataset.system import ROW_ADDRESS, system_field
+from lance_io.dataset.take import locate_addresses, prepare, take_grouped
+from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+
+_ADDRESS: Final = "address"
+
+
+class Ordering:
+    """One ordered scan: run `options` with `projection`, then give the table to `finish`."""
+
+    def __init__(self, state: DatasetState, options: ScanOptions) -> None:
+        assert options.order_by is not None
+        self._state = state
+        self._asked = options
+        self._output = scan_projection(state, options)
+        self._late = options.limit is not None and not options.include_deleted_rows
+        keys = [self._key(number, one.column_name) for number, one in enumerate(options.order_by)]
+        if self._late:
+            address = OutputColumn(_ADDRESS, (ROW_ADDRESS,), system_field(_ADDRESS))
+            self.projection = Projection((*keys, address), None)
+        else:
+            self.projection = replace(self._output, outputs=(*self._output.outputs, *keys))
+        self.options = replace(options, order_by=None, limit=None, offset=None)
+
+    def _key(self, number: int, name: str) -> OutputColumn:
+        try:
+            (column,) = project(self._state.schema, [name]).outputs
+        except BindError as error:
+            raise BindError(f"Column {name} not found: {error}") from error
+        return replace(column, name=_key_name(number), field=column.field.with_name(_key_name(number)))
+
+    def finish(self, table: pa.Table) -> Plan[pa.Table]:
+        """Sort, cut and complete the rows of the scan."""
+        order = self._sorted(table)
+        if not self._late:
+            return table.select(range(len(self._output.outputs))).take(order)
+        addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
+        places, offsets = yield from locate_addresses(self._state, addresses)
+        prepared = prepare(self._state, self._output)
+        return (yield from take_grouped(self._state, group_rows(places, offsets), prepared))
+
+    def _sorted(self, table: pa.Table) -> pa.Array:
+        assert self._asked.order_by is not None
+        keys = [
+            (
+                _key_name(number),
+                "ascending" if one.ascending else "descending",
+                "at_start" if one.nulls_first else "at_end",
+            )
+            for number, one in enumerate(self._asked.order_by)
+        ]
+        order = pc.sort_indices(table, sort_keys=keys)
+        first = min(self._asked.offset or 0, len(order))
+        return order.slice(first, self._asked.limit)
+
+
+def _key_name(number: int) -> str:
+    return f"key {number}"  # a blank cannot clash: outputs are selected by position

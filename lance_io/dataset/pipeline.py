@@ -1,0 +1,231 @@
+"""From decoded pieces of fragments to the batches of a scan, without I/O of its own.
+
+    piece of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
+
+Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
+such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset.projection import Projection, extract
+from lance_io.dataset.rebatch import empty_columns
+from lance_io.dataset.retype import batch_as, needs_retyping
+from lance_io.dataset.rows import kept_runs
+from lance_io.dataset.system import SYSTEM_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance_io.dataset.blobs import BlobBinaries
+    from lance_io.dataset.predicate import Predicate
+    from lance_io.dataset.reading import RowReader
+    from lance_io.dataset.rowcolumns import RowColumns
+    from lance_io.dataset.rows import LiveRows
+    from lance_io.dataset.steps import Plan
+    from lance_io.spans import IntArray
+
+RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A physical row range of one fragment.
+
+    place       the fragment's place in the table
+    start, end  offsets
+    """
+
+    place: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan reads and makes of it.
+
+    spans          row ranges, in the order of the result
+    live           which rows are left, by place, for every fragment of `spans`
+    row_columns    makes the system columns that the scan needs
+    projection     output columns
+    early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
+    early_paths, late_paths  what is needed of them
+    predicate      the filter, or None
+    skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
+    keep_deleted   deleted rows are part of the result, with a null row id
+    """
+
+    spans: tuple[Span, ...]
+    live: dict[int, LiveRows]
+    row_columns: RowColumns
+    projection: Projection
+    early: tuple[str, ...]
+    early_paths: tuple[tuple[str, ...], ...]
+    late: tuple[str, ...] = ()
+    late_paths: tuple[tuple[str, ...], ...] = ()
+    predicate: Predicate | None = None
+    skip: int = 0
+    limit: int | None = None
+    keep_deleted: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all spans."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+@dataclass(slots=True, eq=False)
+class _Rows:
+    """Rows of one span on their way: their offsets and the columns known so far, by name."""
+
+    span: int
+    offsets: IntArray
+    columns: dict[str, pa.Array]
+
+    def select(self, chosen: IntArray) -> _Rows:
+        indices = pa.array(chosen)
+        return _Rows(self.span, self.offsets[chosen], {name: one.take(indices) for name, one in self.columns.items()})
+
+    def slice(self, start: int, end: int) -> _Rows:
+        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        return _Rows(self.span, self.offsets[start:end], sliced)
+
+
+class Pipeline:
+    """The state of one scan. Feed it pieces with `push`, then call `finish`; stop early when `done`.
+
+    late_reader  reads `plan.late` for chosen rows; None when there are none
+    binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
+    late_rows    how many rows are collected for one late read
+    """
+
+    def __init__(
+        self, plan: ScanPlan, late_reader: RowReader | None, binaries: BlobBinaries | None, late_rows: int
+    ) -> None:
+        self._plan = plan
+        self._late_reader = late_reader
+        self._binaries = binaries
+        self._late_rows = late_rows
+        self._skip = plan.skip
+        self._left = plan.limit
+        self._waiting: list[_Rows] = []
+        self._schema = plan.projection.arrow_schema
+        self._retype = needs_retyping(self._schema)
+        wanted = set(plan.projection.system_names)
+        self._filter_paths = () if plan.predicate is None else tuple(path[0] for path in plan.predicate.paths)
+        self._filter_system = {name for name in self._filter_paths if name in SYSTEM_COLUMNS}
+        self._output_system = wanted - self._filter_system
+
+    def done(self) -> bool:
+        """True when the limit is reached: nothing that follows can show."""
+        return self._left == 0
+
+    def push(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> Plan[list[Any]]:
+        """Take the physical rows `start .. start + num_rows` of a span.
+
+        arrays  one per column of `plan.early`
+        Gives `[(span, record batch)]`, which may be empty.
+        """
+        columns = dict(zip(self._plan.early, arrays, strict=True))
+        rows = _Rows(span, np.arange(start, start + num_rows, dtype=np.int64), columns)
+        results: list[tuple[int, pa.RecordBatch]] = []
+        for live in self._drop_deleted(rows):
+            kept = self._limited(self._filtered(live))
+            if not len(kept.offsets):
+                continue
+            self._add_system(kept, self._output_system)
+            if self._late_reader is None:
+                place = self._plan.spans[span].place
+                batch = yield from self._assemble(kept.columns, [(place, len(kept.offsets))])
+                results.append((span, batch))
+                continue
+            self._waiting.append(kept)
+            if self.done() or sum(len(one.offsets) for one in self._waiting) >= self._late_rows:
+                results.extend((yield from self._read_late()))
+        return results
+
+    def finish(self) -> Plan[list[Any]]:
+        """What is still to come when all pieces are in."""
+        return (yield from self._read_late()) if self._waiting else []
+
+    def _drop_deleted(self, rows: _Rows) -> Iterator[_Rows]:
+        live = self._plan.live[self._plan.spans[rows.span].place]
+        num_rows = len(rows.offsets)
+        if self._plan.keep_deleted or live.deleted is None or not num_rows:
+            yield rows
+            return
+        dropped = live.deleted_between(int(rows.offsets[0]), int(rows.offsets[0]) + num_rows)
+        starts, ends = kept_runs(num_rows, dropped)
+        if len(starts) == 1 or (self._plan.predicate is None and len(starts) * RUN_ROWS_MIN <= num_rows):
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+                yield rows.slice(start, end) if end - start < num_rows else rows
+        elif len(starts):
+            kept = np.ones(num_rows, dtype=np.bool_)
+            kept[dropped] = False
+            yield rows.select(np.flatnonzero(kept))
+
+    def _filtered(self, rows: _Rows) -> _Rows:
+        predicate = self._plan.predicate
+        if predicate is None:
+            return rows
+        self._add_system(rows, self._filter_system)
+        names = list(dict.fromkeys(self._filter_paths))
+        if names:
+            batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in names], names)
+        else:
+            batch = empty_columns(len(rows.offsets), pa.schema([]))
+        chosen = predicate.selection(batch)
+        return rows if len(chosen) == len(rows.offsets) else rows.select(np.asarray(chosen, dtype=np.int64))
+
+    def _limited(self, rows: _Rows) -> _Rows:
+        num_rows = len(rows.offsets)
+        start = min(self._skip, num_rows)
+        end = num_rows if self._left is None else min(num_rows, start + self._left)
+        self._skip -= start
+        if self._left is not None:
+            self._left -= end - start
+        return rows if end - start == num_rows else rows.slice(start, end)
+
+    def _add_system(self, rows: _Rows, names: set[str]) -> None:
+        place = self._plan.spans[rows.span].place
+        for name in names:
+            rows.columns[name] = self._plan.row_columns.make(name, place, rows.offsets, self._plan.keep_deleted)
+
+    def _read_late(self) -> Plan[list[Any]]:
+        assert self._late_reader is not None
+        waiting, self._waiting = self._waiting, []
+        picks: list[tuple[int, list[IntArray]]] = []
+        last = -1
+        for rows in waiting:
+            if rows.span != last:
+                picks.append((self._plan.spans[rows.span].place, []))
+                last = rows.span
+            picks[-1][1].append(rows.offsets)
+        joined = [(place, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for place, pieces in picks]
+        arrays = yield from self._late_reader.read(joined)
+        columns = dict(zip(self._plan.late, arrays, strict=True))
+        for name in waiting[0].columns:
+            columns[name] = concat([rows.columns[name] for rows in waiting])
+        batch = yield from self._assemble(columns, [(place, len(offsets)) for place, offsets in joined])
+        return [(waiting[0].span, batch)]
+
+    def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
+        """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
+        if not self._plan.projection.outputs:
+            return empty_columns(sum(num_rows for _, num_rows in runs), self._schema)
+        if self._binaries is not None:
+            yield from self._binaries.replace(columns, runs)
+        arrays = [extract(columns[one.path[0]], one.path[1:]) for one in self._plan.projection.outputs]
+        return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def concat(arrays: list[pa.Array]) -> pa.Array:
+    """One array; copies only when there are several."""
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

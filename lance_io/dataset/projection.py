@@ -1,0 +1,211 @@
+"""Column lists: what to read and what to call it. Pure.
+
+A projection is made from what the caller names (`columns=`), and says three things: which top-level fields to read,
+pruned to the members that are needed; which system columns to make; and how the output columns come out of both.
+Names are case-sensitive, as in pylance; a part of a path may be quoted with backticks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, system_field
+from lance_io.errors import BindError, UnsupportedError
+from lance_io.format.schema import split_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lance_io.format.schema import Field, Schema
+
+Columns: TypeAlias = "list[str] | dict[str, str] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """One column of the result.
+
+    name   what it is called
+    path   names from the top-level column down; `("_rowid",)` for a system column
+    field  its Arrow field, called `name`
+    """
+
+    name: str
+    path: tuple[str, ...]
+    field: pa.Field
+
+    @property
+    def is_system(self) -> bool:
+        """True for the columns of `system`."""
+        return len(self.path) == 1 and self.path[0] in SYSTEM_COLUMNS
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """The columns of a result, in order.
+
+    outputs   the columns
+    metadata  schema metadata of the result
+    """
+
+    outputs: tuple[OutputColumn, ...]
+    metadata: Mapping[Any, Any] | None
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return pa.schema([output.field for output in self.outputs], metadata=self.metadata)
+
+    @property
+    def system_names(self) -> tuple[str, ...]:
+        """System columns that the result holds."""
+        return tuple(output.path[0] for output in self.outputs if output.is_system)
+
+    @property
+    def data_paths(self) -> list[tuple[str, ...]]:
+        """Paths of the stored columns that the result holds."""
+        return [output.path for output in self.outputs if not output.is_system]
+
+    def with_system(self, *names: str) -> Projection:
+        """This projection with system columns appended, those that it lacks."""
+        have = {output.name for output in self.outputs}
+        added = tuple(OutputColumn(name, (name,), system_field(name)) for name in names if name not in have)
+        return replace(self, outputs=self.outputs + added)
+
+
+def project(
+    schema: Schema, columns: Columns, *, with_row_id: bool = False, with_row_address: bool = False
+) -> Projection:
+    """The projection for `columns`, a list of names or dotted paths, a dict of new names, or None for all columns.
+
+    Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice, and
+    `UnsupportedError` for a dict value that is no plain column.
+    """
+    if columns is None:
+        outputs = [OutputColumn(field.name, (field.name,), field.to_arrow()) for field in schema.fields]
+    elif isinstance(columns, dict):
+        outputs = [_output(schema, name, _plain(schema, name, text)) for name, text in columns.items()]
+    elif isinstance(columns, list):
+        outputs = [_output(schema, name, _path(name)) for name in columns]
+    else:
+        raise TypeError(f"columns must be a list or dict[name, expression], got {type(columns)}")
+    _refuse_duplicates(output.name for output in outputs)
+    projection = Projection(tuple(outputs), _metadata(schema))
+    asked = [name for name, wanted in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if wanted]
+    return projection.with_system(*asked)
+
+
+def project_pruned(schema: Schema, columns: Columns) -> Projection:
+    """The projection that `take` makes of a column list: nested names give their top-level column, pruned to them."""
+    if not isinstance(columns, list):
+        return project(schema, columns)
+    plain = project(schema, columns)
+    pruned = {field.name: field for field in prune(schema, plain.data_paths)}
+    outputs: dict[str, OutputColumn] = {}
+    for output in plain.outputs:
+        top = output.path[0]
+        if top in outputs:
+            continue
+        field = output.field if output.is_system else pruned[top].to_arrow()
+        outputs[top] = OutputColumn(top, (top,), field)
+    return replace(plain, outputs=tuple(outputs.values()))
+
+
+def _metadata(schema: Schema) -> Mapping[Any, Any] | None:
+    return {key: schema.metadata[key] for key in sorted(schema.metadata)} or None
+
+
+def _refuse_duplicates(names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise BindError(f"Duplicate column name: {name}")
+        seen.add(name)
+
+
+def _path(name: str) -> tuple[str, ...]:
+    if not isinstance(name, str):
+        raise TypeError(f"column names must be strings, got {type(name)}")
+    return tuple(split_path(name))
+
+
+def _plain(schema: Schema, name: str, text: str) -> tuple[str, ...]:
+    """The path that a dict value names; an expression is refused."""
+    if not isinstance(text, str):
+        raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")
+    path = _path(text.strip())
+    if all(part.replace("_", "a").isalnum() and not part[0].isdigit() for part in path) or "`" in text:
+        return path
+    if any(field.name == text for field in schema.fields):
+        return (text,)
+    raise UnsupportedError(
+        f"columns[{name!r}] is the expression {text!r}; this release only renames columns (a name or a dotted path)"
+    )
+
+
+def _output(schema: Schema, name: str, path: tuple[str, ...]) -> OutputColumn:
+    if len(path) == 1 and path[0] in SYSTEM_COLUMNS:
+        return OutputColumn(name, path, system_field(name))
+    fields = _resolve(schema, path)
+    arrow: pa.Field = fields[-1].to_arrow().with_name(name)
+    if any(field.nullable for field in fields[:-1]):
+        arrow = arrow.with_nullable(True)
+    return OutputColumn(name, path, arrow)
+
+
+def _resolve(schema: Schema, path: tuple[str, ...]) -> list[Field]:
+    """The fields from the top-level one down to the one that `path` names."""
+    level: Sequence[Field] = schema.fields
+    found: list[Field] = []
+    for depth, part in enumerate(path):
+        match = next((field for field in level if field.name == part), None)
+        if match is None or (depth and found[-1].logical_type != "struct"):
+            raise _unknown(schema, path)
+        found.append(match)
+        level = match.children
+    return found
+
+
+def _unknown(schema: Schema, path: tuple[str, ...]) -> BindError:
+    name = ".".join(path)
+    names = ", ".join(field.name for field in schema.fields)
+    folded = next((field.name for field in schema.fields if field.name.lower() == path[0].lower()), None)
+    hint = f" Did you mean {folded!r}? Column lists are case-sensitive." if folded not in (None, path[0]) else ""
+    return BindError(f"No field named {name}.{hint} Valid fields are {names}.")
+
+
+def prune(schema: Schema, paths: Iterable[tuple[str, ...]]) -> list[Field]:
+    """The top-level fields that hold `paths`, in schema order, without the struct members that no path needs.
+
+    paths  names from the top-level column down, as `OutputColumn.path`; each must exist
+    """
+    wanted: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        wanted.setdefault(path[0], []).append(path[1:])
+    return [_prune_field(field, wanted[field.name]) for field in schema.fields if field.name in wanted]
+
+
+def _prune_field(field: Field, paths: list[tuple[str, ...]]) -> Field:
+    if any(not path for path in paths):
+        return field
+    wanted: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        wanted.setdefault(path[0], []).append(path[1:])
+    members = tuple(_prune_field(child, wanted[child.name]) for child in field.children if child.name in wanted)
+    return replace(field, children=members)
+
+
+def extract(column: pa.Array, path: tuple[str, ...]) -> pa.Array:
+    """The member that `path` (below the column) names, null where a struct above it is."""
+    for name in path:
+        column = pc.struct_field(column, [_member(column.type, name)])
+    return column
+
+
+def _member(dtype: pa.DataType, name: str) -> int:
+    index: int = dtype.get_field_index(name)
+    return index

@@ -1,0 +1,139 @@
+"""How this room asks the file room for rows: as an `Ask` for chosen rows, as a stream for ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lance_io.file.table import TableReader
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.file.source import FragmentSource, ReadContext
+    from lance_io.format.schema import Field
+    from lance_io.spans import Fetched, IntArray, Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class _TakeRows:
+    reader: TableReader
+    picks: Sequence[tuple[FragmentSource, IntArray]]
+
+    def now(self) -> list[pa.Array]:
+        return self.reader.take_now(self.picks)
+
+    async def later(self) -> list[pa.Array]:
+        return await self.reader.take(self.picks)
+
+
+class RowReader:
+    """Reads chosen rows of some fields.
+
+    fields  pruned top-level fields of the table's schema
+    """
+
+    def __init__(self, state: DatasetState, fields: Sequence[Field]) -> None:
+        self._state = state
+        self._reader = TableReader(state.context, fields)
+
+    def read(self, groups: Sequence[tuple[int, IntArray]]) -> Plan[list[pa.Array]]:
+        """One array per field, the groups one after the other.
+
+        groups  (place of the fragment, i64[n] offsets, ascending, each once)
+        """
+        picks = [(self._state.sources[place], offsets) for place, offsets in groups]
+        arrays: list[pa.Array] = yield _TakeRows(self._reader, picks)
+        return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Physical rows `row_start .. row_start + num_rows` of a span, one array per field."""
+
+    span_index: int
+    row_start: int
+    num_rows: int
+    arrays: Sequence[pa.Array]
+
+
+class SpanReader:
+    """Reads the early columns of a scan, span by span.
+
+    batch_rows  rows per piece, None for pieces as large as they are decoded
+    """
+
+    def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
+        self._plan = plan
+        self._batch_rows = batch_rows
+        self._in_order = options.scan_in_order is not False
+        fields = state.pruned_fields(plan.early_paths)
+        context = state.scan_context(options.io_buffer_size)
+        self._reader = TableReader(context, fields) if fields else None
+        self._spans = [(state.sources[span.place], span.start, span.end) for span in plan.spans]
+
+    def read_now(self) -> Generator[Any, None, None]:
+        """The pieces, read in this thread."""
+        if self._reader is None:
+            yield from self._without_columns()
+            return
+        yield from self._reader.scan_now(self._spans, self._batch_rows, in_order=self._in_order)
+
+    async def read(self) -> AsyncGenerator[Any, None]:
+        """The pieces, read on the running loop."""
+        if self._reader is None:
+            for piece in self._without_columns():
+                yield piece
+            return
+        async for batch in self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order):
+            yield batch
+
+    def _without_columns(self) -> Generator[Piece, None, None]:
+        """Rows of which no stored column is wanted: nothing to read."""
+        for index, span in enumerate(self._plan.spans):
+            step = self._batch_rows or max(1, span.end - span.start)
+            for start in range(span.start, span.end, step):
+                yield Piece(index, start, min(step, span.end - start), ())
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBytes:
+    """Byte ranges of one object that is no Lance file, such as blobs: one buffer and where each range starts in it."""
+
+    context: ReadContext
+    key: str
+    ranges: Ranges
+
+    def now(self) -> Fetched:
+        """See `Ask`."""
+        store: Any = self.context.store
+        fetched: Fetched = store.read_now(self.key, self.ranges, self.context.store.profile.take_gap_bytes)
+        return fetched
+
+    async def later(self) -> Fetched:
+        """See `Ask`."""
+        reads = self.context.scheduler().file(self.key, size_bytes=None)
+        fetched: Fetched = await reads.submit(self.ranges)
+        return fetched
+
+
+def bytes_of(fetched: Fetched, ranges: Ranges) -> list[bytes]:
+    """The ranges as separate byte strings."""
+    lengths = (ranges.ends - ranges.starts).tolist()
+    return [bytes(fetched.piece(number, length)) for number, length in enumerate(lengths)]
+
+
+def ranges_of(starts: IntArray, lengths: IntArray) -> Ranges:
+    """Ranges from starts and lengths."""
+    from lance_io.spans import Ranges
+
+    starts = np.ascontiguousarray(starts, dtype=np.int64)
+    return Ranges(starts, starts + lengths)

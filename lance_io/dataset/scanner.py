@@ -1,0 +1,271 @@
+"""`LanceScanner` and its builder: one scan, with pylance's names, as a `pyarrow.dataset.Scanner`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from lance_io.dataset import execute
+from lance_io.dataset.options import ScanOptions, scan_options
+from lance_io.dataset.scan import explain, plan_scan, scan_projection
+from lance_io.dataset.scanstats import watched
+from lance_io.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Self
+
+    import pandas as pd  # type: ignore[import-untyped]
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.sync import LanceDataset
+
+
+class LanceScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]
+    """One scan of a dataset. Made by `LanceDataset.scanner`; may be run any number of times."""
+
+    _state: DatasetState
+    _options: ScanOptions
+
+    @classmethod
+    def _of(cls, state: DatasetState, options: ScanOptions) -> Self:
+        # pyarrow's constructor would want a C++ scanner; every inherited method is overridden
+        scanner: Self = cls.__new__(cls)
+        scanner._state = state
+        scanner._options = options.with_defaults(state.default_scan_options)
+        return scanner
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("a scanner is made by dataset.scanner(...)")
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """Schema of the result."""
+        return scan_projection(self._state, self._options).arrow_schema
+
+    @property
+    def dataset_schema(self) -> pa.Schema:
+        """Schema of the dataset."""
+        return self._state.arrow_schema
+
+    def to_table(self) -> pa.Table:
+        """All rows, as a table over what was decoded, without copies where there is no filter."""
+        with watched(self._state, self._options):
+            return execute.collect(self._state, self._options, self.projected_schema)
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows in batches of at most `batch_size` rows; few batches are in memory at once."""
+        schema = self.projected_schema  # what does not fit the schema is said now, not at the first batch
+        return self._stream(schema)
+
+    def _stream(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with watched(self._state, self._options):
+            yield from execute.stream(self._state, self._options, schema)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """The batches as an Arrow reader."""
+        schema = self.projected_schema
+        return pa.RecordBatchReader.from_batches(schema, self._stream(schema))
+
+    def scan_batches(self) -> NoReturn:
+        """Not offered; use `to_batches`."""
+        raise NotImplementedError("scan_batches: use to_batches")
+
+    def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> pd.DataFrame:
+        """The rows as a data frame.
+
+        blob_mode  "lazy": blob columns hold `BlobFile`s, "bytes": their bytes, "descriptions": where they are
+        kwargs     handed to `pyarrow.Table.to_pandas`
+        """
+        from lance_io.dataset.frames import to_pandas
+
+        return to_pandas(self._state, self._options, blob_mode, kwargs)
+
+    def head(self, num_rows: int) -> pa.Table:
+        """The first rows of the scan."""
+        limit = num_rows if self._options.limit is None else min(num_rows, self._options.limit)
+        if limit < 0:
+            raise UsageError("Limit must be non-negative")
+        return type(self)._of(self._state, replace(self._options, limit=limit)).to_table()
+
+    def count_rows(self) -> int:
+        """How many rows the scan gives. Raises `ValueError` for a scan with a limit or an offset."""
+        return execute.count(self._state, self._options)
+
+    def take(self, indices: object) -> NoReturn:
+        """Not offered on a scan; use `LanceDataset.take`."""
+        raise NotImplementedError("take")
+
+    def explain_plan(self, verbose: bool = False) -> str:
+        """What the scan will read, as text."""
+        plan = execute.run(self._state, plan_scan(self._state, self._options))
+        return explain(self._state, plan, self._options)
+
+    def analyze_plan(self, count_rows: bool = False) -> str:
+        """Run the scan and say what it read, as text."""
+        before = self._state.location.store.stats.snapshot()
+        num_rows = self.count_rows() if count_rows else self.to_table().num_rows
+        spent = self._state.location.store.stats.snapshot() - before
+        counters = f"output_rows={num_rows}, requests={spent.requests}, bytes_read={spent.bytes_read}"
+        return f"{self.explain_plan()}metrics=[{counters}]\n"
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return f"<LanceScanner of {self._state.location.uri} version {self._state.manifest.version}>"
+
+    @staticmethod
+    def from_batches(*args: object, **kwargs: object) -> NoReturn:
+        """Not offered: a scanner is made by a dataset."""
+        raise NotImplementedError("from batches")
+
+    @staticmethod
+    def from_dataset(*args: object, **kwargs: object) -> NoReturn:
+        """Not offered: a scanner is made by a dataset."""
+        raise NotImplementedError("from dataset")
+
+    @staticmethod
+    def from_fragment(*args: object, **kwargs: object) -> NoReturn:
+        """Not offered: a scanner is made by a fragment."""
+        raise NotImplementedError("from fragment")
+
+
+class ScannerBuilder:
+    """Collects the options of a scan; every method returns the builder. `to_scanner` checks and makes it."""
+
+    def __init__(self, ds: LanceDataset) -> None:
+        self._dataset = ds
+        self._given: dict[str, Any] = {}
+
+    def _set(self, name: str, value: Any) -> Self:
+        self._given[name] = value
+        return self
+
+    def apply_defaults(self, default_opts: dict[str, Any]) -> Self:
+        """Set what `default_opts` names, as the methods of the same names would."""
+        self._given.update(default_opts)
+        return self
+
+    def columns(self, cols: list[str] | dict[str, str] | None = None) -> Self:
+        """Output columns."""
+        return self._set("columns", cols)
+
+    def filter(self, filter: Any) -> Self:
+        """Rows to keep."""
+        return self._set("filter", filter)
+
+    def limit(self, n: int | None = None) -> Self:
+        """At most so many rows."""
+        return self._set("limit", n)
+
+    def offset(self, n: int | None = None) -> Self:
+        """Leave out so many rows first."""
+        return self._set("offset", n)
+
+    def batch_size(self, batch_size: int) -> Self:
+        """Rows per batch."""
+        return self._set("batch_size", batch_size)
+
+    def batch_size_bytes(self, batch_size_bytes: int) -> Self:
+        """Bytes per batch, about."""
+        return self._set("batch_size_bytes", batch_size_bytes)
+
+    def batch_readahead(self, nbatches: int | None = None) -> Self:
+        """Batches decoded at once."""
+        return self._set("batch_readahead", nbatches)
+
+    def fragment_readahead(self, nfragments: int | None = None) -> Self:
+        """Fragments read at once."""
+        return self._set("fragment_readahead", nfragments)
+
+    def scan_in_order(self, scan_in_order: bool = True) -> Self:
+        """Whether rows keep their order."""
+        return self._set("scan_in_order", scan_in_order)
+
+    def with_fragments(self, fragments: Iterable[Any] | None) -> Self:
+        """Scan only these fragments, in this order."""
+        return self._set("fragments", None if fragments is None else fragment_ids(fragments))
+
+    def with_row_id(self, with_row_id: bool = True) -> Self:
+        """Append `_rowid`."""
+        return self._set("with_row_id", with_row_id)
+
+    def with_row_address(self, with_row_address: bool = True) -> Self:
+        """Append `_rowaddr`."""
+        return self._set("with_row_address", with_row_address)
+
+    def io_buffer_size(self, io_buffer_size: int) -> Self:
+        """Bytes read and not yet consumed."""
+        return self._set("io_buffer_size", io_buffer_size)
+
+    def late_materialization(self, late_materialization: bool | list[str]) -> Self:
+        """Which columns are read only for rows that pass the filter."""
+        return self._set("late_materialization", late_materialization)
+
+    def blob_handling(self, blob_handling: str | None) -> Self:
+        """How blob columns come out."""
+        return self._set("blob_handling", blob_handling)
+
+    def include_deleted_rows(self, flag: bool) -> Self:
+        """Show deleted rows, with a null row id."""
+        return self._set("include_deleted_rows", flag)
+
+    def scan_stats_callback(self, callback: Any) -> Self:
+        """Called with statistics when the scan is over."""
+        return self._set("scan_stats_callback", callback)
+
+    def strict_batch_size(self, strict_batch_size: bool = False) -> Self:
+        """Whether all batches but the last have `batch_size` rows."""
+        return self._set("strict_batch_size", strict_batch_size)
+
+    def order_by(self, orderings: Any) -> Self:
+        """Sort by these columns."""
+        return self._set("order_by", orderings)
+
+    def use_stats(self, use_stats: bool = True) -> Self:
+        """Whether statistics may save reads; the rows are the same."""
+        return self._set("use_stats", use_stats)
+
+    def use_scalar_index(self, use_scalar_index: bool = True) -> Self:
+        """Whether an index may answer the filter; the rows are the same."""
+        return self._set("use_scalar_index", use_scalar_index)
+
+    def prefilter(self, prefilter: bool) -> Self:
+        """Matters to searches only."""
+        return self._set("prefilter", prefilter)
+
+    def fast_search(self, flag: bool) -> Self:
+        """Matters to searches only."""
+        return self._set("fast_search", flag)
+
+    def disable_scoring_autoprojection(self, disable: bool = True) -> Self:
+        """Matters to searches only."""
+        return self._set("disable_scoring_autoprojection", disable)
+
+    def nearest(self, column: str, *_: object, **__: object) -> NoReturn:
+        """Vector search; needs an index, which this release does not read."""
+        raise UnsupportedError(f"nearest({column!r}): vector search is not part of this release")
+
+    def full_text_search(self, query: object, columns: object = None) -> NoReturn:
+        """Full text search; needs an index, which this release does not read."""
+        raise UnsupportedError("full_text_search: full text search is not part of this release")
+
+    def to_scanner(self) -> LanceScanner:
+        """The scanner. Raises what `scan_options` raises."""
+        return LanceScanner._of(self._dataset._state, scan_options(**self._given))
+
+
+def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
+    """Ids of fragments given as `LanceFragment`s; `TypeError` for anything else."""
+    from lance_io.dataset.fragments import LanceFragment
+
+    ids = []
+    for fragment in fragments:
+        if not isinstance(fragment, LanceFragment):
+            raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
+        ids.append(fragment.fragment_id)
+    return tuple(ids)

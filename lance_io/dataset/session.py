@@ -1,0 +1,68 @@
+"""What datasets share: the search cache and open stores."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from lance_io.io.cache import CacheStats, SearchCache
+from lance_io.limits import METADATA_CACHE_BYTES
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from lance_io.store.url import Location
+
+
+class Session:
+    """Shared by the datasets that are opened with it: one search cache, one store per place and set of options.
+
+    index_cache_size_bytes     kept for indices; this release reads none and keeps nothing there
+    metadata_cache_size_bytes  bound of the search cache: manifests, file metadata, page indices, deletion vectors;
+                               256 MiB by default
+    """
+
+    def __init__(self, index_cache_size_bytes: int | None = None, metadata_cache_size_bytes: int | None = None) -> None:
+        self._index_capacity = 0 if index_cache_size_bytes is None else index_cache_size_bytes
+        self.cache = SearchCache(
+            METADATA_CACHE_BYTES if metadata_cache_size_bytes is None else metadata_cache_size_bytes
+        )
+        self._lock = threading.Lock()
+        self._locations: dict[Any, Location] = {}
+
+    def locate(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Location:
+        """The store and path that `uri` names; datasets below one root share the store."""
+        from lance_io.store.url import open_store
+
+        key = (str(uri), tuple(sorted((storage_options or {}).items())))
+        with self._lock:
+            found = self._locations.get(key)
+            if found is None:
+                found = open_store(uri, storage_options)
+                if not str(uri).startswith("memory:"):  # each is private to its dataset
+                    self._locations[key] = found
+            return found
+
+    def size_bytes(self) -> int:
+        """Memory held by the caches, in bytes."""
+        return self.cache.stats.bytes
+
+    def index_cache_size_bytes(self) -> int:
+        """Memory held for indices, in bytes."""
+        return 0
+
+    def is_same_as(self, other: Session) -> bool:
+        """Whether both share their caches."""
+        return self.cache is other.cache
+
+    @property
+    def cache_stats(self) -> CacheStats:
+        """Hits, misses, evictions and bytes of the search cache."""
+        return self.cache.stats
+
+    def __repr__(self) -> str:
+        return f"Session(index_cache_size_bytes=0, metadata_cache_size_bytes={self.size_bytes()})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Session, (self._index_capacity, self.cache.capacity_bytes)

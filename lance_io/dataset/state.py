@@ -1,0 +1,313 @@
+"""One open table version: what the manifest says, in the forms that scans and takes need, computed once.
+
+A state is immutable; checking out another version makes another state that shares the session. What is loaded on
+demand (deletion vectors, row ids) lives in the session's search cache, not here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.dataset.blobs import binary_field, is_blob
+from lance_io.dataset.projection import prune
+from lance_io.dataset.reading import RowReader
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.file.source import FileRef, FragmentSource, ReadContext
+from lance_io.format.version import READABLE
+from lance_io.store.api import SyncReads
+from lance_io.table.paths import data_file_place, deletion_file_place
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.dataset.projection import Projection
+    from lance_io.dataset.session import Session
+    from lance_io.format.schema import Field, Schema
+    from lance_io.spans import IntArray
+    from lance_io.store.url import Location
+    from lance_io.table.fragment import DataFile, Fragment
+    from lance_io.table.manifest import BasePath, Manifest
+    from lance_io.table.paths import Place
+
+PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
+
+
+class Prepared:
+    """The most recently used of what was prepared for a column list; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        """What was put there, or None."""
+        return self._entries.get(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Remember, and forget the oldest beyond the bound."""
+        self._entries[key] = value
+        while len(self._entries) > PREPARED_MAX:
+            self._entries.popitem(last=False)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetState:
+    """An open table version.
+
+    location              the folder that holds the version: the table's, or a branch's
+    root                  the table's folder, where tags and branches are listed
+    manifest              the version
+    session               shared caches and stores
+    given_uri             the URI as it was given
+    storage_options       as given
+    default_scan_options  scan keywords that calls leave open
+    read_params           as given
+    """
+
+    location: Location
+    root: Location
+    manifest: Manifest
+    session: Session
+    given_uri: str
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    default_scan_options: Mapping[str, Any] | None = None
+    read_params: Mapping[str, Any] | None = None
+
+    # -- the store ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def answers_now(self) -> bool:
+        """Whether the store answers in the caller's thread."""
+        return isinstance(self.location.store, SyncReads)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a read costs microseconds rather than a round trip."""
+        return self.answers_now
+
+    @cached_property
+    def context(self) -> ReadContext:
+        """What reads of this version share."""
+        return ReadContext(self.location.store, self.session.cache)
+
+    def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
+        """The same for one scan, with a budget of its own."""
+        return self.context if io_buffer_bytes is None else replace(self.context, io_buffer_bytes=io_buffer_bytes)
+
+    def release(self) -> None:
+        """Forget what was prepared for column lists."""
+        self.__dict__.pop("prepared", None)
+
+    @cached_property
+    def identity(self) -> tuple[Hashable, ...]:
+        """Tells this version from all others, for cache keys; the transaction's name is random."""
+        manifest = self.manifest
+        return self.location.store.identity, self.location.path, manifest.version, manifest.transaction_file
+
+    # -- schema ------------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> Schema:
+        """Schema with field ids."""
+        return self.manifest.schema
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """Schema as users see it."""
+        return self.schema.to_arrow()
+
+    @cached_property
+    def stored_schema(self) -> pa.Schema:
+        """Schema of the arrays that the file room gives; what filters are bound against."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(one.name, one.described().arrow_type, one.nullable) for one in self.schema.fields])
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest field id in use, in the schema or in a data file."""
+        stored = (one for fragment in self.manifest.fragments for file in fragment.files for one in file.fields)
+        return max(max(stored, default=-1), self.schema.max_field_id)
+
+    @property
+    def data_storage_version(self) -> str:
+        """File version of new data."""
+        return self.manifest.data_version.name
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the version has an index section."""
+        return self.manifest.index_offset is not None
+
+    def described(self, projection: Projection, blob_handling: str | None) -> Projection:
+        """A projection whose blob columns have the fields that they come out with."""
+        if not any(is_blob(one) for one in self.schema.fields):
+            return projection
+        outputs = []
+        for output in projection.outputs:
+            if not output.is_system and len(output.path) == 1 and is_blob(self.schema.field(output.path[0])):
+                blob = self.schema.field(output.path[0])
+                if blob_handling == "all_binary":
+                    shown = binary_field(blob, output.name)
+                else:
+                    shown = blob.described().to_arrow().with_name(output.name)
+                output = replace(output, field=shown)
+            outputs.append(output)
+        return replace(projection, outputs=tuple(outputs))
+
+    def pruned_fields(self, paths: Iterable[tuple[str, ...]]) -> list[Field]:
+        """The top-level fields that hold `paths`, pruned to them, in schema order."""
+        return prune(self.schema, paths)
+
+    def row_reader(self, paths: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], RowReader | None]:
+        """Names of the top-level fields that hold `paths`, and what reads them by row; None for no paths."""
+        fields = self.pruned_fields(paths)
+        return tuple(one.name for one in fields), RowReader(self, fields) if fields else None
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What takes of the same columns share."""
+        return Prepared()
+
+    # -- fragments ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def all_places(self) -> range:
+        """Places of all fragments, in the order of the manifest."""
+        return range(len(self.manifest.fragments))
+
+    @cached_property
+    def fragment_ids(self) -> list[int]:
+        """Fragment ids by place."""
+        return [fragment.id for fragment in self.manifest.fragments]
+
+    @cached_property
+    def place_by_id(self) -> dict[int, int]:
+        """Places by fragment id."""
+        return {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+
+    def places_by_id(self, fragment_ids: Sequence[int]) -> list[int]:
+        """Places of fragments given by id, in that order. Raises `ValueError` for an id that is not there."""
+        missing = [one for one in fragment_ids if one not in self.place_by_id]
+        if missing:
+            raise UsageError(f"there is no fragment {missing[0]} in version {self.manifest.version}")
+        return [self.place_by_id[one] for one in fragment_ids]
+
+    @cached_property
+    def _sorted_ids(self) -> tuple[IntArray, IntArray]:
+        ids = np.array(self.fragment_ids, dtype=np.int64)
+        order = np.argsort(ids, kind="stable")
+        return ids[order], order
+
+    def places_of(self, fragment_ids: IntArray) -> IntArray:
+        """Places of fragments given by id, -1 where there is none."""
+        ids, order = self._sorted_ids
+        if not len(ids):
+            return np.full(len(fragment_ids), -1, dtype=np.int64)
+        at = np.minimum(np.searchsorted(ids, fragment_ids), len(ids) - 1)
+        return np.where(ids[at] == fragment_ids, order[at], -1)
+
+    @cached_property
+    def physical_rows(self) -> IntArray:
+        """Rows of every fragment by place, deleted ones included."""
+        for fragment in self.manifest.fragments:
+            if fragment.physical_rows is None:
+                raise UnsupportedError(
+                    f"fragment {fragment.id} does not say how many rows it has (a table of file version "
+                    f"{self.data_storage_version}, from an old release), which this release does not read",
+                    path=self.location.uri,
+                )
+        return np.array([fragment.physical_rows for fragment in self.manifest.fragments], dtype=np.int64)
+
+    @cached_property
+    def has_deletions(self) -> list[bool]:
+        """Whether a fragment has a deletion file, by place."""
+        return [fragment.deletion_file is not None for fragment in self.manifest.fragments]
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether row ids survive updates and compaction."""
+        return self.manifest.has_stable_row_ids
+
+    @cached_property
+    def sources(self) -> _Sources:
+        """Where the rows of each fragment are, by place."""
+        return _Sources(self)
+
+    def data_file_key(self, place: int, field_id: int) -> str:
+        """Key of the data file that holds a field. Raises `ValueError` when the fragment has none."""
+        file = self.manifest.fragments[place].file_of(field_id)
+        if file is None:
+            raise UsageError(f"fragment {self.fragment_ids[place]} has no data file with field {field_id}")
+        return self.data_key(file)
+
+    def data_key(self, file: DataFile) -> str:
+        """Key of a data file. Raises `FormatError` for a path that leaves its base."""
+        return self._key(data_file_place(file, self.manifest.base_paths))
+
+    def deletion_key(self, fragment: Fragment) -> str:
+        """Key of a fragment's deletion file."""
+        assert fragment.deletion_file is not None
+        return self._key(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
+
+    def _key(self, place: Place) -> str:
+        return self.location.key(place.relative) if place.base is None else self._base(place.base).key(place.relative)
+
+    def _base(self, base: BasePath) -> Location:
+        """The folder of a base path: a URI, or an absolute path in the table's own store."""
+        found = self._bases.get(base.id)
+        if found is None:
+            found = self._bases[base.id] = self._locate(base)
+        return found
+
+    @cached_property
+    def _bases(self) -> dict[int, Location]:
+        return {}
+
+    def _locate(self, base: BasePath) -> Location:
+        if "://" not in base.path and self.location.store.scheme != "file":
+            return replace(self.location, path=base.path.strip("/"))
+        found = self.session.locate(base.path, self.storage_options)
+        if found.store.identity != self.location.store.identity:
+            raise UnsupportedError(
+                f"base path {base.id} lies in another store than the table; this release reads from one store",
+                path=self.location.uri,
+            )
+        return found
+
+    def storage_options_copy(self) -> dict[str, str] | None:
+        """Storage options as given."""
+        return None if self.storage_options is None else dict(self.storage_options)
+
+
+class _Sources:
+    """Sources by place, made when they are first asked for."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+        self._made: dict[int, FragmentSource] = {}
+
+    def __getitem__(self, place: int) -> FragmentSource:
+        found = self._made.get(place)
+        if found is None:
+            found = self._made[place] = self._make(place)
+        return found
+
+    def _make(self, place: int) -> FragmentSource:
+        state = self._state
+        fragment = state.manifest.fragments[place]
+        refs = []
+        for file in fragment.files:
+            if file.version not in READABLE:
+                raise UnsupportedError(
+                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
+                    path=state.data_key(file),
+                )
+            refs.append(FileRef(state.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
+        return FragmentSource(int(state.physical_rows[place]), tuple(refs))

@@ -1,0 +1,164 @@
+"""One logic, two drivers: computations that ask for I/O without doing it.
+
+A `Plan` is a generator that yields `Ask`s and is sent their answers. An `Ask` knows both ways of being answered: at
+once in the caller's thread (`now`, on stores that offer `SyncReads`) and awaited on an event loop (`later`, on any
+store). Failures are thrown into the generator at the place that asked. `drive_now` and `drive` are the only lines of
+this room that do I/O for metadata and takes; streams of batches have their two drivers in `stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, SyncReads
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ask(Protocol[T_co]):
+    """One request of a plan."""
+
+    def now(self) -> T_co:
+        """Answer in this thread, without a loop."""
+
+    async def later(self) -> T_co:
+        """Answer on the running loop."""
+
+
+Plan: TypeAlias = Generator[Ask[Any], Any, T]
+"""A computation that yields what it wants to know and is sent the answers."""
+
+
+def drive_now(plan: Plan[T]) -> T:
+    """Run a plan in this thread."""
+    try:
+        ask = next(plan)
+        while True:
+            try:
+                answer = ask.now()
+            except Exception as error:
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return cast("T", finished.value)
+    finally:
+        plan.close()
+
+
+async def drive(plan: Plan[T]) -> T:
+    """Run a plan on the running loop."""
+    try:
+        ask = next(plan)
+        while True:
+            try:
+                answer = await ask.later()
+            except Exception as error:
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return cast("T", finished.value)
+    finally:
+        plan.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A whole object, as a buffer."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> Buffer:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).get_now(self.key)
+
+    async def later(self) -> Buffer:
+        """See `Ask`."""
+        data, _ = await self.store.get(self.key)
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """The objects below a prefix, as a list."""
+
+    store: ObjectStore
+    prefix: str
+    limit: int | None = None
+    delimiter: str | None = None
+
+    def now(self) -> list[ObjectMeta]:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).list_now(self.prefix, limit=self.limit, delimiter=self.delimiter)
+
+    async def later(self) -> list[ObjectMeta]:
+        """See `Ask`."""
+        found = self.store.list(self.prefix, limit=self.limit, delimiter=self.delimiter)
+        return [meta async for meta in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the store knows about an object."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> ObjectMeta:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).head_now(self.key)
+
+    async def later(self) -> ObjectMeta:
+        """See `Ask`."""
+        return await self.store.head(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Generic[T]):
+    """The result of work that somebody else has under way."""
+
+    future: Future[T]
+
+    def now(self) -> T:
+        """See `Ask`."""
+        return self.future.result()
+
+    async def later(self) -> T:
+        """See `Ask`. Cancelling this waiter leaves the work to those who still want it."""
+        return await asyncio.shield(asyncio.wrap_future(self.future))
+
+
+@dataclass(frozen=True, slots=True)
+class Together(Generic[T]):
+    """Independent plans, concurrently where there is a loop; the answers are in the order of the plans.
+
+    The first failure cancels the others and is the one that is raised.
+    """
+
+    plans: Sequence[Plan[T]]
+
+    def now(self) -> list[T]:
+        """See `Ask`."""
+        return [drive_now(plan) for plan in self.plans]
+
+    async def later(self) -> list[T]:
+        """See `Ask`."""
+        if len(self.plans) == 1:
+            return [await drive(self.plans[0])]
+        tasks = [asyncio.ensure_future(drive(plan)) for plan in self.plans]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise

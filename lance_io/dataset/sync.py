@@ -1,0 +1,444 @@
+"""`LanceDataset`: a table version, in plain code, with pylance's names, as a `pyarrow.dataset.Dataset`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset
+
+from lance_io.dataset import execute
+from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
+from lance_io.dataset.describe import describe_version, describe_versions, version_refs
+from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled, restored
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.refs import Branches, Tags
+from lance_io.dataset.scanner import LanceScanner, fragment_ids
+from lance_io.dataset.scanstats import IOStats, io_stats
+from lance_io.dataset.stats import LanceStats
+from lance_io.dataset.steps import drive, drive_now
+from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from os import PathLike
+    from typing import Self
+
+    import pandas as pd  # type: ignore[import-untyped]
+    from typing_extensions import Unpack
+
+    from lance_io.dataset.describe import Version, VersionRef
+    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.lanceschema import LanceSchema
+    from lance_io.dataset.opening import OpenOptions
+    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.session import Session
+    from lance_io.dataset.state import DatasetState
+    from lance_io.table.manifest import Manifest
+
+    Ref = int | str | tuple[str | None, int | None]
+
+
+class LanceDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
+    """A snapshot of a table: it does not see later commits until `checkout_latest`.
+
+    Parameters as for `lance_io.dataset`.
+    """
+
+    _state: DatasetState
+
+    def __init__(self, uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> None:
+        # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
+        from lance_io.dataset.entry import open_options
+
+        self._state = _opened(open_options(uri, version, **options))
+        self._counted = self._state.location.store.stats.snapshot()
+
+    @classmethod
+    def _of(cls, state: DatasetState) -> Self:
+        dataset: Self = cls.__new__(cls)
+        dataset._state = state
+        dataset._counted = state.location.store.stats.snapshot()
+        return dataset
+
+    # -- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def uri(self) -> str:
+        """Where it is, as it was opened."""
+        return self._state.given_uri
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of a scan with the default scan options."""
+        if not self._state.default_scan_options:
+            return self._state.arrow_schema
+        return self.scanner().projected_schema
+
+    @property
+    def lance_schema(self) -> LanceSchema:
+        """The schema with field ids."""
+        from lance_io.dataset.lanceschema import LanceSchema
+
+        return LanceSchema(self._state.schema)
+
+    @property
+    def _manifest(self) -> Manifest:
+        return self._state.manifest
+
+    @property
+    def data_storage_version(self) -> str:
+        """File version of new data, such as "2.1"."""
+        return self._state.data_storage_version
+
+    @property
+    def max_field_id(self) -> int:
+        """The largest field id in use."""
+        return self._state.max_field_id
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether row ids survive updates and compaction."""
+        return self._state.has_stable_row_ids
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the table has indices (which this release does not use)."""
+        return self._state.has_index
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Table metadata, free for users."""
+        return dict(self._manifest.table_metadata)
+
+    @property
+    def schema_metadata(self) -> dict[str, str]:
+        """Metadata of the schema."""
+        return {key: value.decode("utf-8", "replace") for key, value in self._state.schema.metadata.items()}
+
+    def config(self) -> dict[str, str]:
+        """Table configuration."""
+        return dict(self._manifest.config)
+
+    @property
+    def initial_storage_options(self) -> dict[str, str] | None:
+        """Storage options as given at opening."""
+        return self._state.storage_options_copy()
+
+    def latest_storage_options(self) -> dict[str, str] | None:
+        """Storage options in use."""
+        return self._state.storage_options_copy()
+
+    def session(self) -> Session:
+        """The session, for sharing caches with other datasets."""
+        return self._state.session
+
+    @property
+    def stats(self) -> LanceStats:
+        """Statistics of the table."""
+        return LanceStats(self._state)
+
+    def io_stats_snapshot(self) -> IOStats:
+        """Requests and bytes since this object was made."""
+        return io_stats(self._state.location.store.stats.snapshot() - self._counted)
+
+    def io_stats_incremental(self) -> IOStats:
+        """Requests and bytes since this was last asked; starts counting anew."""
+        now = self._state.location.store.stats.snapshot()
+        spent, self._counted = now - self._counted, now
+        return io_stats(spent)
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """Number of the version that is open."""
+        return self._manifest.version
+
+    @property
+    def latest_version(self) -> int:
+        """Number of the newest version of the branch, asked from the store now."""
+        return execute.run(self._state, latest_of(self._state))
+
+    def versions(self) -> list[Version]:
+        """All versions of the branch, oldest first; reads every manifest."""
+        return execute.run(self._state, describe_versions(self._state.location))
+
+    def version_refs(self) -> list[VersionRef]:
+        """Numbers of all versions of the branch, oldest first; one listing."""
+        return execute.run(self._state, version_refs(self._state.location))
+
+    def get_version(self) -> Version:
+        """The open version as `versions` describes it."""
+        return describe_version(self._manifest)
+
+    def checkout_version(self, version: Ref) -> LanceDataset:
+        """Another version, tag or `(branch, version)` of the same table, as a new object."""
+        return type(self)._of(execute.run(self._state, checked_out(self._state, version)))
+
+    def checkout_latest(self) -> None:
+        """Move this object to the newest version of its branch."""
+        self._state = execute.run(self._state, checked_out(self._state, None))
+
+    @property
+    def tags(self) -> Tags:
+        """The table's tags."""
+        return Tags(self._state)
+
+    @property
+    def branches(self) -> Branches:
+        """The table's branches."""
+        return Branches(self._state)
+
+    # -- scans -------------------------------------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> LanceScanner:
+        """A scan, to be run by its methods.
+
+        columns   names (`n.x` for a member), or a dict of new names; None for all columns
+        filter    a boolean `pyarrow.compute` expression
+        limit, offset          row window, after the filter
+        batch_size             rows per batch (8192); `strict_batch_size` lets batches span fragments
+        with_row_id, with_row_address  append `_rowid`, `_rowaddr`
+        fragments              scan only these `LanceFragment`s, in this order
+        order_by               names or `ColumnOrdering`s
+        late_materialization   True, False or the columns to read only for rows that pass the filter
+        blob_handling          "blobs_descriptions" or "all_binary"
+        include_deleted_rows   show deleted rows, with a null row id
+        io_buffer_size         bytes read and not yet consumed
+        scan_stats_callback    called with `ScanStatistics` when a scan is over
+        """
+        given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        if given.get("fragments") is not None:
+            given["fragments"] = fragment_ids(given["fragments"])
+        return LanceScanner._of(self._state, scan_options(**given))
+
+    def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> pa.Table:
+        """The rows as a table; parameters as for `scanner`."""
+        return self.scanner(columns, filter, limit, offset, **options).to_table()
+
+    def to_batches(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows batch by batch; parameters as for `scanner`."""
+        return self.scanner(columns, filter, limit, offset, **options).to_batches()
+
+    def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; scan keywords as for `scanner`, others go to `pyarrow.Table.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in _SCAN_KEYWORDS}
+        return self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
+
+    def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows; keywords as for `scanner`."""
+        return self.scanner(**{**options, "limit": num_rows}).to_table()
+
+    def slice(self, start: int, end: int, columns: Columns = None) -> pa.Table:
+        """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
+        if start < 0:
+            raise UsageError(f"start must be non-negative, got {start}")
+        if end < start:
+            raise UsageError(f"end ({end}) must be >= start ({start})")
+        return self.scanner(columns, offset=start, limit=end - start).to_table()
+
+    def count_rows(self, filter: Any = None, **options: Any) -> int:
+        """Number of rows, or of those that pass a filter; without one nothing is read."""
+        return self.scanner(filter=filter, **options).count_rows()
+
+    def __len__(self) -> int:
+        return self.count_rows()
+
+    # -- random access -----------------------------------------------------------------------------------------------
+
+    def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+        """Rows by position, in the order asked, repetitions included.
+
+        indices  numbers below `count_rows()`: list, range, numpy or Arrow array
+        Raises `OverflowError` for a negative number and `OSError` for one that is too large.
+        """
+        return execute.run(self._state, take_positions(self._state, indices, columns))
+
+    def _take_rows(
+        self, row_ids: Any, columns: Columns = None, *, ignore_deletions: bool = False, **kwargs: Any
+    ) -> pa.Table:
+        """Rows by row id, in the order asked; ids of deleted rows are left out."""
+        return execute.run(self._state, take_row_ids(self._state, row_ids, columns))
+
+    def sample(self, num_rows: int, columns: Columns = None, randomize_order: bool = True, **kwargs: Any) -> pa.Table:
+        """A random sample without repetitions. Raises `ValueError` when it is larger than the table."""
+        positions = sample_positions(num_rows, self.count_rows(), randomize_order=randomize_order)
+        return self.take(positions, columns)
+
+    # -- fragments ---------------------------------------------------------------------------------------------------
+
+    def get_fragments(self, filter: Any = None) -> list[LanceFragment]:
+        """The fragments, in the order of the manifest."""
+        if filter is not None:
+            raise UsageError("get_fragments() does not support filter yet")
+        from lance_io.dataset.fragments import LanceFragment
+
+        return [LanceFragment._of(self._state, place) for place in self._state.all_places]
+
+    def get_fragment(self, fragment_id: int) -> LanceFragment | None:
+        """The fragment with this id, or None."""
+        from lance_io.dataset.fragments import LanceFragment
+
+        place = self._state.place_by_id.get(fragment_id)
+        return None if place is None else LanceFragment._of(self._state, place)
+
+    def fragment_ids(self) -> set[int]:
+        """Ids of all fragments."""
+        return set(self._state.fragment_ids)
+
+    # -- blobs -------------------------------------------------------------------------------------------------------
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: Any = None,
+        addresses: Any = None,
+        indices: Any = None,
+        *,
+        buffer_size: int = 1 << 19,
+    ) -> list[Any]:
+        """Blobs as files, None where the blob is null.
+
+        ids, addresses, indices  row ids, row addresses or positions: exactly one of them
+        buffer_size              bytes read ahead by small sequential reads
+        """
+        files = take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
+        return execute.run(self._state, files)
+
+    def read_blobs(
+        self,
+        blob_column: str,
+        ids: Any = None,
+        addresses: Any = None,
+        indices: Any = None,
+        *,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, bytes | None]]:
+        """The bytes of blobs, as `(row address, bytes or None)`; selectors as for `take_blobs`."""
+        return execute.run(self._state, read_blobs(self._state, blob_column, ids, addresses, indices, preserve_order))
+
+    def read_blob_ranges(
+        self,
+        blob_column: str,
+        requests: Any,
+        *,
+        selector: str,
+        io_buffer_size: int | None = None,
+        preserve_order: bool | None = None,
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Ranges of blobs, as `(number of the request, row address, bytes or None)`.
+
+        requests  `(row, offset, length)`, the row as `selector` ("ids", "addresses", "indices") says
+        """
+        return execute.run(self._state, read_blob_ranges(self._state, blob_column, requests, selector, preserve_order))
+
+    # -- interop -----------------------------------------------------------------------------------------------------
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.scanner().__arrow_c_stream__(requested_schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (type(self), pickled(self._state))
+
+    def __copy__(self) -> LanceDataset:
+        return type(self)._of(self._state)
+
+    def __repr__(self) -> str:
+        return f"<LanceDataset {self._state.location.uri} version {self.version}>"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    # -- inherited from pyarrow and not offered ----------------------------------------------------------------------
+
+    def filter(self, expression: object) -> NoReturn:
+        """Not offered; use `scanner(filter=...)`."""
+        raise NotImplementedError("filter: use scanner(filter=...)")
+
+    def join(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not offered; join tables."""
+        raise NotImplementedError("join: use to_table() and join tables")
+
+    def join_asof(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not offered; join tables."""
+        raise NotImplementedError("join_asof: use to_table() and join tables")
+
+    def sort_by(self, *args: object, **kwargs: object) -> NoReturn:
+        """Not offered; use `scanner(order_by=...)`."""
+        raise NotImplementedError("sort_by: use scanner(order_by=...)")
+
+    def replace_schema(self, schema: object) -> NoReturn:
+        """Not offered: the schema is the table's."""
+        raise NotImplementedError("Cannot replace the schema of a dataset")
+
+    @property
+    def partition_expression(self) -> NoReturn:
+        """Not offered: tables are not partitioned."""
+        raise NotImplementedError("partitioning not yet supported")
+
+    def _get_fragments(self, filter: Any) -> Iterator[LanceFragment]:
+        return iter(self.get_fragments(filter))
+
+    def _scanner_options(self, options: Mapping[str, Any]) -> NoReturn:
+        raise NotImplementedError("use scanner()")
+
+    def _scan_options(self, *args: object, **kwargs: object) -> NoReturn:
+        raise NotImplementedError("use scanner()")
+
+
+_SCAN_KEYWORDS = frozenset(
+    "nearest batch_size batch_size_bytes batch_readahead fragment_readahead scan_in_order fragments index_segments "
+    "full_text_query prefilter with_row_id with_row_address use_stats fast_search io_buffer_size late_materialization "
+    "use_scalar_index include_deleted_rows scan_stats_callback strict_batch_size order_by "
+    "disable_scoring_autoprojection".split()
+)
+
+
+def _opened(options: OpenOptions) -> DatasetState:
+    from lance_io import runtime
+    from lance_io.store.api import SyncReads
+
+    plan = open_steps(options)
+    if isinstance(options.location.store, SyncReads):
+        return drive_now(plan)
+    return runtime.run(drive(plan))
+
+
+def _unpickle(cls: type[LanceDataset], pickled: Any) -> LanceDataset:
+    return cls._of(restored(pickled))

@@ -1,0 +1,251 @@
+"""Random access: chosen rows by position, row id or address, in the order asked, repetitions included.
+
+    rows asked for -> (place of the fragment, offset) -> each fragment's rows once and ascending -> one read of all
+    columns and fragments -> one permutation per column, if the order asks for it
+
+Everything is an array; no Python object exists per row.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset.blobs import wanted_binaries
+from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
+from lance_io.dataset.pipeline import concat
+from lance_io.dataset.projection import Columns, Projection, extract, project, project_pruned
+from lance_io.dataset.rebatch import empty_columns
+from lance_io.dataset.retype import batch_as, needs_retyping
+from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
+from lance_io.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.blobs import BlobBinaries
+    from lance_io.dataset.reading import RowReader
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.spans import IntArray
+
+NO_ROW = np.iinfo(np.int64).max  # stands for row numbers above the range of i64: no table has such a row
+
+
+class RowNotFound(StoreError, UsageError):
+    """A row was asked for that the table does not have."""
+
+
+def take_positions(state: DatasetState, indices: Any, columns: Columns) -> Plan[pa.Table]:
+    """Rows by their position among the rows that are left.
+
+    indices  numbers in any order, repetitions allowed
+    Raises `OverflowError` for a negative number and `OSError` for one that is too large.
+    """
+    grouped = yield from group_positions(state, row_numbers(indices))
+    return (yield from take_grouped(state, grouped, _prepare(state, columns)))
+
+
+def take_row_ids(state: DatasetState, row_ids: Any, columns: Columns) -> Plan[pa.Table]:
+    """Rows by row id; ids of deleted rows are left out, the others keep their order.
+
+    Raises `OSError` for an address outside of every fragment (in a table without stable row ids).
+    """
+    numbers = row_numbers(row_ids)
+    places, offsets = yield from locate_row_ids(state, numbers)
+    found = places >= 0
+    if not found.all():
+        places, offsets = places[found], offsets[found]
+    return (yield from take_grouped(state, group_rows(places, offsets), _prepare(state, columns)))
+
+
+def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
+    """Rows given by position, grouped by fragment for reading. Raises `OSError` for a position that is too large."""
+    starts = yield from load_live_starts(state)
+    if len(positions) and int(positions.max()) >= int(starts[-1]):
+        raise RowNotFound(
+            f"row {int(positions.max())} was asked for, the table has {int(starts[-1])} rows", path=state.location.uri
+        )
+    grouped = group_rows(*locate_positions(positions, starts))
+    touched = [place for place, _ in grouped.groups if state.has_deletions[place]]
+    if not touched:
+        return grouped
+    live = yield from load_live(state, touched)  # positions and offsets of a fragment have the same order
+    groups = tuple((p, live[p].offsets(rows) if p in live else rows) for p, rows in grouped.groups)
+    return Grouped(groups, grouped.restore)
+
+
+def locate_addresses(state: DatasetState, addresses: IntArray) -> Plan[tuple[IntArray, IntArray]]:
+    """`(places, offsets)` of rows given by address; both -1 for a deleted row."""
+    fragment_ids, offsets = addresses >> OFFSET_BITS, addresses & OFFSET_MASK
+    places = state.places_of(fragment_ids)
+    if len(places) and (places < 0).any():
+        bad = int(np.flatnonzero(places < 0)[0])
+        raise RowNotFound(
+            f"row address {int(addresses[bad])} belongs to non-existent fragment: {int(fragment_ids[bad])}",
+            path=state.location.uri,
+        )
+    sizes = state.physical_rows[places]
+    if (offsets >= sizes).any():
+        bad = int(np.flatnonzero(offsets >= sizes)[0])
+        raise RowNotFound(
+            f"row address {int(addresses[bad])}: fragment {int(fragment_ids[bad])} has {int(sizes[bad])} rows",
+            path=state.location.uri,
+        )
+    touched = [place for place in np.unique(places).tolist() if state.has_deletions[place]]
+    live = yield from load_live(state, touched)
+    gone = np.zeros(len(places), dtype=np.bool_)
+    for place in touched:
+        here = places == place
+        gone[here] = live[place].is_deleted(offsets[here])
+    return np.where(gone, -1, places), np.where(gone, -1, offsets)
+
+
+def locate_row_ids(state: DatasetState, row_ids: IntArray) -> Plan[tuple[IntArray, IntArray]]:
+    """`(places, offsets)` of rows given by row id; both -1 for an id that no row has (any more)."""
+    if not state.has_stable_row_ids:
+        return (yield from locate_addresses(state, row_ids))
+    index = yield from load_row_id_index(state)
+    unsigned, found = index.lookup(row_ids.astype(np.uint64))
+    addresses = unsigned.astype(np.int64)  # a fragment id above 31 bits gives a negative one, which is refused below
+    places = np.full(len(row_ids), -1, dtype=np.int64)
+    offsets = np.full(len(row_ids), -1, dtype=np.int64)
+    places[found], offsets[found] = yield from locate_addresses(state, addresses[found])
+    return places, offsets
+
+
+def row_numbers(indices: Any) -> IntArray:
+    """Row numbers as i64[n], from a list, range, numpy or Arrow array of integers.
+
+    Raises `TypeError` for anything else, and `OverflowError` for negative numbers and those beyond 64 bits.
+    """
+    if isinstance(indices, (pa.Array, pa.ChunkedArray)):
+        if indices.null_count:
+            raise TypeError("row numbers must not be null")
+        indices = indices.to_numpy(zero_copy_only=False)
+    if not hasattr(indices, "__len__"):
+        indices = list(indices)
+    numbers = np.asarray(indices)
+    if not numbers.size:
+        return np.empty(0, dtype=np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+        numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
+    elif numbers.dtype == np.uint64:
+        numbers = np.minimum(numbers, np.uint64(NO_ROW))
+    numbers = numbers.astype(np.int64, copy=False)
+    if int(numbers.min()) < 0:
+        raise OverflowError("can't convert negative int to unsigned")
+    return numbers
+
+
+def _one_number(one: Any) -> int:
+    number = operator.index(one)
+    if number >= 1 << 64:
+        raise OverflowError("int too big to convert")
+    return min(number, NO_ROW)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTake:
+    """What every take of the same columns shares.
+
+    projection  output columns
+    schema      their Arrow schema
+    retype      what `needs_retyping` says about it
+    names       top-level columns read, in the order of the reader's arrays
+    reader      reads them; None when only system columns are wanted
+    binaries    reads the bytes of blob columns that are wanted as binary; None when there are none
+    """
+
+    projection: Projection
+    schema: pa.Schema
+    retype: bool
+    names: tuple[str, ...]
+    reader: RowReader | None
+    binaries: BlobBinaries | None
+
+
+def prepare(state: DatasetState, projection: Projection) -> PreparedTake:
+    """What takes of these columns share."""
+    names, reader = state.row_reader(projection.data_paths)
+    schema = projection.arrow_schema
+    return PreparedTake(projection, schema, needs_retyping(schema), names, reader, wanted_binaries(state, projection))
+
+
+def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
+    """The same for a column list, remembered from one take to the next."""
+    key: Any = columns
+    if isinstance(columns, list):
+        key = tuple(columns)
+    elif isinstance(columns, dict):
+        key = ("renamed", *columns.items())
+    elif columns is not None:
+        project(state.schema, columns)  # raises the error that fits
+    found: PreparedTake | None = state.prepared.get(key)
+    if found is None:
+        found = prepare(state, state.described(project_pruned(state.schema, columns), None))
+        state.prepared.put(key, found)
+    return found
+
+
+def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) -> Plan[pa.Table]:
+    """The rows of `grouped`, in the order in which they were asked for."""
+    if not grouped.groups:
+        return prepared.schema.empty_table()
+    columns: dict[str, pa.Array] = {}
+    if prepared.reader is not None:
+        arrays = yield from prepared.reader.read(grouped.groups)
+        columns = dict(zip(prepared.names, arrays, strict=True))
+    if prepared.binaries is not None:
+        yield from prepared.binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
+    yield from _add_system(state, prepared.projection, grouped, columns)
+    if grouped.restore is not None:
+        order = pa.array(grouped.restore)
+        columns = {name: column.take(order) for name, column in columns.items()}
+    if not prepared.projection.outputs:
+        return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
+    chosen = [extract(columns[one.path[0]], one.path[1:]) for one in prepared.projection.outputs]
+    if not prepared.retype:
+        return pa.Table.from_arrays(chosen, schema=prepared.schema)
+    return pa.Table.from_batches([batch_as(chosen, prepared.schema, retype=True)], schema=prepared.schema)
+
+
+def _add_system(
+    state: DatasetState, projection: Projection, grouped: Grouped, columns: dict[str, pa.Array]
+) -> Plan[None]:
+    names = projection.system_names
+    if not names:
+        return
+    row_columns = yield from load_row_columns(state, [place for place, _ in grouped.groups], names)
+    for name in names:
+        columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in grouped.groups])
+
+
+def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -> Sequence[int]:
+    """Positions of a random sample without repetitions. Raises `ValueError` when it is larger than the table."""
+    import random
+
+    chosen = random.sample(range(population), num_rows)
+    return chosen if randomize_order else sorted(chosen)
+
+
+def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Columns) -> Plan[pa.Table]:
+    """Rows of one fragment by position among its rows that are left.
+
+    positions  ascending, repetitions allowed
+    Raises `OSError` when they do not ascend or lie outside of the fragment.
+    """
+    if len(positions) > 1 and (positions[1:] < positions[:-1]).any():
+        raise RowNotFound("Requested row indices are not strictly increasing", path=state.location.uri)
+    live = (yield from load_live(state, [place]))[place]
+    if len(positions) and int(positions[-1]) >= live.num_live:
+        raise RowNotFound(
+            f"row {int(positions[-1])} was asked for, fragment {state.fragment_ids[place]} has {live.num_live} rows",
+            path=state.location.uri,
+        )
+    places = np.full(len(positions), place, dtype=np.int64)
+    return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), _prepare(state, columns)))

@@ -1,0 +1,81 @@
+"""Which versions a table has, and their manifests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.latest import find_latest, list_versions
+from lance_io.dataset.steps import Get, Together
+from lance_io.errors import LanceError, NotFound
+from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
+from lance_io.table.paths import VERSIONS, manifest_names
+
+if TYPE_CHECKING:
+    from lance_io.dataset.steps import Plan
+    from lance_io.io.cache import SearchCache
+    from lance_io.store.url import Location
+
+MANIFEST_OVERHEAD = 8  # a parsed manifest takes about so many times its size on disk
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def latest_version(location: Location) -> Plan[int]:
+    """Number of the newest version; one listing."""
+    return (yield from find_latest(location.store, location.path)).version
+
+
+def latest_manifest(location: Location, cache: SearchCache) -> Plan[Manifest]:
+    """The newest version's manifest: one listing, one read.
+
+    The read is saved when the store's version tag says that the cache holds this very object.
+    """
+    file = yield from find_latest(location.store, location.path)
+    key = ("manifest", location.store.identity, file.key, file.etag)
+    manifest: Manifest | None = None if file.etag is None else cache.get(key)
+    if manifest is None:
+        manifest = yield from _read(location, file.key)
+        if file.etag is not None:
+            cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
+    return manifest
+
+
+def _read(location: Location, key: str) -> Plan[Manifest]:
+    data = yield Get(location.store, key)
+    try:
+        return decode_manifest(data)
+    except LanceError as error:
+        error.path = key
+        raise
+
+
+def manifest_of(location: Location, version: int) -> Plan[Manifest]:
+    """The manifest of a version. Raises `NotFound` when there is none."""
+    for name in manifest_names(version):
+        try:
+            return (yield from _read(location, location.key(VERSIONS, name)))
+        except NotFound:
+            continue
+    raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)
+
+
+def all_summaries(location: Location) -> Plan[list[tuple[int, datetime, dict[str, str]]]]:
+    """`(version, commit time, totals)` of all versions, oldest first; reads every manifest."""
+    files = yield from list_versions(location.store, location.path)
+    found: list[Any] = yield Together([_summary(location, file.key) for file in files])
+    return found
+
+
+def _summary(location: Location, key: str) -> Plan[tuple[int, datetime, dict[str, str]]]:
+    data = yield Get(location.store, key)
+    try:
+        version, timestamp_ns, totals = decode_summary(data)
+    except LanceError as error:
+        error.path = key
+        raise
+    return version, EPOCH + timedelta(microseconds=timestamp_ns // 1000), totals
+
+
+def manifest_times(location: Location) -> Plan[dict[int, datetime]]:
+    """Commit times by version; reads every manifest."""
+    return {version: time for version, time, _ in (yield from all_summaries(location))}
