@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer
 
 # MinIO answers a suffix of an empty object with `bytes 0--1/0`.
-_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+|-1)|\*)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|-1)|\*)/(\d{1,19}|\*)")
 SMALL_BYTES = 64 * KIB
 
 
@@ -125,16 +125,15 @@ class Download:
                 "a ranged GET was answered with the whole object: something on the way does not know ranges",
                 status,
             )
-        length = headers.get("Content-Length", "")
-        if not length.isdecimal():
-            self._refuse(StoreFailure, f"an answer with content-length {length!r}, expected a number", status)
-        self.start, self.end = 0, int(length)
+        length = _length(headers)
+        if length is None:
+            self._refuse(StoreFailure, "the answer has no content-length", status)
+        self.start, self.end = 0, length
         self.size_bytes = self.end
 
     def _check_length(self, headers: Mapping[str, str]) -> None:
-        length = headers.get("Content-Length", "")
-        expected = self.num_bytes - self.received
-        if length.isdecimal() and int(length) > expected:
+        length, expected = _length(headers), self.num_bytes - self.received
+        if length is not None and length > expected:
             self._refuse(LongBody, f"the range has {expected} bytes, the answer announces {length}", 206)
 
     def no_such_range(self, headers: Mapping[str, str]) -> None:
@@ -201,6 +200,11 @@ class Download:
 
     def _refuse(self, kind: type[StoreFailure], message: str, status: int | None) -> NoReturn:
         raise kind(message, path=self.key, operation="get", status=status)
+
+
+def _length(headers: Mapping[str, str]) -> int | None:
+    text = headers.get("Content-Length", "")
+    return int(text) if text.isdecimal() and len(text) < 20 else None
 
 
 def _date(text: str) -> datetime | None:

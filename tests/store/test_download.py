@@ -1,0 +1,89 @@
+"""The state of one read, fed with every kind of answer, without a network."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_io.errors import StoreError
+from lance_io.store.download import SMALL_BYTES, Download
+from lance_io.store.failures import LongBody, Transient
+
+SIZE = 4 * SMALL_BYTES
+CONTENT = bytes(range(256)) * (SIZE // 256)
+
+
+def answer(download: Download) -> tuple[dict[str, str], bytes]:
+    """Headers and body of the right answer to the next attempt."""
+    text = download.headers().get("range")
+    if text is None:
+        return {"Content-Length": str(SIZE), "ETag": '"1"'}, CONTENT
+    first, _, last = text.removeprefix("bytes=").partition("-")
+    start, end = (int(first), int(last) + 1) if first else (max(0, SIZE - int(last)), SIZE)
+    body = CONTENT[start:end]
+    return {"Content-Range": f"bytes {start}-{end - 1}/{SIZE}", "Content-Length": str(len(body)), "ETag": '"1"'}, body
+
+
+DOWNLOADS = st.one_of(
+    st.builds(
+        lambda start, length: Download.of_range("key", start, min(SIZE, start + length)),
+        st.integers(0, SIZE - 1),
+        st.integers(1, SIZE),
+    ),
+    st.builds(lambda length: Download.of_suffix("key", length), st.integers(1, 2 * SIZE)),
+    st.just(None),
+)
+
+
+@given(DOWNLOADS, st.lists(st.integers(0, SIZE), max_size=5), st.integers(1, SIZE))
+def test_any_number_of_breaks_gives_the_same_bytes(made: Download | None, breaks: list[int], chunk_bytes: int) -> None:
+    download = made or Download.of_object("key")
+    for received in [*breaks, SIZE]:
+        headers, body = answer(download)
+        download.begin(206 if "Content-Range" in headers else 200, headers)
+        body = body[:received]
+        for at in range(0, len(body), max(chunk_bytes, len(body) // 8)):
+            download.add(body[at : at + max(chunk_bytes, len(body) // 8)])
+        try:
+            download.finish()
+            break
+        except Transient:
+            continue
+    assert download.start is not None and download.end is not None
+    assert bytes(download.buffer()) == CONTENT[download.start : download.end]
+    assert memoryview(download.buffer()).readonly
+    assert download.meta().size_bytes == SIZE
+
+
+@given(
+    st.sampled_from([200, 206]),
+    st.dictionaries(
+        st.sampled_from(["Content-Range", "Content-Length", "ETag", "Last-Modified"]),
+        st.one_of(
+            st.text(max_size=20),
+            st.builds("bytes {}-{}/{}".format, st.integers(-2, 300), st.integers(-2, 300), st.integers(-2, 300)),
+            st.integers(-5, 400).map(str),
+        ),
+    ),
+    st.lists(st.binary(max_size=200), max_size=4),
+)
+def test_any_answer_is_the_range_or_an_error(status: int, headers: dict[str, str], body: list[bytes]) -> None:
+    download = Download.of_range("key", 10, 200)
+    try:
+        download.begin(status, headers)
+        for chunk in body:
+            download.add(chunk)
+        download.finish()
+    except StoreError:
+        return
+    assert len(bytes(download.buffer())) == 190
+
+
+def test_more_than_the_range_is_noticed_before_it_is_kept() -> None:
+    download = Download.of_range("key", 0, 10)
+    download.begin(206, {"Content-Range": f"bytes 0-9/{SIZE}"})
+    download.add(b"123456789")
+    with pytest.raises(LongBody):
+        download.add(b"xy")
+    assert download.received == 9

@@ -1,0 +1,205 @@
+"""The pure parts: when to try again, how many at once, what an option means, what a range costs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.spans import Ranges
+from lance_io.store.api import CLOUD, LOCAL
+from lance_io.store.bounds import merged
+from lance_io.store.options import normalized, seconds, switch
+from lance_io.store.retry import RetryPolicy
+from lance_io.store.s3_options import S3Options, parse_s3
+from lance_io.store.stats import StoreStats
+from lance_io.store.throttle import AdaptiveLimit, Gate
+from lance_io.testing.record import merge
+
+# -- retries ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 20), st.floats(0, 200), st.floats(0, 1, exclude_max=True), st.none() | st.floats(0, 200))
+def test_pauses_stay_within_the_policy(attempts: int, elapsed: float, fraction: float, asked: float | None) -> None:
+    policy = RetryPolicy()
+    pause = policy.pause_s(attempts, elapsed, fraction, asked)
+    if pause is None:
+        assert attempts >= 8 or elapsed + 10 + (asked or 0) > 120
+    else:
+        assert attempts < 8 and elapsed + pause <= 120
+        assert (asked or 0) <= pause <= min(10, 0.1 * 2 ** (attempts - 1)) + (asked or 0)
+
+
+# -- adaptive limit ---------------------------------------------------------------------------------------------------
+
+
+def test_the_limit_halves_once_per_window_and_recovers_slowly() -> None:
+    limit = AdaptiveLimit(64, 256)
+    limit.note(0.0, 1)
+    for now_s in (0.1, 0.2, 0.3):
+        limit.note(now_s, 10, throttled=True)
+    assert limit.limit == 64
+    limit.note(1.0, 1)
+    assert limit.limit == 32
+    limit.note(2.0, 32)
+    assert limit.limit == 40
+    limit.note(3.0, 39)  # clean, but the limit was not reached: nothing says that more would help
+    assert limit.limit == 40
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 300), st.booleans()), max_size=60), st.integers(1, 300))
+def test_the_limit_stays_within_its_bounds(events: list[tuple[float, int, bool]], maximum: int) -> None:
+    limit, now_s = AdaptiveLimit(64, maximum), 0.0
+    for step_s, in_flight, throttled in events:
+        now_s += step_s
+        limit.note(now_s, in_flight, throttled=throttled)
+        assert min(4, maximum) <= limit.limit <= maximum
+
+
+async def test_a_gate_lets_no_more_through_than_its_limit() -> None:
+    gate, peak = Gate(AdaptiveLimit(3, 3), lambda: 0.0), 0
+
+    async def work(number: int) -> None:
+        nonlocal peak
+        await gate.enter()
+        try:
+            peak = max(peak, gate.in_flight)
+            for _ in range(number % 4):
+                await asyncio.sleep(0)
+        finally:
+            gate.leave()
+
+    tasks = [asyncio.create_task(work(number)) for number in range(40)]
+    await asyncio.sleep(0)
+    for task in random.Random(1).sample(tasks, 12):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (peak, gate.in_flight) == (3, 0)
+    await gate.enter()  # no slot was lost
+    await gate.enter()
+    await gate.enter()
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def s3(environment: dict[str, str] | None = None, **options: object) -> S3Options:
+    return parse_s3("bucket", normalized(options), environment or {})
+
+
+def test_options_come_before_the_environment_and_in_any_case() -> None:
+    environment = {"AWS_REGION": "us-west-2", "REGION": "mars", "ENDPOINT": "http://elsewhere", "CONNECT_TIMEOUT": "2s"}
+    assert s3(environment).region == "us-west-2"
+    assert s3(environment, Region="eu-west-1").region == "eu-west-1"
+    assert s3(environment, AWS_REGION="eu-west-3").region == "eu-west-3"
+    assert (s3(environment).endpoint, s3(environment).connect_timeout_s) == (None, 2.0)
+    assert s3({"AWS_DEFAULT_REGION": "eu-north-1"}).region == "eu-north-1"
+
+
+def test_credentials_are_left_to_the_chain_unless_given() -> None:
+    environment = {"AWS_ACCESS_KEY_ID": "from", "AWS_SECRET_ACCESS_KEY": "environment"}
+    assert s3(environment).access_key is None
+    given_ = s3(environment, access_key_id="a", secret_access_key="b", session_token="c")
+    assert (given_.access_key, given_.secret_key, given_.token) == ("a", "b", "c")
+    with pytest.raises(UsageError, match="go together"):
+        s3(aws_access_key_id="a")
+
+
+def test_options_show_no_secret() -> None:
+    shown = repr(s3(access_key_id="AKID", secret_access_key="s3cret", token="t0ken", proxy_url="http://me:pass@proxy"))
+    assert not any(secret in shown for secret in ("AKID", "s3cret", "t0ken", "pass"))
+
+
+def test_addressing() -> None:
+    assert s3().virtual_hosted
+    assert not s3(endpoint="https://minio.example").virtual_hosted
+    assert (
+        s3(endpoint="https://bucket.oss.example/", virtual_hosted_style_request="true").endpoint
+        == "https://oss.example"
+    )
+    assert not parse_s3("dotted.bucket", {}, {}).virtual_hosted
+    assert not parse_s3("name--usw2-az1--x-s3", {}, {}).fast_get
+
+
+def test_plain_http_must_be_meant() -> None:
+    with pytest.raises(UsageError, match="allow_http"):
+        s3(endpoint="http://127.0.0.1:9000")
+    assert s3(endpoint="http://127.0.0.1:9000", allow_http=True).endpoint == "http://127.0.0.1:9000"
+    with pytest.raises(UsageError, match="without a user name"):
+        s3(endpoint="https://user:password@host")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5s", 5), ("500ms", 0.5), ("30", 30), ("2 minutes", 120), ("1.5 m", 90), ("1h", 3600), ("3 seconds", 3)],
+)
+def test_durations(text: str, value: float) -> None:
+    assert seconds("request_timeout", text) == value
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1s", "5 parsecs", "1e3"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageError, match="request_timeout"):
+        seconds("request_timeout", text)
+
+
+def test_switches() -> None:
+    assert [switch("x", text) for text in ("true", "TRUE", "1", "on", "false", "0", "No")] == [True] * 4 + [False] * 3
+    with pytest.raises(UsageError, match="expected true or false, found 'perhaps'"):
+        switch("x", "perhaps")
+
+
+def test_profiles_follow_options() -> None:
+    profile = CLOUD.with_options({"block_size": "4096", "requests_max": "16", "other": "x"})
+    assert (profile.take_gap_bytes, profile.requests_max, profile.requests_start) == (4096, 16, 16)
+    assert CLOUD.with_options({}) == CLOUD
+    for options in ({"requests_max": "0"}, {"block_size": "big"}, {"split_bytes": "-1"}):
+        with pytest.raises(UsageError):
+            LOCAL.with_options(options)
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40))), st.integers(0, 30))
+def test_what_merged_reads_cost(spans: list[tuple[int, int]], gap_bytes: int) -> None:
+    ranges = Ranges.of(*((start, start + length) for start, length in spans))
+    reads = merge(ranges, gap_bytes)
+    assert merged(ranges.starts, ranges.ends, gap_bytes) == (len(reads), sum(end - start for start, end in reads))
+
+
+def test_stats_count_and_subtract() -> None:
+    stats = StoreStats(log_max=2)
+    stats.begin("get", "a", 0, 10)
+    stats.begin("get", "b", 5, 9)
+    stats.end("get", 10)
+    stats.end("get", failed=True)
+    before = stats.snapshot()
+    stats.retry("get")
+    stats.count("put", "c", 7)
+    done = stats.snapshot() - before
+    assert (before["get"].requests, before["get"].num_bytes, before["get"].errors, before.in_flight_peak) == (
+        2,
+        10,
+        1,
+        2,
+    )
+    assert (done["get"].retries, done.bytes_written, done.requests, stats.in_flight) == (1, 7, 1, 0)
+    assert [entry.key for entry in stats.log] == ["b", "c"]
+    assert np.int64(0) == done["list"].requests
+
+
+def test_unknown_places_are_named() -> None:
+    from lance_io.store.url import open_store
+
+    with pytest.raises(UsageError, match="No object store provider found for scheme: 'ftp'"):
+        open_store("ftp://host/x")
+    with pytest.raises(UnsupportedError, match="gs://"):
+        open_store("gs://bucket/x")
+    with pytest.raises(UsageError, match="no bucket"):
+        open_store("s3:///x")
