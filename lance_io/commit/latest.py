@@ -142,9 +142,11 @@ def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
     """
     if store.capabilities.ordered_list:
         first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES)
-        newest = newest_of_ordered(first, complete=len(first) < _FIRST_NAMES)
+        newest = newest_of_ordered(first)
         if newest is not None:
             return newest
+        if len(first) < _FIRST_NAMES:
+            return _nonempty(sorted_versions(first), root)[-1]
     elif not isinstance(store, SyncReads):
         newest = yield from _by_hint(store, root)
         if newest is not None:
@@ -159,7 +161,10 @@ def list_versions(store: ObjectStore, root: str) -> Search[list[VersionFile]]:
     Raises as `find_latest` does.
     """
     listed = yield ListNames(store, versions_prefix(root))
-    versions = sorted_versions(listed)
+    return _nonempty(sorted_versions(listed), root)
+
+
+def _nonempty(versions: list[VersionFile], root: str) -> list[VersionFile]:
     if not versions:
         raise NotFound(f"Dataset at path {root} was not found: it has no versions", path=root)
     return versions
@@ -212,20 +217,13 @@ def decode_hint(data: Buffer | None) -> int | None:
     return version if isinstance(version, int) and 0 < version < 1 << 63 else None
 
 
-def newest_of_ordered(first: Iterable[ObjectMeta], *, complete: bool) -> VersionFile | None:
-    """The newest version, given the first entries of an ordered listing; None when they do not tell.
-
-    complete  they are all entries there are
-    """
+def newest_of_ordered(first: Iterable[ObjectMeta]) -> VersionFile | None:
+    """The newest version, given the first entries of an ordered listing; None when they do not tell."""
     for meta in first:
         name = _attached(meta)
         if name is not None:
-            return version_file(meta, name) if name.scheme == "V2" else _newest_if(first, complete)
+            return version_file(meta, name) if name.scheme == "V2" else None
     return None
-
-
-def _newest_if(entries: Iterable[ObjectMeta], complete: bool) -> VersionFile | None:
-    return sorted_versions(entries)[-1] if complete else None
 
 
 def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:

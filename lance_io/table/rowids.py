@@ -17,7 +17,7 @@ The number of rows is known from the manifest: counts are checked against it bef
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lance_io.format.wire import Buffer
-    from lance_io.table.roaring import U32Array
-
 U64Array = npt.NDArray[np.uint64]
 _U64_MAX: Final = (1 << 64) - 1
 
@@ -195,8 +193,8 @@ class RowIdIndex:
         return np.where(found, self.addresses[slots], np.uint64(0)), found
 
 
-def build_row_id_index(fragments: Iterable[tuple[int, U64Array, U32Array | None]]) -> RowIdIndex:
-    """The index over (fragment id, row ids by physical row, deleted offsets or None) of all fragments.
+def build_row_id_index(fragments: Iterable[tuple[int, U64Array, npt.NDArray[Any] | None]]) -> RowIdIndex:
+    """The index over (fragment id, row ids by physical row, deleted offsets as integers or None) of all fragments.
 
     A deleted row keeps its id in the sequence although the row may have moved, so deleted rows are left out.
     Raises `FormatError` when an id belongs to two rows.
