@@ -11,3 +11,31 @@
 
 Everything that decides is in generators that both drivers run; only `drive` and `table` read or await.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_io.file.describe import FileMetadata, FileStatistics
+    from lance_io.file.reader import AsyncFileReader, LanceFileReader, ReaderResults
+
+_HOMES = {
+    "AsyncFileReader": "reader",
+    "FileMetadata": "describe",
+    "FileStatistics": "describe",
+    "LanceFileReader": "reader",
+    "ReaderResults": "reader",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are loaded when they are first asked for: the rooms above import single modules of this one."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+__all__ = ["AsyncFileReader", "FileMetadata", "FileStatistics", "LanceFileReader", "ReaderResults"]
