@@ -321,7 +321,7 @@ _END: Final = object()
 class _Pump(Generic[T]):
     """Runs an async generator on the engine, at most `ahead` finished items before what the consumer asked for."""
 
-    def __init__(self, make: Callable[[], AsyncGenerator[T, None]], ahead: int, post: Callable[[Any], None]) -> None:
+    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int, post: Callable[[Any], None]) -> None:
         if ahead < 0:
             raise UsageError(f"ahead must not be negative, got {ahead}")
         self._engine = _current_engine()
@@ -381,7 +381,7 @@ class _Pump(Generic[T]):
                 self._post(item)
                 del item
         finally:
-            await source.aclose()
+            await _aclose(source)
 
     def _finish(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -392,13 +392,20 @@ class _Pump(Generic[T]):
         self._post(_End(error))
 
 
-def iterate(make: Callable[[], AsyncGenerator[T, None]], ahead: int = 1) -> EngineIterator[T]:
+def iterate(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> EngineIterator[T]:
     """Iterate in plain code over an async generator that runs on the engine.
 
     make   makes the async generator; called on the engine when the first item is asked for
     ahead  how many finished items may wait while the caller works on one; 0 makes each on request
     """
     return EngineIterator(make, ahead)
+
+
+async def _aclose(source: object) -> None:
+    """Close an async generator; any other async iterator has nothing to close."""
+    aclose = getattr(source, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 class EngineIterator(Generic[T]):
@@ -409,7 +416,7 @@ class EngineIterator(Generic[T]):
     forked after iteration began.
     """
 
-    def __init__(self, make: Callable[[], AsyncGenerator[T, None]], ahead: int) -> None:
+    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._pump: _Pump[T] | None = _Pump(make, ahead, self._items.put)
 
@@ -457,7 +464,7 @@ class EngineIterator(Generic[T]):
             self._drop()
 
 
-async def stream(make: Callable[[], AsyncGenerator[T, None]], ahead: int = 1) -> AsyncIterator[T]:
+async def stream(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> AsyncGenerator[T, None]:
     """Iterate on any loop over an async generator that runs on the engine; parameters as for `iterate`.
 
     Closing the result (or cancelling its consumer) closes the source. On the engine's own loop the source is
@@ -470,7 +477,7 @@ async def stream(make: Callable[[], AsyncGenerator[T, None]], ahead: int = 1) ->
             async for item in source:
                 yield item
         finally:
-            await source.aclose()
+            await _aclose(source)
         return
     inbox = _Inbox(loop)
     pump = _Pump(make, ahead, inbox.post)
