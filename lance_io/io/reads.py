@@ -13,12 +13,13 @@ Nothing here awaits; `scheduler.py` moves these objects along.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from lance_io import _kernels
 from lance_io.io.ranges import lay_out, plan_reads
+from lance_io.io.stats import joined
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import ShortRead
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from lance_io.io.budget import Priority, Ticket
+    from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore, PlanReads
 
@@ -38,14 +40,29 @@ PINNED_RATIO_MAX = 4
 _NO_OFFSETS: IntArray = np.empty(0, dtype=np.int64)
 
 
+class Merging(NamedTuple):
+    """Which requests share reads, and how far that goes.
+
+    mode            "take": those of equal priority, one batch of rows; "scan": all that are admitted together
+    gap_bytes_max   ranges no further apart than this share a read
+    read_bytes_max  longest read
+    """
+
+    mode: Literal["take", "scan"]
+    gap_bytes_max: int
+    read_bytes_max: int
+
+
 class Request:
     """One submission on its way.
 
     key        the object
     ranges     what is wanted of it
     num_bytes  the sum of their lengths
+    merging    how it may share reads
     priority   smaller is more urgent
     ticket     its place in the budget; None for metadata, which goes ahead of everything
+    sinks      the statistics that its reads count in
     """
 
     __slots__ = (
@@ -56,22 +73,35 @@ class Request:
         "key",
         "left",
         "lingering",
+        "merging",
         "num_bytes",
         "num_missing",
         "offsets",
         "priority",
         "ranges",
         "reads",
+        "sinks",
         "ticket",
         "waiter",
     )
 
-    def __init__(self, key: str, ranges: Ranges, num_bytes: int, priority: Priority, ticket: Ticket | None) -> None:
+    def __init__(
+        self,
+        key: str,
+        ranges: Ranges,
+        num_bytes: int,
+        merging: Merging,
+        priority: Priority,
+        ticket: Ticket | None,
+        sinks: Sinks,
+    ) -> None:
         self.key = key
         self.ranges = ranges
         self.num_bytes = num_bytes
+        self.merging = merging
         self.priority = priority
         self.ticket = ticket
+        self.sinks = sinks
         self.reads: list[Read] = []
         self.num_missing = 0  # pieces that have not come in
         self.offsets: IntArray = _NO_OFFSETS
@@ -83,9 +113,17 @@ class Request:
         self.lingering = 0  # reads that still run though it has left
         self.waiter: asyncio.Future[None] | None = None
 
-    def bytes_max(self, gap_bytes_max: int) -> int:
+    @property
+    def bytes_max(self) -> int:
         """Upper bound of what its reads hold, however they are merged: each range brings at most one gap."""
-        return self.num_bytes + gap_bytes_max * len(self.ranges)
+        return self.num_bytes + self.merging.gap_bytes_max * len(self.ranges)
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """Requests of one group may share reads when they are admitted together."""
+        if self.merging.mode == "take":
+            return (self.key, self.merging, self.priority)
+        return (self.key, self.merging)
 
     def end(self) -> None:
         """Answer or error is there: wake who waits for it."""
@@ -122,13 +160,14 @@ class Read:
     num_bytes  what it will hold at most, once answered what it does hold
     """
 
-    __slots__ = ("holders", "num_bytes", "payer", "priority", "state", "task")
+    __slots__ = ("holders", "num_bytes", "payer", "priority", "sinks", "state", "task")
 
     def __init__(self, holders: list[Request], num_bytes: int) -> None:
         self.holders = holders
         self.payer = holders[0]
         self.priority = min(request.priority for request in holders)
         self.num_bytes = num_bytes
+        self.sinks = joined([request.sinks for request in holders])
         self.state: Literal["queued", "in flight", "ended"] = "queued"
         self.task: asyncio.Task[Any] | None = None
 
@@ -183,12 +222,10 @@ class RangeRead(Read):
 class PlanRead(Read):
     """All ranges of some requests on one object, for a store that takes whole plans."""
 
-    __slots__ = ("gap_bytes", "read_bytes_max")
+    __slots__ = ()
 
-    def __init__(self, holders: list[Request], gap_bytes: int, read_bytes_max: int) -> None:
-        super().__init__(list(holders), sum(request.bytes_max(gap_bytes) for request in holders))
-        self.gap_bytes = gap_bytes
-        self.read_bytes_max = read_bytes_max
+    def __init__(self, holders: list[Request]) -> None:
+        super().__init__(holders, sum(request.bytes_max for request in holders))
 
     def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
         """The call."""
@@ -199,7 +236,8 @@ class PlanRead(Read):
 
     async def _fetch(self, store: PlanReads, requests: list[Request]) -> tuple[list[Request], Fetched]:
         ranges = join([request.ranges for request in requests])
-        return requests, await store.read_ranges(requests[0].key, ranges, self.gap_bytes, self.read_bytes_max)
+        _, gap_bytes, read_bytes = requests[0].merging
+        return requests, await store.read_ranges(requests[0].key, ranges, gap_bytes, read_bytes)
 
     def deliver(self, result: tuple[list[Request], Fetched]) -> list[Request]:
         """Every holder gets the one buffer and its own offsets."""
@@ -253,8 +291,9 @@ def join(parts: Sequence[Ranges]) -> Ranges:
     )
 
 
-def plan_ranges(requests: list[Request], gap_bytes_max: int, read_bytes_max: int) -> list[Read]:
-    """Reads for requests on one object, one per merged range. Sets what each request waits for."""
+def plan_ranges(requests: list[Request]) -> list[Read]:
+    """Reads for requests of one group, one per merged range. Sets what each request waits for."""
+    _, gap_bytes_max, read_bytes_max = requests[0].merging
     ranges = join([request.ranges for request in requests])
     owners = np.repeat(np.arange(len(requests)), [len(request.ranges) for request in requests])
     plan = plan_reads(ranges.starts, ranges.ends, gap_bytes_max, read_bytes_max)
@@ -279,18 +318,19 @@ def plan_ranges(requests: list[Request], gap_bytes_max: int, read_bytes_max: int
     return reads
 
 
-def plan_jobs(requests: list[Request], gap_bytes_max: int, read_bytes_max: int) -> list[Read]:
-    """Reads for requests on one object at a store that takes whole plans: jobs of about `read_bytes_max`, in order."""
+def plan_jobs(requests: list[Request]) -> list[Read]:
+    """Reads for requests of one group at a store that takes whole plans: jobs of about `read_bytes_max`, in order."""
+    read_bytes_max = requests[0].merging.read_bytes_max
     reads: list[Read] = []
     job: list[Request] = []
     job_bytes = 0
     for request in requests:
         if job and job_bytes + request.num_bytes > read_bytes_max:
-            reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
+            reads.append(PlanRead(job))
             job, job_bytes = [], 0
         job.append(request)
         job_bytes += request.num_bytes
-    reads.append(PlanRead(job, gap_bytes_max, read_bytes_max))
+    reads.append(PlanRead(job))
     _attach(reads)
     return reads
 

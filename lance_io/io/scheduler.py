@@ -21,6 +21,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import os
+import threading
+import weakref
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget, Ticket, process_pool
 from lance_io.io.ranges import check_ranges
-from lance_io.io.reads import CallRead, Request, plan_jobs, plan_ranges
+from lance_io.io.reads import CallRead, Merging, Request, plan_jobs, plan_ranges
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
@@ -51,7 +54,8 @@ class ReadScheduler:
     """Reads for one operation (a scan, a take) on one store, within a budget of bytes read ahead.
 
     store           where to read
-    merge           "scan" or "take": which requests share reads, and which numbers of the store's profile hold
+    merge           "scan" or "take", unless a file says otherwise: which requests share reads, and which numbers of
+                    the store's profile hold
     budget_bytes    bound on what is in flight or fetched and not yet taken; 0 for none
     requests_max    reads of this scheduler in flight at once; None for the profile's: `requests_max` for a take, which
                     needs everything at once, `requests_start` for a scan, where order counts
@@ -60,7 +64,7 @@ class ReadScheduler:
     operation       first part of every priority: smaller goes first
     pool            bound shared with other schedulers; None for that of the process
 
-    What is read counts in `stats`, and in the `io_stats` blocks that the scheduler is made in.
+    What is read counts in `stats`, and in the `io_stats` blocks that it was submitted in.
     """
 
     def __init__(
@@ -80,14 +84,23 @@ class ReadScheduler:
         self.stats = IoStats()
         self._merge = merge
         self._operation = operation
-        self._gap_bytes = _or(gap_bytes_max, profile.take_gap_bytes if take else profile.scan_gap_bytes)
-        self._read_bytes = _or(read_bytes_max, profile.take_read_bytes_max if take else profile.scan_read_bytes_max)
+        self._mergings = {
+            "take": Merging(
+                "take", _or(gap_bytes_max, profile.take_gap_bytes), _or(read_bytes_max, profile.take_read_bytes_max)
+            ),
+            "scan": Merging(
+                "scan", _or(gap_bytes_max, profile.scan_gap_bytes), _or(read_bytes_max, profile.scan_read_bytes_max)
+            ),
+        }
         self._requests_max = max(1, _or(requests_max, profile.requests_max if take else profile.requests_start))
         self._plan_requests = plan_jobs if hasattr(store, "read_ranges") else plan_ranges
         self._sinks = io_stats.sinks(self.stats, store.identity)
         self._slots = slots_of(store)
         self._budget = Budget(
-            budget_bytes, refill_bytes=self._read_bytes, pool=pool or process_pool(), on_room=self._room_elsewhere
+            budget_bytes,
+            refill_bytes=self._mergings[merge].read_bytes_max,
+            pool=pool or process_pool(),
+            on_room=self._room_elsewhere,
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
@@ -101,13 +114,18 @@ class ReadScheduler:
         self._held_bytes = 0  # as last told to the statistics
         self._closed = False
 
-    def file(self, key: str, *, size_bytes: int | None = None, priority: int = 0) -> FileReads:
+    def file(
+        self, key: str, *, size_bytes: int | None = None, priority: int = 0, merge: Merge | None = None
+    ) -> FileReads:
         """The face for reading one object.
 
-        size_bytes  its length, when it is known: ranges behind the end are refused without a request
+        size_bytes  its length, when it is known (not None, not 0): ranges behind the end are refused without a request
         priority    files go in this order, before the order of their rows
+        merge       which of its requests share reads; None for what the scheduler was made for
         """
-        return FileReads(self, key, size_bytes, (self._operation, priority))
+        return FileReads(
+            self, key, size_bytes or None, self._mergings[merge or self._merge], (self._operation, priority)
+        )
 
     async def suffix(self, key: str, num_bytes: int) -> tuple[Any, int, str | None]:
         """`store.get_suffix`, as metadata: ahead of the queue, outside the budget, counted."""
@@ -140,20 +158,21 @@ class ReadScheduler:
 
     # -- requests come and go -----------------------------------------------------------------------------------
 
-    def _submit(self, key: str, wanted: Ranges, num_bytes: int, priority: Priority) -> Handle:
+    def _submit(self, key: str, wanted: Ranges, num_bytes: int, merging: Merging, priority: Priority) -> Handle:
         self._bind()
+        sinks = self._sinks + io_stats.scopes()
         if wanted.purpose == "metadata":
-            request = Request(key, wanted, num_bytes, _METADATA, None)
+            request = Request(key, wanted, num_bytes, merging, _METADATA, None, sinks)
         else:
-            request = Request(key, wanted, num_bytes, priority, Ticket(priority))
-        io_stats.count_wanted(self._sinks, len(wanted), num_bytes)
+            request = Request(key, wanted, num_bytes, merging, priority, Ticket(priority), sinks)
+        io_stats.count_wanted(sinks, len(wanted), num_bytes)
         if num_bytes == 0:
             request.answer = Fetched(b"", wanted.starts * 0)
             request.ended = request.left = True  # without a request there is nothing to give back
         else:
             if request.ticket is not None:
                 request.ticket.item = request
-                request.ticket.num_bytes = request.bytes_max(self._gap_bytes)
+                request.ticket.num_bytes = request.bytes_max
             self._live.add(request)
             self._pending.append(request)
             self._turn_soon()
@@ -161,14 +180,15 @@ class ReadScheduler:
 
     async def _call(self, key: str, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         self._bind()
-        request = Request(key, no_ranges("metadata"), 0, _METADATA, None)
+        sinks = self._sinks + io_stats.scopes()
+        request = Request(key, no_ranges("metadata"), 0, self._mergings[self._merge], _METADATA, None, sinks)
         read = CallRead(request, call)
         request.reads.append(read)
         self._live.add(request)
         self._enqueue(read)
         self._dispatch()
         result = await Handle(self, request)
-        io_stats.count_wanted(self._sinks, 1, read.num_bytes)
+        io_stats.count_wanted(sinks, 1, read.num_bytes)
         return result
 
     def _bind(self) -> None:
@@ -262,11 +282,10 @@ class ReadScheduler:
         """Turn admitted requests into queued reads; they pay for those instead of for their upper bounds."""
         groups: dict[object, list[Request]] = {}
         for request in requests:
-            group = (request.key, request.priority) if self._merge == "take" else request.key
-            groups.setdefault(group, []).append(request)
+            groups.setdefault(request.group, []).append(request)
         for group_requests in groups.values():
             try:
-                reads = self._plan_requests(group_requests, self._gap_bytes, self._read_bytes)
+                reads = self._plan_requests(group_requests)
             except BaseException as error:  # whatever it is, those who wait have to hear of it
                 for request in group_requests:
                     self._fail(request, error)
@@ -335,7 +354,7 @@ class ReadScheduler:
         assert self._loop is not None
         read.state = "in flight"
         self._in_flight.add(read)
-        io_stats.begin_read(self._sinks)
+        io_stats.begin_read(read.sinks)
         read.task = self._loop.create_task(read.fetch(self.store))
         read.task.add_done_callback(partial(self._ended, read))
 
@@ -355,7 +374,7 @@ class ReadScheduler:
         else:
             num_bytes = self._deliver(read, task.result())
         self._dispatch()
-        io_stats.end_read(self._sinks, num_bytes)  # after the next ones have begun: they are the same round
+        io_stats.end_read(read.sinks, num_bytes)  # after the next ones have begun: they are the same round
 
     def _deliver(self, read: Read, result: Any) -> int:
         planned_bytes = read.num_bytes
@@ -393,10 +412,13 @@ class ReadScheduler:
 class FileReads:
     """One object, as a scheduler reads it; `ReadScheduler.file` makes it."""
 
-    __slots__ = ("_prefix", "_scheduler", "key", "size_bytes")
+    __slots__ = ("_merging", "_prefix", "_scheduler", "key", "size_bytes")
 
-    def __init__(self, scheduler: ReadScheduler, key: str, size_bytes: int | None, prefix: Priority) -> None:
+    def __init__(
+        self, scheduler: ReadScheduler, key: str, size_bytes: int | None, merging: Merging, prefix: Priority
+    ) -> None:
         self._scheduler = scheduler
+        self._merging = merging
         self._prefix = prefix
         self.key = key
         self.size_bytes = size_bytes
@@ -410,7 +432,11 @@ class FileReads:
         Raises `FormatError` for a range that is none or ends behind the file.
         """
         num_bytes = check_ranges(wanted, self.size_bytes, self.key)
-        return self._scheduler._submit(self.key, wanted, num_bytes, (*self._prefix, priority))
+        return self._scheduler._submit(self.key, wanted, num_bytes, self._merging, (*self._prefix, priority))
+
+    async def suffix(self, num_bytes: int) -> tuple[Any, int, str | None]:
+        """The last `num_bytes` of the object, its size in bytes, its etag; see `ReadScheduler.suffix`."""
+        return await self._scheduler.suffix(self.key, num_bytes)
 
 
 class Handle:
@@ -459,6 +485,34 @@ class Handle:
     def __del__(self) -> None:
         if not self._request.left and self._scheduler._loop is not None:
             self._scheduler._dropped(self._request)
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, int], ReadScheduler] = weakref.WeakValueDictionary()
+_shared_lock = threading.Lock()
+
+
+def scheduler_for(store: ObjectStore) -> ReadScheduler:
+    """The scheduler that everything on the running loop shares which needs no budget of its own: takes, metadata.
+
+    It lives as long as something of it is in use. A scan makes its own, so that its budget is its own.
+    """
+    loop = asyncio.get_running_loop()
+    key = (id(loop), id(store))  # of living objects: the scheduler holds both
+    with _shared_lock:
+        scheduler = _shared.get(key)
+        if scheduler is None:
+            scheduler = _shared[key] = ReadScheduler(store, merge="take")
+            scheduler._loop = loop
+        return scheduler
+
+
+def _after_fork() -> None:
+    global _shared, _shared_lock
+    _shared = weakref.WeakValueDictionary()
+    _shared_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _or(value: int | None, default: int) -> int:

@@ -4,8 +4,8 @@ A round is a period with at least one request in flight, disjoint from the next:
 what the caller waits for. One that is only found out after an answer (an index, then the rows) costs another round;
 a hundred requests at once cost one.
 
-Every event is counted in several places at once: the scheduler's own statistics (a scan, a take), those of its
-store, those of the process, and every `io_stats()` block that the scheduler was made in:
+Every event is counted in several places at once: the statistics of the scheduler, those of its store, those of the
+process, and every `io_stats()` block that the request was made in:
 
     with io_stats() as seen:
         dataset.take([1, 2, 3])
@@ -24,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class IoStats:
     """Counters; read them at any time, they only grow.
 
@@ -82,7 +82,7 @@ def store_stats(identity: str) -> IoStats:
 
 @contextlib.contextmanager
 def io_stats() -> Iterator[IoStats]:
-    """Count what scans and takes that begin inside the block read, also those that go on after it."""
+    """Count what is asked for inside the block, here or by what was started here (bytes held are not told apart)."""
     stats = IoStats()
     token = _scopes.set((*_scopes.get(), stats))
     try:
@@ -92,8 +92,21 @@ def io_stats() -> Iterator[IoStats]:
 
 
 def sinks(own: IoStats, identity: str) -> Sinks:
-    """Where an operation on a store counts: its own statistics and all that enclose it."""
-    return (own, store_stats(identity), _process, *_scopes.get())
+    """Where everything that a scheduler does counts: its own statistics, those of its store and of the process."""
+    return (own, store_stats(identity), _process)
+
+
+def scopes() -> Sinks:
+    """The `io_stats()` blocks around the caller."""
+    return _scopes.get()
+
+
+def joined(parts: Sequence[Sinks]) -> Sinks:
+    """Each statistics once, of several requests that share a read."""
+    first = parts[0]
+    if all(part == first for part in parts):
+        return first
+    return tuple(dict.fromkeys(stats for part in parts for stats in part))
 
 
 def count_wanted(sinks: Sinks, num_ranges: int, bytes_wanted: int) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lance_io.errors import FormatError, NotFound
 from lance_io.io.budget import Pool
-from lance_io.io.scheduler import Handle, ReadScheduler
+from lance_io.io.scheduler import Handle, ReadScheduler, scheduler_for
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
@@ -519,8 +519,7 @@ async def test_a_failed_read_fails_all_who_share_it_and_says_nothing_to_those_wh
 
 
 async def test_an_error_while_planning_reaches_who_waits() -> None:
-    scheduler = ReadScheduler(FakeStore(FILES))
-    scheduler._read_bytes = -1
+    scheduler = ReadScheduler(FakeStore(FILES), read_bytes_max=-1)
     with pytest.raises((ValueError, OverflowError)):
         await asyncio.wait_for(_await(scheduler.file("a").submit(Ranges.of((0, 10)))), 5)
     assert_clean(scheduler)
@@ -538,9 +537,9 @@ async def _await(handle: Handle, before: Any = None) -> Any:
 async def test_ranges_reads_and_rounds_are_counted_in_every_scope() -> None:
     store = FakeStore(FILES)
     before = process_stats().snapshot()
+    scheduler = ReadScheduler(store, merge="take", requests_max=1)
     with io_stats() as outer:
         with io_stats() as inner:
-            scheduler = ReadScheduler(store, merge="take", requests_max=1)
             await scheduler.file("a").submit(Ranges.of((0, 10), (12, 20), (500, 510)))
         await scheduler.file("a").submit(Ranges.of((0, 10)))
         await ReadScheduler(store).file("b").submit(Ranges.of((0, 10)))
@@ -552,3 +551,32 @@ async def test_ranges_reads_and_rounds_are_counted_in_every_scope() -> None:
     assert store_stats(store.identity).num_reads == 4
     assert process_stats().num_reads - before.num_reads == 4
     assert stats.bytes_held_peak >= 30
+
+
+async def test_a_read_shared_by_two_scopes_counts_in_both() -> None:
+    store = FakeStore(FILES)
+    scheduler = ReadScheduler(store)
+    with io_stats() as one:
+        first = scheduler.file("a").submit(Ranges.of((0, 10)))
+    with io_stats() as two:
+        second = scheduler.file("a").submit(Ranges.of((10, 30)))
+    await first
+    await second
+    assert (one.bytes_wanted, one.num_reads, one.bytes_read) == (10, 1, 30)
+    assert (two.bytes_wanted, two.num_reads, two.bytes_read) == (20, 1, 30)
+    assert scheduler.stats.num_reads == 1
+
+
+# -- the shared scheduler ------------------------------------------------------------------------------------------
+
+
+async def test_takes_of_one_loop_and_store_share_a_scheduler_while_it_is_used() -> None:
+    store, other = FakeStore(FILES), FakeStore(FILES)
+    file = scheduler_for(store).file("a", size_bytes=0)
+    assert scheduler_for(store).file("a")._scheduler is file._scheduler
+    assert scheduler_for(other) is not file._scheduler
+    one, two = file.submit(Ranges.of((0, 10))), scheduler_for(store).file("a").submit(Ranges.of((10, 20)))
+    scan = scheduler_for(store).file("a", merge="scan").submit(Ranges.of((0, 10)), 7)
+    await asyncio.gather(one, two, scan)
+    assert sorted(store.log) == [("a", 0, 10), ("a", 0, 20)]
+    assert await scheduler_for(store).file("b").suffix(3) == (FILES["b"][-3:], SIZE, None)
