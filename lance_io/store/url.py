@@ -36,7 +36,7 @@ _shared: dict[str, MemoryStore] = {}
 class Location:
     """A place in a store.
 
-    path  key prefix without a slash at its end; empty for a whole bucket or memory store
+    path  key prefix without a slash at its end (but `/` itself); empty for a whole bucket or memory store
     uri   the same as text for people and other processes, without credentials
     """
 
@@ -46,7 +46,7 @@ class Location:
 
     def key(self, *parts: str) -> str:
         """The key of something below this place."""
-        return "/".join([self.path, *parts] if self.path else parts)
+        return "/".join([self.path.rstrip("/"), *parts] if self.path else parts)
 
     def below(self, *parts: str) -> Location:
         """A place below this one."""
@@ -67,7 +67,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     rest = text[match.end() :] if match else text
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
-        return Location(LocalStore(profile=LOCAL.with_options(options)), path.rstrip("/"), path)
+        return Location(LocalStore(profile=LOCAL.with_options(options)), path, path)
     if scheme == "memory":
         return Location(MemoryStore(profile=MEMORY.with_options(options)), rest.strip("/"), text)
     if scheme == "shared-memory":

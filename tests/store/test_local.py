@@ -1,0 +1,246 @@
+"""What is particular about the local disk: names, links, replaced files, half-written files, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lance_io.errors import AccessDenied, AlreadyExists, NotFound, StoreError, UnsupportedError
+from lance_io.spans import Ranges
+from lance_io.store import local
+from lance_io.store.api import InvalidRange, ShortRead
+from lance_io.store.local import LocalStore
+from lance_io.store.url import open_store
+
+
+@pytest.fixture
+def store() -> LocalStore:
+    return LocalStore()
+
+
+def read(store: LocalStore, path: Path, start: int, end: int) -> bytes:
+    return bytes(store.read_now(str(path), Ranges.of((start, end)), 0).piece(0, end - start))
+
+
+# -- where a URI leads ------------------------------------------------------------------------------------------------
+
+
+def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    here = str(tmp_path)
+    assert open_store("a/../b.lance/").path == f"{here}/b.lance"
+    assert open_store(Path("b.lance")).path == f"{here}/b.lance"
+    assert open_store("~/b.lance").path == "/home/somebody/b.lance"
+    assert open_store("/x/y").path == "/x/y"
+    assert open_store("file:///x/with%20space").path == "/x/with space"
+    assert open_store("file-object-store:///x").path == "/x"
+    assert open_store("odd:name").path == f"{here}/odd:name"
+    assert open_store("/").key("a", "b") == "/a/b"
+    assert open_store("x").below("_versions").uri == f"{here}/x/_versions"
+    with pytest.raises(ValueError, match="absolute"):
+        open_store("file://relative/path")
+
+
+def test_memory_uris() -> None:
+    assert open_store("memory://x").store is not open_store("memory://x").store
+    first, second = open_store("shared-memory://b/x/"), open_store("shared-memory://b/y")
+    assert first.store is second.store
+    assert (first.path, second.key("z")) == ("x", "y/z")
+
+
+# -- files that change ------------------------------------------------------------------------------------------------
+
+
+def test_a_replaced_file_is_read_anew_and_a_deleted_one_is_gone(store: LocalStore, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"before")
+    assert read(store, path, 0, 6) == b"before"
+    (tmp_path / "g").write_bytes(b"after!")
+    os.replace(tmp_path / "g", path)
+    assert read(store, path, 0, 6) == b"after!"
+    path.unlink()
+    with pytest.raises(NotFound):
+        read(store, path, 0, 6)
+
+
+def test_a_file_that_grew_is_read_to_its_new_end(store: LocalStore, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"12")
+    assert read(store, path, 0, 2) == b"12"
+    with path.open("ab") as file:
+        file.write(b"34")
+    assert read(store, path, 0, 4) == b"1234"
+
+
+def test_a_claim_of_terabytes_costs_no_memory(store: LocalStore, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"12")
+    for end in (1 << 40, (1 << 62) - 1):
+        with pytest.raises(ShortRead):
+            store.read_now(str(path), Ranges.of((0, end)), 0)
+    with pytest.raises(InvalidRange):
+        store.read_now(str(path), Ranges.of((1 << 61, 1 << 62), (0, 1 << 62), (5, 1 << 62)), 0)
+
+
+def test_open_files_are_bounded(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "OPEN_FILES_MAX", 4)
+    store.start_over()
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        (tmp_path / str(number)).write_bytes(b"x" * number + b"y")
+        assert read(store, tmp_path / str(number), number, number + 1) == b"y"
+    assert len(os.listdir("/proc/self/fd")) == before + 4
+    store._files.clear()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_threads_read_while_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "OPEN_FILES_MAX", 2)
+    store, failures = LocalStore(), []
+    for number in range(6):
+        (tmp_path / str(number)).write_bytes(bytes([number]) * 1000)
+
+    def work(seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        numbers = generator.integers(0, 6, 300).tolist()
+        failures.extend(n for n in numbers if read(store, tmp_path / str(n), 10, 20) != bytes([n]) * 10)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+# -- what is no file --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["folder", "file/below", "missing", "nul\0", "\udcff", "n" * 300, "loop"])
+def test_what_cannot_be_opened_is_not_found(store: LocalStore, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "loop").symlink_to("loop")
+    key = f"{tmp_path}/{name}"
+    for work in (store.get_now, store.head_now, lambda key: store.read_now(key, Ranges.of((0, 1)), 0)):
+        with pytest.raises(NotFound):
+            work(key)
+
+
+def test_a_named_pipe_does_not_hang_its_reader(store: LocalStore, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="regular file"):
+        store.get_now(str(tmp_path / "pipe"))
+    assert store.list_now(f"{tmp_path}/") == []
+
+
+def test_refused_access_is_named(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("lance_io.store.local_files.os.open", refuse)
+    with pytest.raises(AccessDenied, match="Permission denied"):
+        store.get_now(str(tmp_path / "x"))
+    with pytest.raises(AccessDenied):
+        store.put_now(str(tmp_path / "x"), b"1")
+
+
+# -- listing ----------------------------------------------------------------------------------------------------------
+
+
+def test_links_are_followed_and_loops_are_not(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/file").write_bytes(b"123")
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "real/up").symlink_to("..")
+    (tmp_path / "nowhere").symlink_to("missing")
+    names = [meta.key.removeprefix(f"{tmp_path}/") for meta in store.list_now(f"{tmp_path}/")]
+    assert {"linked/file", "real/file"} <= set(names)
+    assert len(names) < 20
+    assert store.head_now(f"{tmp_path}/linked/file").size_bytes == 3
+
+
+def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(fd: int) -> None:
+        assert store.list_now(f"{tmp_path}/") == []
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lance_io.store.local_files.os.fsync", no_space)
+    with pytest.raises(StoreError, match="No space left"):
+        store.put_now(f"{tmp_path}/f", b"123")
+    assert os.listdir(tmp_path) == []
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "create"])
+def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path, mode: local.PutMode) -> None:
+    store.put_now(f"{tmp_path}/f", b"123", mode)
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_create_works_without_hard_links(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("lance_io.store.local_files.os.link", no_links)
+    store.put_now(f"{tmp_path}/f", b"first", "create")
+    with pytest.raises(AlreadyExists):
+        store.put_now(f"{tmp_path}/f", b"second", "create")
+    assert (tmp_path / "f").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["f"]
+
+
+async def test_a_condition_is_refused(store: LocalStore, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedError):
+        await store.put(f"{tmp_path}/f", b"1", if_match="x")
+    await store.aclose()
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_scratch_is_used_unless_the_result_is_kept(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(100)))
+    scratch = np.zeros(1000, np.uint8)
+    ranges = Ranges.of((3, 6), (90, 95))
+    assert store.read_now(str(tmp_path / "f"), ranges, 0, scratch).buffer is scratch
+    ranges.keep = True
+    assert store.read_now(str(tmp_path / "f"), ranges, 0, scratch).buffer is not scratch
+
+
+@pytest.mark.parametrize(("gap_bytes", "num_reads", "num_bytes"), [(0, 3, 13), (10, 2, 23), (1000, 1, 105)])
+def test_merged_reads_are_counted(
+    store: LocalStore, tmp_path: Path, gap_bytes: int, num_reads: int, num_bytes: int
+) -> None:
+    (tmp_path / "f").write_bytes(bytes(200))
+    store.read_now(str(tmp_path / "f"), Ranges.of((100, 105), (0, 5), (15, 18)), gap_bytes)
+    counts = store.stats.snapshot()["get"]
+    assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_reads_with_the_parents_store(store: LocalStore, tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"123456")
+    assert bytes(asyncio.run(store.get_range(str(path), 0, 3))) == b"123"  # now there are a pool and an open file
+    with store._pool_lock, store.stats._lock, store._files._lock:  # as if other threads held them
+        pid = os.fork()
+        if pid == 0:
+            try:
+                found = read(store, path, 1, 4), bytes(asyncio.run(store.get_range(str(path), 1, 4)))
+                os._exit(0 if found == (b"234", b"234") else 1)
+            finally:
+                os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    asyncio.run(store.aclose())
