@@ -100,7 +100,7 @@ class ReadScheduler:
             budget_bytes,
             refill_bytes=self._mergings[merge].read_bytes_max,
             pool=pool or process_pool(),
-            on_room=self._room_elsewhere,
+            on_room=partial(_room_elsewhere, weakref.ref(self)),  # no cycle: a scheduler goes with its last user
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
@@ -123,9 +123,8 @@ class ReadScheduler:
         priority    files go in this order, before the order of their rows
         merge       which of its requests share reads; None for what the scheduler was made for
         """
-        return FileReads(
-            self, key, size_bytes or None, self._mergings[merge or self._merge], (self._operation, priority)
-        )
+        merging = self._mergings[merge or self._merge]
+        return FileReads(self, key, size_bytes or None, merging, (self._operation, priority))
 
     async def suffix(self, key: str, num_bytes: int) -> tuple[Any, int, str | None]:
         """`store.get_suffix`, as metadata: ahead of the queue, outside the budget, counted."""
@@ -257,12 +256,6 @@ class ReadScheduler:
             self._turn_due = True
             with suppress(RuntimeError):  # a closed loop takes no more turns
                 self._loop.call_soon(self._turn)
-
-    def _room_elsewhere(self) -> None:
-        """Another scan gave bytes back to the pool, on any thread."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._turn_soon)
 
     def _turn(self) -> None:
         self._turn_due = False
@@ -513,6 +506,14 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _room_elsewhere(reference: weakref.ref[ReadScheduler]) -> None:
+    """Another scan gave bytes back to the pool that a scheduler waits for, on any thread."""
+    scheduler = reference()
+    if scheduler is not None and scheduler._loop is not None:
+        with suppress(RuntimeError):  # a closed loop
+            scheduler._loop.call_soon_threadsafe(scheduler._turn_soon)
 
 
 def _or(value: int | None, default: int) -> int:
