@@ -1,0 +1,180 @@
+"""Finding versions: every kind of listing, both drivers, mixed names, hints good and bad."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_io.commit.latest import (
+    ListNames,
+    Probe,
+    ReadSmall,
+    VersionFile,
+    decode_hint,
+    find_latest,
+    find_version,
+    list_versions,
+)
+from lance_io.errors import FormatError, NotFound
+from lance_io.store.api import SyncReads
+from lance_io.store.local import LocalStore
+from lance_io.store.memory import MemoryStore
+from lance_io.table.paths import HINT_NAME, manifest_name
+
+ASKED: list[str] = []
+
+
+class Unordered:
+    """A store whose listings have no order and that answers on a loop only, as S3 Express does."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self._inner = inner
+        self.capabilities = replace(inner.capabilities, ordered_list=False)
+
+    def list(self, prefix: str, **options: Any) -> Any:
+        return self._inner.list(prefix, **options)
+
+    async def head(self, key: str) -> Any:
+        return await self._inner.head(key)
+
+    async def get(self, key: str) -> Any:
+        return await self._inner.get(key)
+
+
+def now(search: Any) -> Any:
+    """Drive a search without a loop, noting what it asks for."""
+    ASKED.clear()
+    return _drive(search, lambda request: request.now())
+
+
+def later(search: Any) -> Any:
+    """Drive a search on a loop."""
+    ASKED.clear()
+    return _drive(search, lambda request: asyncio.run(request.later()))
+
+
+def _drive(search: Any, answer: Any) -> Any:
+    try:
+        request = next(search)
+        while True:
+            ASKED.append(f"{type(request).__name__} {getattr(request, 'limit', '')}".strip())
+            request = search.send(answer(request))
+    except StopIteration as finished:
+        return finished.value
+
+
+def store_with(*names: str, root: str = "t", hint: bytes | None = None) -> MemoryStore:
+    store = MemoryStore()
+    for name in names:
+        asyncio.run(store.put(f"{root}/_versions/{name}", name.encode()))
+    if hint is not None:
+        asyncio.run(store.put(f"{root}/_versions/{HINT_NAME}", hint))
+    return store
+
+
+def named(scheme: Any, *versions: int) -> list[str]:
+    return [manifest_name(version, scheme) for version in versions]
+
+
+DETACHED = (1 << 63) + 7
+DRIVERS = pytest.mark.parametrize("drive", [now, later])
+
+
+@DRIVERS
+def test_newest_first_names_need_one_short_listing(drive):
+    names = named("V2", *range(1, 40))
+    store = store_with(*names, *named("detached", DETACHED), ".tmp_1", "9.manifest-abc")
+    newest = drive(find_latest(store, "t"))
+    assert newest == VersionFile(39, "V2", f"t/_versions/{names[-1]}", 29, newest.etag)
+    assert ASKED == ["ListNames 16"]
+
+
+@DRIVERS
+def test_names_by_version_need_all(drive):
+    store = store_with(*named("V1", *range(1, 30)))
+    assert drive(find_latest(store, "t")).version == 29
+    assert ASKED == ["ListNames 16", "ListNames None"]
+    few = store_with(*named("V1", 2, 10, 9), *named("detached", DETACHED))
+    assert drive(find_latest(few, "t")).version == 10
+    assert ASKED == ["ListNames 16"]
+
+
+@DRIVERS
+@pytest.mark.parametrize("root", ["", "a/b"])
+def test_a_folder_without_versions_is_no_dataset(drive, root):
+    store = store_with(*named("detached", DETACHED), "x.txt", root=root or "other")
+    with pytest.raises(NotFound, match="was not found"):
+        drive(find_latest(store, root))
+
+
+def test_a_listing_that_is_not_ordered_is_looked_at_whole(tmp_path):
+    root = tmp_path / "t"
+    dataset = lance.write_dataset(pa.table({"a": [1]}), str(root))
+    for _ in range(3):
+        dataset.insert(pa.table({"a": [1]}))
+    store = LocalStore()
+    assert isinstance(store, SyncReads)
+    newest = now(find_latest(store, str(root)))
+    assert (newest.version, newest.scheme) == (4, "V2")
+    assert newest.size_bytes == (root / "_versions" / manifest_name(4, "V2")).stat().st_size
+    assert len(ASKED) == 1
+    assert [each.version for each in now(list_versions(store, str(root)))] == [1, 2, 3, 4]
+    assert now(find_version(store, str(root), 2)).version == 2
+
+
+@DRIVERS
+def test_mixed_names_are_refused_where_all_are_seen(drive):
+    store = store_with(*named("V1", 1, 2), *named("V2", 3))
+    with pytest.raises(FormatError, match="migrate_manifest_paths_v2"):
+        drive(list_versions(store, "t"))
+
+
+@DRIVERS
+def test_one_version_by_its_number(drive):
+    store = store_with(*named("V2", 3), *named("V1", 5), *named("detached", DETACHED))
+    assert drive(find_version(store, "t", 3)).scheme == "V2"
+    assert ASKED == ["Probe"]
+    assert drive(find_version(store, "t", 5)).key == "t/_versions/5.manifest"
+    assert drive(find_version(store, "t", DETACHED)).scheme == "detached"
+    with pytest.raises(NotFound, match=r"version 4 was not found: t/_versions/4\.manifest"):
+        drive(find_version(store, "t", 4))
+
+
+@pytest.mark.parametrize("scheme", ["V1", "V2"])
+@pytest.mark.parametrize("hinted", [3, 5])
+def test_a_hint_saves_the_listing(scheme, hinted):
+    store = Unordered(store_with(*named(scheme, 1, 2, 3, 4, 5), hint=b'{"version":%d}' % hinted))
+    assert later(find_latest(store, "t")).version == 5
+    assert set(ASKED) == {"ReadSmall", "Probe"}
+
+
+@pytest.mark.parametrize("hint", [None, b"", b"{", b"[]", b'{"version":"3"}', b'{"version":99}', b'{"version":0}'])
+def test_a_useless_hint_means_a_listing(hint):
+    store = Unordered(store_with(*named("V2", 1, 2, 3), hint=hint))
+    assert later(find_latest(store, "t")).version == 3
+    assert ASKED[-1] == "ListNames None"
+
+
+def test_hints_are_only_hints():
+    assert decode_hint(b'{"version":12}') == 12
+    assert decode_hint(b'{"version":%d}' % (1 << 63)) is None
+    assert decode_hint(b"[" * 100_000) is None
+
+
+def test_requests_answer_the_same_both_ways():
+    store = store_with(*named("V2", 1, 2))
+    key = f"t/_versions/{manifest_name(1, 'V2')}"
+    for request in (
+        ListNames(store, "t/_versions/"),
+        ListNames(store, "t/_versions/", limit=1),
+        Probe(store, key),
+        Probe(store, "t/none"),
+        ReadSmall(store, "t/none"),
+    ):
+        assert request.now() == asyncio.run(request.later())
+    assert bytes(ReadSmall(store, key).now()) == bytes(asyncio.run(ReadSmall(store, key).later()))
