@@ -1,0 +1,118 @@
+"""One coroutine, one result: from plain code (`run`) and from any loop (`wrap`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from lance_io.runtime.engine import current_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from lance_io.runtime.engine import Engine
+
+T = TypeVar("T")
+
+
+class _Call(Generic[T]):
+    """A coroutine on its way through the engine; `notify` is called on the engine's thread once it has ended."""
+
+    def __init__(self, engine: Engine, coro: Coroutine[Any, Any, T], notify: Callable[[], None]) -> None:
+        self._engine = engine
+        self._coro: Coroutine[Any, Any, T] | None = coro
+        self._notify = notify
+        self._context = contextvars.copy_context()
+        self._task: asyncio.Task[T] | None = None
+        self._cancelled = False
+        try:
+            if engine.closing:
+                raise RuntimeError("the interpreter is shutting down, and the lance_io engine with it")
+            engine.loop.call_soon_threadsafe(self._start)
+        except RuntimeError:  # or a loop that was closed from outside
+            coro.close()
+            raise
+
+    def _start(self) -> None:
+        coro, self._coro = self._coro, None
+        assert coro is not None
+        if self._cancelled:
+            coro.close()
+            return
+        self._task = self._engine.loop.create_task(coro, context=self._context)
+        self._task.add_done_callback(lambda _: self._notify())
+
+    def cancel(self) -> None:
+        """Cancel from any thread; harmless when it has ended."""
+
+        def cancel_here() -> None:
+            self._cancelled = True
+            if self._task is not None:
+                self._task.cancel()
+
+        with suppress(RuntimeError):  # the loop is closed: so is the call
+            self._engine.loop.call_soon_threadsafe(cancel_here)
+
+    def result(self) -> T:
+        """The result, or the error with the traceback it had on the engine."""
+        task, self._task = self._task, None  # a raised error must not hold the task that holds the error
+        assert task is not None
+        if task.cancelled():  # not by the caller, who would not be here
+            raise RuntimeError("the lance_io engine shut down, or cancelled this call, before it had a result")
+        return task.result()
+
+
+def run(coro: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the engine and wait for its result, whatever loop the calling thread may be running.
+
+    Context variables are those of the caller. Ctrl-C, or any exception raised into the waiting thread, cancels the
+    coroutine and is passed on. Raises `RuntimeError` on the engine's own thread, where waiting would never end.
+    """
+    engine = current_engine()
+    if engine.is_current:
+        coro.close()
+        raise RuntimeError(
+            "this is the synchronous API, called from the engine's own thread (inside an async callback); "
+            "await the asynchronous API there instead"
+        )
+    ended = threading.Lock()
+    ended.acquire()
+    call = _Call(engine, coro, ended.release)
+    try:
+        ended.acquire()
+    except BaseException:
+        call.cancel()  # no orphan request keeps running
+        raise
+    return call.result()
+
+
+async def wrap(coro: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the engine and await its result from a coroutine on any loop.
+
+    Cancelling the caller cancels the coroutine. On the engine's own loop it is simply awaited.
+    """
+    engine, loop = current_engine(), asyncio.get_running_loop()
+    if loop is engine.loop:
+        return await coro
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the caller's loop has been closed: nobody waits any more
+            loop.call_soon_threadsafe(set_done, ended)
+
+    call = _Call(engine, coro, tell)
+    try:
+        await ended
+    except BaseException:
+        call.cancel()
+        raise
+    return call.result()
+
+
+def set_done(future: asyncio.Future[None]) -> None:
+    """Wake who awaits the future, if that is still to be done."""
+    if not future.done():
+        future.set_result(None)

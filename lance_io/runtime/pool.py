@@ -1,0 +1,39 @@
+"""Threads for decoding: kernels release the GIL, and the engine's loop must not wait for them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def cpu_count() -> int:
+    """How many processors this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def cpu_pool() -> ThreadPoolExecutor:
+    """The pool for work on the CPU, one thread per processor; a forked child gets its own."""
+    global _pool
+    pool = _pool
+    if pool is not None:
+        return pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(cpu_count(), thread_name_prefix="lance_io-cpu")
+        return _pool
+
+
+def _forget_pool() -> None:
+    """In a forked child: its threads are not there, and its lock may be held by one of them."""
+    global _lock, _pool
+    _lock = threading.Lock()
+    _pool = None
+
+
+os.register_at_fork(after_in_child=_forget_pool)
