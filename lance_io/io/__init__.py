@@ -2,7 +2,10 @@
 
     ranges.py     which few reads serve many ranges (pure)
     budget.py     which requests may be fetched ahead, and which must wait (pure)
+    slots.py      how many requests one store gets at once
+    reads.py      requests, and the physical reads that answer them
     scheduler.py  the asyncio part: merging, priorities, slots, cancellation
+    handles.py    what callers hold of it
     cache.py      byte-bounded LRU of search structures, one load per key at a time
     stats.py      what was asked for, what was read, in how many rounds
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget, Ticket, process_pool
-from lance_io.io.ranges import check_ranges
+from lance_io.io.handles import FileReads, Handle
 from lance_io.io.reads import CallRead, Merging, Request, plan_jobs, plan_ranges
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import IoStats
@@ -38,12 +38,14 @@ from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.spans import Fetched, no_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.reads import Read
     from lance_io.spans import Ranges
     from lance_io.store.api import ObjectMeta, ObjectStore
+
+__all__ = ["FileReads", "Handle", "Merge", "ReadScheduler", "scheduler_for"]
 
 Merge = Literal["take", "scan"]
 
@@ -400,84 +402,6 @@ class ReadScheduler:
             self._budget.release(payer.ticket)
         self._note_held()
         self._turn_soon()
-
-
-class FileReads:
-    """One object, as a scheduler reads it; `ReadScheduler.file` makes it."""
-
-    __slots__ = ("_merging", "_prefix", "_scheduler", "key", "size_bytes")
-
-    def __init__(
-        self, scheduler: ReadScheduler, key: str, size_bytes: int | None, merging: Merging, prefix: Priority
-    ) -> None:
-        self._scheduler = scheduler
-        self._merging = merging
-        self._prefix = prefix
-        self.key = key
-        self.size_bytes = size_bytes
-
-    def submit(self, wanted: Ranges, priority: int = 0) -> Handle:
-        """Ask for ranges without waiting.
-
-        wanted    byte ranges of the object in any order; `purpose` "metadata" goes ahead of everything else
-        priority  usually the first row that needs them: smaller is more urgent
-
-        Raises `FormatError` for a range that is none or ends behind the file.
-        """
-        num_bytes = check_ranges(wanted, self.size_bytes, self.key)
-        return self._scheduler._submit(self.key, wanted, num_bytes, self._merging, (*self._prefix, priority))
-
-    async def suffix(self, num_bytes: int) -> tuple[Any, int, str | None]:
-        """The last `num_bytes` of the object, its size in bytes, its etag; see `ReadScheduler.suffix`."""
-        return await self._scheduler.suffix(self.key, num_bytes)
-
-
-class Handle:
-    """An answer to come. `await handle` gives it once, as `Fetched` in the order of the ranges asked for.
-
-    Awaiting demands it: never await, gather or wrap in a task before its data is the next thing needed. The first
-    error of any of its reads is raised. Cancelling the awaiting task, `cancel`, or dropping the handle un-awaited
-    gives its bytes back and cancels what nobody else needs.
-    """
-
-    __slots__ = ("__weakref__", "_request", "_scheduler")
-
-    def __init__(self, scheduler: ReadScheduler, request: Request) -> None:
-        self._scheduler = scheduler
-        self._request = request
-
-    @property
-    def done(self) -> bool:
-        """True when awaiting would not wait: the answer is there, or an error."""
-        return self._request.ended
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        request = self._request
-        try:
-            if not request.ended:
-                self._scheduler._demand(request)
-                if request.waiter is None:
-                    request.waiter = asyncio.get_running_loop().create_future()
-                yield from request.waiter
-            if request.error is not None:
-                raise request.error
-            if request.answer is None:
-                raise RuntimeError("a read's handle gives its answer once, and it has been taken")
-            answer, request.answer = request.answer, None
-            return answer
-        finally:
-            self._scheduler._leave(request)
-
-    def cancel(self) -> None:
-        """Give the request up; whoever awaits it, now or later, gets a `RuntimeError`. Harmless once it was taken."""
-        if not self._request.left:
-            self._scheduler._fail(self._request, RuntimeError("this read was cancelled"))
-
-    close = cancel
-
-    def __del__(self) -> None:
-        if not self._request.left and self._scheduler._loop is not None:
-            self._scheduler._dropped(self._request)
 
 
 _shared: weakref.WeakValueDictionary[tuple[int, int], ReadScheduler] = weakref.WeakValueDictionary()
