@@ -48,7 +48,7 @@ class Download:
         self.received = 0  # bytes from `start` that are here
         self.size_bytes = -1  # of the whole object
         self.etag: str | None = None
-        self.last_modified: datetime | None = None
+        self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
         self._memory: memoryview | None = None  # of a large range: what arrives goes straight to its place
         self._whole = start is None and suffix is None
@@ -93,8 +93,7 @@ class Download:
         if self.received and self.etag is not None and etag is not None and etag != self.etag:
             self.object_changed()
         self.etag = etag
-        if (date := headers.get("Last-Modified")) is not None:
-            self.last_modified = _date(date)
+        self._last_modified = headers.get("Last-Modified", "")
         if status == 206:
             self._begin_part(headers)
         else:
@@ -196,7 +195,7 @@ class Download:
 
     def meta(self) -> ObjectMeta:
         """What the answer said about the object."""
-        return ObjectMeta(self.key, self.size_bytes, self.etag, self.last_modified)
+        return ObjectMeta(self.key, self.size_bytes, self.etag, _date(self._last_modified))
 
     def _refuse(self, kind: type[StoreFailure], message: str, status: int | None) -> NoReturn:
         raise kind(message, path=self.key, operation="get", status=status)

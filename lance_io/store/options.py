@@ -5,6 +5,7 @@ The names are those of pylance. Values that are no text (`True`, `5`) are taken 
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_PREFIX = "LANCE_IO_"
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)?\s*")
@@ -22,6 +24,13 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
     """Options with lower-case names and text values."""
     return {str(name).lower(): str(value) for name, value in (options or {}).items() if value is not None}
+
+
+def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The options with what `LANCE_IO_*` variables say behind them: every number of a `StoreProfile` by its name."""
+    source = os.environ if environment is None else environment
+    found = {name[len(_PREFIX) :].lower(): value for name, value in source.items() if name.startswith(_PREFIX)}
+    return {**found, **options}
 
 
 def switch(name: str, text: str) -> bool:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import CLOUD, Capabilities, ObjectMeta
+from lance_io.store.api import CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
 from lance_io.store.failures import StoreFailure, Throttled, Transient
 from lance_io.store.forking import never_finalize, survive_fork
+from lance_io.store.options import planning
 from lance_io.store.retry import ONCE
 from lance_io.store.s3_errors import client_error, coded_error
 from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
@@ -53,7 +54,8 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
     except ModuleNotFoundError as error:
         message = f"s3:// needs the package {error.name}: pip install 'lance_io[s3]'"
         raise ModuleNotFoundError(message, name=error.name) from error
-    return S3Store(parse_s3(bucket, options), profile=CLOUD.with_options(options))
+    parsed = parse_s3(bucket, options)
+    return S3Store(parsed, profile=(CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options)))
 
 
 class S3Store:

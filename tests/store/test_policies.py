@@ -14,7 +14,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store.api import CLOUD, LOCAL
 from lance_io.store.bounds import merged
-from lance_io.store.options import normalized, seconds, switch
+from lance_io.store.options import normalized, planning, seconds, switch
 from lance_io.store.retry import RetryPolicy
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.stats import StoreStats
@@ -158,6 +158,8 @@ def test_profiles_follow_options() -> None:
     profile = CLOUD.with_options({"block_size": "4096", "requests_max": "16", "other": "x"})
     assert (profile.take_gap_bytes, profile.requests_max, profile.requests_start) == (4096, 16, 16)
     assert CLOUD.with_options({}) == CLOUD
+    behind = planning({"requests_max": "16"}, {"LANCE_IO_REQUESTS_MAX": "8", "LANCE_IO_SPLIT_BYTES": "1000"})
+    assert (LOCAL.with_options(behind).requests_max, LOCAL.with_options(behind).split_bytes) == (16, 1000)
     for options in ({"requests_max": "0"}, {"block_size": "big"}, {"split_bytes": "-1"}):
         with pytest.raises(UsageError):
             LOCAL.with_options(options)
