@@ -14,6 +14,7 @@ from lance_io.runtime import run
 from lance_io.spans import Ranges
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
+from lance_io.testing.latency import LatencyStore, run_virtual
 from tests.io.fakes import content
 
 if TYPE_CHECKING:
@@ -69,3 +70,18 @@ def test_errors_of_the_store_come_through(stored: tuple[ObjectStore, str]) -> No
         run(read(key + ".missing", Ranges.of((0, 5))))
     with pytest.raises(FormatError):
         run(read(key, Ranges.of((0, 5), (len(BLOB) - 5, len(BLOB) + 5))))
+
+
+@pytest.mark.parametrize(("requests_max", "rounds"), [(32, 1), (8, 4)])
+def test_dependent_rounds_on_a_store_with_latency(requests_max: int, rounds: int) -> None:
+    async def read() -> None:
+        store = MemoryStore()
+        await store.put("x", BLOB)
+        slow = LatencyStore(store)
+        scheduler = ReadScheduler(slow, merge="take", requests_max=requests_max, gap_bytes_max=0, read_bytes_max=4096)
+        handles = [scheduler.file("x").submit(Ranges.of((4096 * i, 4096 * i + 100))) for i in range(32)]
+        for handle in handles:
+            await handle
+        assert scheduler.stats.num_reads == 32
+
+    assert run_virtual(read)[1] == rounds
