@@ -15,6 +15,7 @@ A page layout stays in its serialized form here: `encodings/` knows what is in i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
+_ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # what every writer writes
 PAGE_TYPES: Final = {
     V2_0: "lance.encodings.ArrayEncoding",
     V2_1: "lance.encodings21.PageLayout",
@@ -131,6 +133,8 @@ def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo
 
 
 def _check_column_encoding(message: file_pb2.ColumnMetadata) -> None:
+    if message.encoding.direct.encoding == _ORDINARY_COLUMN:
+        return
     type_name, value = _direct_encoding(message.encoding, "column encoding")
     if type_name != COLUMN_ENCODING_TYPE:
         raise UnsupportedError(f"column encoding of type {type_name!r}; known is {COLUMN_ENCODING_TYPE}")
@@ -174,18 +178,17 @@ def _buffers(offsets: Sequence[int], sizes: Sequence[int], footer: Footer) -> tu
         raise FormatError(f"{len(offsets)} buffer offsets, but {len(sizes)} buffer sizes")
     end = footer.columns_at
     aligned = footer.version >= V2_1
-    for offset, size in zip(offsets, sizes, strict=True):
+    found = tuple(offsets), tuple(sizes)
+    for offset, size in zip(*found, strict=True):
         if offset + size > end:
             raise FormatError(f"buffer of {size} bytes at {offset} runs past the data, which ends at {end}")
         if aligned and offset % ALIGNMENT_BYTES:
             raise FormatError(f"buffer at offset {offset} is not aligned to {ALIGNMENT_BYTES} bytes")
-    return tuple(offsets), tuple(sizes)
+    return found
 
 
 def _row_starts(pages: Sequence[PageInfo]) -> IntArray:
-    total = sum(page.num_rows for page in pages)
-    if total > I64_MAX:
-        raise FormatError(f"{total} rows in {len(pages)} pages")
-    starts = np.zeros(len(pages) + 1, dtype=np.int64)
-    np.cumsum([page.num_rows for page in pages], dtype=np.int64, out=starts[1:])
-    return starts
+    starts = list(accumulate((page.num_rows for page in pages), initial=0))
+    if starts[-1] > I64_MAX:
+        raise FormatError(f"{starts[-1]} rows in {len(pages)} pages")
+    return np.array(starts, dtype=np.int64)

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"LANC"
 ALIGNMENT_BYTES: Final = 64  # of page and global buffers, from 2.1 on
-TABLE_ENTRY_BYTES: Final = 16  # u64 position, u64 size
 
 _LAYOUT = struct.Struct("<QQQIIHH4s")
 FOOTER_BYTES: Final = _LAYOUT.size
+_ENTRY = struct.Struct("<QQ")  # of an offset table: position, size
+TABLE_ENTRY_BYTES: Final = _ENTRY.size
 _VERSION_AND_MAGIC = struct.Struct("<HH4s")  # shared with version 0.1, whose footer is shorter
 
 
@@ -124,17 +125,14 @@ def decode_offset_table(data: Buffer, count: int, *, start: int, end: int, what:
     view = memoryview(data).cast("B")[:length_bytes]
     if len(view) < length_bytes:
         raise FormatError(f"offset table of {what}: expected {length_bytes} bytes, found {len(view)}")
-    pairs = np.frombuffer(view, dtype="<u8").reshape(count, 2)
-    positions, sizes = pairs[:, 0], pairs[:, 1]
-    limit = np.uint64(end)
-    bad = (positions < np.uint64(start)) | (positions > limit) | (sizes > limit - np.minimum(positions, limit))
-    if bad.any():
-        index = int(bad.argmax())
-        raise FormatError(
-            f"{what} {index}: {int(sizes[index])} bytes at {int(positions[index])} lie outside of the bytes "
-            f"{start} to {end} of the file"
-        )
-    return OffsetTable(positions.astype(np.int64), sizes.astype(np.int64))
+    entries = list(_ENTRY.iter_unpack(view))
+    for index, (position, size) in enumerate(entries):
+        if not start <= position <= position + size <= end:
+            raise FormatError(
+                f"{what} {index}: {size} bytes at {position} lie outside of the bytes {start} to {end} of the file"
+            )
+    table = np.array(entries, dtype=np.int64).reshape(count, 2)
+    return OffsetTable(table[:, 0], table[:, 1])
 
 
 def check_alignment(offset_bytes: int, version: FileVersion, what: str) -> None:
