@@ -25,7 +25,7 @@ from lance_io.dataset.take import group_positions, row_numbers
 from lance_io.errors import LanceError
 from lance_io.file.drive import truncated
 from lance_io.file.opening import opened
-from lance_io.file.rows import _indexes, _read_part, _split_rows, pieces
+from lance_io.file.rows import _check_rows, _indexes, _read_part, _split_rows, pieces
 from lance_io.file.steps import FetchedSuffix, Suffix
 from lance_io.file.table import Projection
 from lance_io.io.cache import ClaimAbandoned
@@ -143,6 +143,7 @@ def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: In
 def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
     """What `lance_io.file.rows.take` does before it reads rows; then the reading of each page, not begun."""
     file, tail = yield from opened(context, here.ref, here.columns)
+    _check_rows(file, rows)
     parts = [part for index in here.columns for part in _split_rows(file.column(index), rows)]
     indexes = yield from _indexes(context.cache, context.store.identity, file, parts, tail)
     return [_read_part(file, part, index, tail) for part, index in zip(parts, indexes, strict=True)]

@@ -1,0 +1,172 @@
+"""`bench`: how fast a dataset is read from here, and how many requests and bytes that takes."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from lance_io.cli.options import Columns, DatasetUri, Json, StorageOptions, Tag, Version, column_names
+from lance_io.cli.output import group, progress, show, table
+from lance_io.cli.target import open_table, run_on
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lance_io.dataset.state import DatasetState
+
+TAKE_ROWS: Final = (1, 10, 100, 1000)
+TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,
+TAKE_REPEATS_MAX: Final = 200  # and at most so often
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one operation took: the mean of its repetitions.
+
+    num_rows            rows that came back from one
+    seconds             of one
+    num_requests, num_bytes  of one, as the store counted them
+    """
+
+    num_rows: int
+    repeats: int
+    seconds: float
+    num_requests: float
+    num_bytes: float
+
+    def report(self) -> dict[str, Any]:
+        """In plain values."""
+        return {
+            "num_rows": self.num_rows,
+            "repeats": self.repeats,
+            "seconds": self.seconds,
+            "rows_per_second": self.num_rows / self.seconds if self.seconds else 0.0,
+            "num_requests": self.num_requests,
+            "num_bytes": self.num_bytes,
+        }
+
+
+def bench(
+    uri: DatasetUri,
+    columns: Columns = None,
+    take_rows: Annotated[
+        str, typer.Option("--take-rows", metavar="COUNTS", help="Sizes of the random takes.")
+    ] = ",".join(map(str, TAKE_ROWS)),
+    scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
+    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Scan each column and take random rows: rows per second, bytes, requests.
+
+    Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
+    """
+    sizes = _sizes(take_rows)
+    state = open_table(uri, version, tag, storage_option)
+    names = column_names(columns)
+    num_rows = _count(state)
+    sizes = [size for size in sizes if size <= num_rows]
+    single = [[name] for name in names or state.schema.names] if scans else []
+    groups = [*single, names] if scans and len(single) > 1 else single
+    scanned, taken = [], []
+    with progress("measuring", len(groups) + 2 * len(sizes)) as step:
+        for group_columns in groups:
+            label = group_columns[0] if group_columns in single and group_columns else "all columns"
+            scanned.append({"columns": label, **_scan(state, group_columns).report()})
+            step()
+        chance = random.Random(seed)
+        for size in sizes:
+            for cold in (True, False):
+                measured = _take(state, names, lambda size=size: chance.sample(range(num_rows), size), cold=cold)  # type: ignore[misc]
+                taken.append({"num_rows": size, "cold": cold, **measured.report()})
+                step()
+    report = {"version": state.manifest.version, "num_rows": num_rows, "scans": scanned, "takes": taken}
+    show(report, as_json, _show)
+
+
+def _sizes(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--take-rows: expected numbers such as 1,10,100, found {text!r}")
+    return [int(part) for part in parts]
+
+
+def _count(state: "DatasetState") -> int:
+    from lance_io.dataset.loading import load_live_counts
+
+    return sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
+
+
+def _fresh(state: "DatasetState") -> "DatasetState":
+    """The same version with empty caches."""
+    from dataclasses import replace
+
+    from lance_io.dataset.session import Session
+
+    return replace(state, session=Session())
+
+
+def _measure(state: "DatasetState", operation: Callable[[], int], repeats_max: int) -> Measured:
+    """Repeat an operation that tells how many rows it got."""
+    stats = state.location.store.stats
+    before, started = stats.snapshot(), perf_counter()
+    repeats, num_rows, seconds = 0, 0, 0.0
+    while repeats == 0 or (repeats < repeats_max and seconds < TAKE_SECONDS):
+        num_rows = operation()
+        repeats += 1
+        seconds = perf_counter() - started
+    spent = stats.snapshot() - before
+    return Measured(num_rows, repeats, seconds / repeats, spent.requests / repeats, spent.bytes_read / repeats)
+
+
+def _scan(state: "DatasetState", columns: list[str] | None) -> Measured:
+    from lance_io.dataset.execute import stream
+    from lance_io.dataset.options import scan_options
+    from lance_io.dataset.scan import scan_projection
+
+    fresh = _fresh(state)
+    options = scan_options(columns=columns)
+    schema = scan_projection(fresh, options).arrow_schema
+    return _measure(fresh, lambda: sum(batch.num_rows for batch in stream(fresh, options, schema)), 1)
+
+
+def _take(state: "DatasetState", columns: list[str] | None, choose: Callable[[], list[int]], *, cold: bool) -> Measured:
+    from lance_io.dataset.take import take_positions
+
+    used = _fresh(state) if cold else state
+
+    def once() -> int:
+        found = run_on(used.location.store, take_positions(used, choose(), columns))
+        return int(found.num_rows)
+
+    if not cold:
+        once()  # what a first take loads once belongs to the cold line
+    return _measure(used, once, 1 if cold else TAKE_REPEATS_MAX)
+
+
+def _show(report: dict[str, Any]) -> "RenderableType":
+    from lance_io.dataset.ioplan import format_bytes
+
+    def line(label: str, one: dict[str, Any]) -> tuple[object, ...]:
+        return (
+            label,
+            f"{1000 * one['seconds']:,.2f} ms",
+            round(one["rows_per_second"]),
+            f"{one['num_requests']:,.4g}",
+            format_bytes(one["num_bytes"]),
+        )
+
+    headers = ["", ">time", ">rows/s", ">requests", ">bytes"]
+    parts = []
+    if report["scans"]:
+        scans = [line(one["columns"], one) for one in report["scans"]]
+        parts.append(table(headers, scans, title=f"scan of {report['num_rows']:,} rows"))
+    takes = [line(f"{one['num_rows']:,} rows, {'cold' if one['cold'] else 'warm'}", one) for one in report["takes"]]
+    parts.append(table(headers, takes, title="take of random rows (mean of one take)"))
+    return group(*parts)

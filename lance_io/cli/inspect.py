@@ -1,0 +1,265 @@
+"""`info`, `schema`, `versions`, `fragments`: what the manifest of a dataset says."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lance_io.cli.options import DatasetUri, Json, StorageOptions, Tag, Version
+from lance_io.cli.output import group, pairs, progress, show, table
+from lance_io.cli.target import open_table, run_on, short_key
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.format.schema import Field
+    from lance_io.table.fragment import Fragment
+
+# -- info ----------------------------------------------------------------------------------------------------------
+
+
+def info(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Rows, fragments, sizes, versions and settings of a dataset."""
+    state = open_table(uri, version, tag, storage_option)
+    show(_info(state), as_json, _show_info)
+
+
+def _info(state: "DatasetState") -> dict[str, Any]:
+    from lance_io.commit.latest import list_versions
+    from lance_io.dataset.loading import load_live_counts
+    from lance_io.dataset.refs import list_tags
+
+    store = state.location.store
+    manifest = state.manifest
+    fragments = manifest.fragments
+    files = [file for fragment in fragments for file in fragment.files]
+    with progress("reading tags and versions"):
+        tags = run_on(store, list_tags(state))
+        numbers = sorted(one.version for one in run_on(store, list_versions(store, state.location.path)))
+        num_rows = sum(run_on(store, load_live_counts(state, state.all_places)))
+    physical_rows = sum(fragment.physical_rows or 0 for fragment in fragments)
+    return {
+        "uri": state.root.uri,
+        "branch": manifest.branch,
+        "version": manifest.version,
+        "latest_version": numbers[-1],
+        "num_versions": len(numbers),
+        "timestamp": manifest.timestamp,
+        "num_rows": num_rows,
+        "num_deleted_rows": physical_rows - num_rows,
+        "num_columns": len(state.schema.fields),
+        "num_fragments": len(fragments),
+        "num_data_files": len(files),
+        "num_deletion_files": sum(fragment.deletion_file is not None for fragment in fragments),
+        "data_bytes": None if any(file.size_bytes is None for file in files) else sum(f.size_bytes or 0 for f in files),
+        "data_storage_version": state.data_storage_version,
+        "file_versions": sorted({file.version.name for file in files}),
+        "writer": manifest.writer,
+        "stable_row_ids": manifest.has_stable_row_ids,
+        "has_index": state.has_index,
+        "reader_flags": manifest.reader_flags,
+        "writer_flags": manifest.writer_flags,
+        "tags": {name: entry["version"] for name, entry in tags.items()},
+        "config": dict(manifest.config),
+        "metadata": dict(manifest.table_metadata),
+        "schema_metadata": _texts(state.schema.metadata),
+    }
+
+
+def _texts(metadata: Mapping[Any, Any]) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in metadata.items()}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _show_info(report: dict[str, Any]) -> "RenderableType":
+    from lance_io.dataset.ioplan import format_bytes
+
+    size = report["data_bytes"]
+    shown = {
+        "dataset": report["uri"],
+        "branch": report["branch"],
+        "version": f"{report['version']} (newest {report['latest_version']}, {report['num_versions']} kept)",
+        "written": report["timestamp"],
+        "by": report["writer"],
+        "rows": report["num_rows"],
+        "deleted rows": report["num_deleted_rows"] or None,
+        "columns": report["num_columns"],
+        "fragments": report["num_fragments"],
+        "data files": f"{report['num_data_files']}, {'size unknown' if size is None else format_bytes(size)}",
+        "deletion files": report["num_deletion_files"] or None,
+        "file version": ", ".join(report["file_versions"]) or report["data_storage_version"],
+        "stable row ids": report["stable_row_ids"],
+        "indices": report["has_index"],
+        "tags": ", ".join(f"{name} -> {version}" for name, version in report["tags"].items()),
+        "config": _assignments(report["config"]),
+        "metadata": _assignments(report["metadata"]),
+        "schema metadata": _assignments(report["schema_metadata"]),
+    }
+    return pairs(shown)
+
+
+def _assignments(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{key} = {value}" for key, value in values.items())
+
+
+# -- schema --------------------------------------------------------------------------------------------------------
+
+
+def schema(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Fields with their ids, Arrow types and metadata."""
+    state = open_table(uri, version, tag, storage_option)
+    report = {
+        "fields": [_field(field) for field in state.schema.fields],
+        "metadata": _texts(state.schema.metadata),
+    }
+    show(report, as_json, _show_schema)
+
+
+def _field(field: "Field") -> dict[str, Any]:
+    arrow = field.to_arrow()
+    return {
+        "id": field.id,
+        "name": field.name,
+        "type": str(arrow.type),
+        "logical_type": field.logical_type,
+        "nullable": arrow.nullable,
+        "metadata": _texts(arrow.metadata or {}),
+        "children": [_field(child) for child in field.children],
+    }
+
+
+def _show_schema(report: dict[str, Any]) -> "RenderableType":
+    rows = [row for field in report["fields"] for row in _field_rows(field, 0)]
+    drawn = table([">id", "name", "type", "null", "metadata"], rows)
+    return group(drawn, pairs(report["metadata"])) if report["metadata"] else drawn
+
+
+def _field_rows(field: dict[str, Any], depth: int) -> list[tuple[object, ...]]:
+    nullable = "" if field["nullable"] else "not null"
+    row = (field["id"], "  " * depth + field["name"], field["type"], nullable, _assignments(field["metadata"]))
+    return [row, *(below for child in field["children"] for below in _field_rows(child, depth + 1))]
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+
+
+def versions(
+    uri: DatasetUri,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+    version: Version = None,
+    tag: Tag = None,
+) -> None:
+    """All versions with their time, rows and files; `--version` or `--tag` shows one."""
+    from lance_io.dataset.refs import list_tags
+    from lance_io.dataset.versions import all_summaries
+
+    state = open_table(uri, version, tag, storage_option)
+    store = state.location.store
+    with progress("reading manifests"):
+        tags = run_on(store, list_tags(state))
+        found = run_on(store, all_summaries(state.location))
+    only = None if version is None and tag is None else state.manifest.version
+    named = {name: entry["version"] for name, entry in tags.items() if entry["branch"] == state.manifest.branch}
+    report = {
+        "versions": [
+            {
+                "version": number,
+                "timestamp": time,
+                "tags": [name for name, tagged in named.items() if tagged == number],
+                **{key: int(total) for key, total in totals.items()},
+            }
+            for number, time, totals in found
+            if only in (None, number)
+        ]
+    }
+    show(report, as_json, _show_versions)
+
+
+def _show_versions(report: dict[str, Any]) -> "RenderableType":
+    from lance_io.dataset.ioplan import format_bytes
+
+    rows = [
+        (
+            one["version"],
+            one["timestamp"],
+            one.get("total_rows"),
+            one.get("total_fragments"),
+            one.get("total_data_files"),
+            format_bytes(one.get("total_files_size", 0)),
+            one.get("total_deletion_file_rows"),
+            ", ".join(one["tags"]),
+        )
+        for one in report["versions"]
+    ]
+    return table([">version", "time (UTC)", ">rows", ">fragments", ">files", ">bytes", ">deleted", "tags"], rows)
+
+
+# -- fragments -------------------------------------------------------------------------------------------------------
+
+
+def fragments(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Fragments with their rows, data files and deletions."""
+    state = open_table(uri, version, tag, storage_option)
+    show({"fragments": [_fragment(state, one) for one in state.manifest.fragments]}, as_json, _show_fragments)
+
+
+def _fragment(state: "DatasetState", fragment: "Fragment") -> dict[str, Any]:
+    deletion = fragment.deletion_file
+    return {
+        "id": fragment.id,
+        "num_rows": fragment.num_rows,
+        "physical_rows": fragment.physical_rows,
+        "num_deleted_rows": fragment.num_deleted_rows,
+        "deletion_file": None
+        if deletion is None
+        else {
+            "path": short_key(state.deletion_key(fragment), state.location.path),
+            "kind": deletion.kind,
+            "num_deleted_rows": deletion.num_deleted_rows,
+        },
+        "files": [
+            {
+                "path": short_key(state.data_key(file), state.location.path),
+                "file_version": file.version.name,
+                "size_bytes": file.size_bytes,
+                "field_ids": list(file.fields),
+                "column_indices": list(file.column_indices),
+            }
+            for file in fragment.files
+        ],
+    }
+
+
+def _show_fragments(report: dict[str, Any]) -> "RenderableType":
+    from lance_io.dataset.ioplan import format_bytes
+
+    rows: list[tuple[object, ...]] = []
+    for one in report["fragments"]:
+        first: tuple[object, ...] = (one["id"], one["num_rows"], one["num_deleted_rows"])
+        for file in one["files"] or [None]:
+            size = None if file is None or file["size_bytes"] is None else format_bytes(file["size_bytes"])
+            columns = None if file is None else sum(field >= 0 for field in file["field_ids"])
+            rows.append((*first, file and file["path"], file and file["file_version"], columns, size))
+            first = ("", "", "")
+    return table([">id", ">rows", ">deleted", "file", "version", ">fields", ">bytes"], rows)

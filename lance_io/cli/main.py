@@ -1,0 +1,92 @@
+"""`lance-io`: look into Lance datasets and files, and see what reading them costs.
+
+Failures that have a cause outside of this program are told in one line, without a traceback: exit code 2 when the call
+makes no sense, 1 for everything else. `LANCE_IO_DEBUG=1` shows the traceback.
+"""
+
+import os
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from lance_io.cli import bench, explain, inspect, pages, rows
+from lance_io.errors import LanceError, UsageError
+
+DEBUG = "LANCE_IO_DEBUG"
+# what a wrong path, a missing permission, a damaged file or a missing extra looks like; anything else is a bug of ours
+# and shows its traceback
+EXPECTED = (LanceError, OSError, ValueError, OverflowError, NotImplementedError, ModuleNotFoundError)
+
+
+class FriendlyGroup(TyperGroup):
+    """Runs a command, and tells its failures in one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of our output went away, as `head` does
+            raise
+        except EXPECTED as error:
+            if os.environ.get(DEBUG, "") not in ("", "0"):
+                raise
+            typer.echo(f"error: {one_line(error)}", err=True)
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, on one line."""
+    message = " ".join(str(error).split())
+    if isinstance(error, LanceError) and message:
+        return message
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+app = typer.Typer(
+    name="lance-io",
+    cls=FriendlyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # their tables of local variables would show storage options
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Look into Lance datasets and files, and see what reading them costs.",
+)
+for command in (
+    inspect.info,
+    inspect.schema,
+    inspect.versions,
+    inspect.fragments,
+    pages.pages,
+    rows.head,
+    rows.count,
+    explain.explain,
+    bench.bench,
+):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lance-io {version('lance_io')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Look into Lance datasets and files, and see what reading them costs."""
+
+
+def main() -> None:
+    """Entry point of the `lance-io` program."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

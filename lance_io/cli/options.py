@@ -1,0 +1,74 @@
+"""Arguments and options that several commands share, and reading their texts."""
+
+from typing import Annotated
+
+import typer
+
+from lance_io.errors import UsageError
+
+DatasetUri = Annotated[
+    str, typer.Argument(metavar="URI", help="Dataset: a local path, file://, s3://bucket/path ...", show_default=False)
+]
+AnyUri = Annotated[
+    str, typer.Argument(metavar="URI", help="A data file, or a dataset for all of its files.", show_default=False)
+]
+Version = Annotated[int | None, typer.Option("--version", "-v", min=0, help="Version number; the newest by default.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Open the version that this tag names.")]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Never printed.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--columns", "-c", metavar="NAMES", help="Columns, comma separated or repeated; all by default."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def storage_options(given: list[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` texts as a dict. Raises UsageError, without the text: it may hold a secret."""
+    options = {}
+    for number, text in enumerate(given or [], 1):
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--storage-option number {number}: expected KEY=VALUE")
+        options[key.strip()] = value
+    return options
+
+
+def column_names(given: list[str] | None) -> list[str] | None:
+    """Names from repeated and comma-separated texts; commas inside backticks belong to the name. None for none."""
+    if given is None:
+        return None
+    names = [name for text in given for name in _split(text)]
+    return names or None
+
+
+def _split(text: str) -> list[str]:
+    parts, start, quoted = [], 0, False
+    for at, character in enumerate(text):
+        if character == "`":
+            quoted = not quoted
+        elif character == "," and not quoted:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]
+
+
+def row_numbers(text: str) -> list[int]:
+    """Row positions such as `0,5,100-104` (both ends included). Raises UsageError."""
+    rows: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(f"--take: expected row numbers such as 0,5,100-104, found {part.strip()!r}")
+        if dash and int(last) < int(first):
+            raise UsageError(f"--take: the range {part.strip()} ends before it begins")
+        rows.extend(range(int(first), int(last) + 1) if dash else [int(first)])
+    return rows

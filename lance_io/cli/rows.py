@@ -1,0 +1,93 @@
+"""`head`, `count`: rows of a dataset."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lance_io.cli.options import Columns, DatasetUri, Json, StorageOptions, Tag, Version, column_names
+from lance_io.cli.output import plain, progress, show, table
+from lance_io.cli.target import open_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from rich.console import RenderableType
+
+CELL_CHARACTERS_MAX = 60
+
+
+def head(
+    uri: DatasetUri,
+    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
+    columns: Columns = None,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """The first rows."""
+    from lance_io.dataset.execute import collect
+    from lance_io.dataset.options import scan_options
+    from lance_io.dataset.scan import scan_projection
+
+    state = open_table(uri, version, tag, storage_option)
+    options = scan_options(columns=column_names(columns), limit=num_rows)
+    with progress("reading"):
+        found = collect(state, options, scan_projection(state, options).arrow_schema)
+    report = {
+        "columns": [{"name": field.name, "type": str(field.type)} for field in found.schema],
+        "num_rows": found.num_rows,
+        "rows": _rows(found),
+    }
+    show(report, as_json, _show_rows)
+
+
+def _rows(found: "pa.Table") -> list[dict[str, Any]]:
+    """Rows as dicts of plain values."""
+    columns = [_whole_microseconds(column).to_pylist() for column in found.columns]
+    return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _whole_microseconds(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+    """Times of nanoseconds as text: Python's own times have no room for them."""
+    import pyarrow as pa
+
+    dtype = column.type
+    if pa.types.is_duration(dtype) and dtype.unit == "ns":
+        return column.cast(pa.int64())
+    if (pa.types.is_timestamp(dtype) or pa.types.is_time64(dtype)) and dtype.unit == "ns":
+        return column.cast(pa.string())
+    return column
+
+
+def _show_rows(report: dict[str, Any]) -> "RenderableType":
+    names = [one["name"] for one in report["columns"]]
+    rows = [[_cell(row[name]) for name in names] for row in report["rows"]]
+    return table([f"{one['name']}\n{one['type']}" for one in report["columns"]], rows)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "null"
+    shown = str(plain(value) if not isinstance(value, bytes) else f"{len(value)} bytes")
+    return shown if len(shown) <= CELL_CHARACTERS_MAX else shown[: CELL_CHARACTERS_MAX - 1] + "…"
+
+
+def count(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """The number of rows; reads no data."""
+    from lance_io.dataset.execute import count as count_rows
+    from lance_io.dataset.options import ScanOptions
+
+    state = open_table(uri, version, tag, storage_option)
+    with progress("counting"):
+        num_rows = count_rows(state, ScanOptions())
+    show({"version": state.manifest.version, "num_rows": num_rows}, as_json, _show_count)
+
+
+def _show_count(report: dict[str, Any]) -> "RenderableType":
+    return str(report["num_rows"])

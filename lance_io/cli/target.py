@@ -1,0 +1,80 @@
+"""Opening what a URI names, and running computations on it in whichever way its store answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from lance_io.cli.options import storage_options
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.file.source import ReadContext
+    from lance_io.file.steps import FileSteps
+    from lance_io.store.api import ObjectStore
+    from lance_io.store.url import Location
+
+T = TypeVar("T")
+
+
+def open_table(
+    uri: str, version: int | None = None, tag: str | None = None, options: list[str] | None = None
+) -> DatasetState:
+    """The version of the dataset at `uri` that version or tag name, the newest by default.
+
+    options  `KEY=VALUE` texts for the store
+    """
+    from lance_io.dataset.entry import open_options
+    from lance_io.dataset.opening import open_steps
+
+    if version is not None and tag is not None:
+        raise UsageError("--version and --tag name one version each: give one of them")
+    wanted = open_options(uri, version if tag is None else tag, storage_options=storage_options(options) or None)
+    return run_on(wanted.location.store, open_steps(wanted))
+
+
+def run_on(store: ObjectStore, plan: Plan[T]) -> T:
+    """Run a plan and wait for it."""
+    from lance_io import runtime
+    from lance_io.dataset.steps import drive, drive_now
+    from lance_io.store.api import SyncReads
+
+    return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
+
+
+def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
+    """Run a computation on one file and wait for it."""
+    from lance_io import runtime
+    from lance_io.file.drive import drive, drive_now
+    from lance_io.store.api import SyncReads
+
+    store = context.store
+    if isinstance(store, SyncReads):
+        return drive_now(steps, store, key, store.profile.take_gap_bytes)
+
+    async def later() -> T:
+        return await drive(steps, context, context.scheduler().file(key, size_bytes=None), key)
+
+    return runtime.run(later())
+
+
+def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
+    """The place that a URI names, and whether a dataset lies there (one listing)."""
+    from lance_io.dataset.steps import List
+    from lance_io.store.url import open_store
+    from lance_io.table.paths import VERSIONS
+
+    location = open_store(uri, options)
+
+    def found() -> Plan[bool]:
+        return bool((yield List(location.store, location.key(VERSIONS) + "/", limit=1)))
+
+    return location, run_on(location.store, found())
+
+
+def short_key(key: str, base: str) -> str:
+    """A key without the folder of its table."""
+    return key.removeprefix(base).lstrip("/")
