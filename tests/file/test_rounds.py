@@ -1,0 +1,233 @@
+"""Requests, bytes and dependent rounds of opening, counting, taking and scanning, as exact numbers.
+
+The table is in a memory store that plans reads as on S3; every request lasts one unit of virtual time, so the time that
+has passed is the number of rounds. The bars are what pylance 14 needs for the same (three columns, two fragments): 2
+requests to open, 14 for a cold take of a row in each fragment, 6 for a warm one, 10 for a scan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_io import runtime
+from lance_io.dataset.aio import AsyncDataset
+from lance_io.dataset.session import Session
+from lance_io.limits import MIB
+from lance_io.store.api import CLOUD
+from lance_io.store.memory import MemoryStore
+from lance_io.store.url import Location
+from lance_io.testing.latency import LatencyStore, run_virtual
+from lance_io.testing.record import RecordingStore
+
+ROWS = 100_000
+FRAGMENTS = 2
+
+
+@pytest.fixture(scope="module", params=["2.1", "2.2"])
+def objects(request, tmp_path_factory) -> dict[str, bytes]:
+    """The files of a table that pylance wrote, by key."""
+    root = tmp_path_factory.mktemp("table") / "t"
+    dice = np.random.default_rng(0)
+    for i in range(FRAGMENTS):
+        table = pa.table(
+            {
+                "a": np.arange(ROWS) + i * ROWS,
+                "b": dice.random(ROWS),
+                "s": [f"row {x}" for x in range(ROWS)],
+            }
+        )
+        lance.write_dataset(table, root, mode="append", data_storage_version=request.param)
+    return {f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+class Bench:
+    """A table behind a store that records and delays."""
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self.memory = MemoryStore(profile=CLOUD)
+        for key, data in objects.items():
+            asyncio.run(self.memory.put(key, data))
+        self.store = RecordingStore(LatencyStore(self.memory))
+        self.session = Session()
+        self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")  # type: ignore[method-assign]
+
+    def run(self, work: Callable[[Lap], Awaitable[None]]) -> None:
+        async def body() -> None:
+            loop = asyncio.get_running_loop()
+            with runtime.use_loop(loop):
+                await work(Lap(self.store, loop))
+
+        run_virtual(body)
+
+
+class Lap:
+    """What has happened since the last look."""
+
+    def __init__(self, store: RecordingStore, loop: asyncio.AbstractEventLoop) -> None:
+        self.store = store
+        self.loop = loop
+        self.since = loop.time()
+
+    def __call__(self) -> tuple[int, list[str]]:
+        """(rounds, requests)."""
+        now = self.loop.time()
+        rounds, self.since = round(now - self.since), now
+        return rounds, self.store.take_log()
+
+
+def ranges_of(log: list[str]) -> list[tuple[str, int, int]]:
+    """(key, start, end) of ranged reads."""
+    found = []
+    for line in log:
+        operation, key, span = line.split(" ")
+        assert operation == "get"
+        start, end = span.split("-")
+        found.append((key, int(start), int(end)))
+    return found
+
+
+def test_open_count_take_scan(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        rounds, log = lap()
+        assert (rounds, len(log)) == (2, 2)
+        assert log[0].startswith("list") and log[1].startswith("get")
+
+        assert await ds.count_rows() == FRAGMENTS * ROWS
+        assert lap() == (0, [])
+
+        rows = [5, ROWS + 7]
+        await ds.take(rows)
+        rounds, log = lap()
+        assert rounds == 3 and len(log) <= 14
+        cold = ranges_of(log)
+        assert sum(end - start for _, start, end in cold) < FRAGMENTS * (64 * 1024 + 16_000)
+
+        await ds.take(rows)
+        rounds, log = lap()
+        assert rounds == 1 and len(log) == 6
+        assert set(ranges_of(log)) <= set(cold)
+
+        await ds.to_table()
+        rounds, log = lap()
+        assert rounds == 1 and len(log) == FRAGMENTS
+
+    bench.run(work)
+
+
+def test_no_request_asks_how_large_a_file_is(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        await ds.take([1])
+        await ds.to_table()
+        assert not [line for line in lap()[1] if line.startswith("head")]
+
+    bench.run(work)
+
+
+def test_cold_scan_asks_for_every_byte_once(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        table = await ds.to_table()
+        assert table.num_rows == FRAGMENTS * ROWS
+        rounds, log = lap()
+        assert rounds <= 3
+        asked = ranges_of(log)
+        for key in {key for key, _, _ in asked}:
+            spans = sorted((start, end) for k, start, end in asked if k == key)
+            overlaps = [(a, b) for a, b in zip(spans, spans[1:], strict=False) if a[1] > b[0]]
+            assert not overlaps
+            assert len(spans) <= len(objects[key]) / (8 * MIB) + 3
+        size = sum(len(data) for key, data in objects.items() if key.startswith("t/data/"))
+        assert sum(end - start for _, start, end in asked) <= size
+
+    bench.run(work)
+
+
+def chunks_of(data: bytes, words_at: int, words_bytes: int, chunks_at: int, wide: bool) -> list[tuple[int, int, int]]:
+    """(first value, start, end) of every chunk of a mini-block page, by the definition (spec: section 3.1)."""
+    words = np.frombuffer(data, "<u4" if wide else "<u2", offset=words_at, count=words_bytes // (4 if wide else 2))
+    found, value, at = [], 0, chunks_at
+    for word in words.tolist():
+        size = ((word >> 4) + 1) * 8
+        found.append((value, at, at + size))
+        value += 1 << (word & 15)
+        at += size
+    return found
+
+
+def test_warm_take_reads_exactly_the_chunks_that_hold_the_rows(objects, tmp_path) -> None:
+    from lance.file import LanceFileReader
+
+    bench = Bench(objects)
+    dice = np.random.default_rng(3)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        await ds.take([0, ROWS], columns=["b"])
+        lap()
+        for _ in range(5):
+            row = int(dice.integers(0, ROWS))
+            await ds.take([row], columns=["b"])
+            rounds, log = lap()
+            [(key, start, end)] = ranges_of(log)
+            assert rounds == 1
+            assert (start, end) == chunk_with(key, row)
+
+    def chunk_with(key: str, row: int) -> tuple[int, int]:
+        path = tmp_path / Path(key).name
+        path.write_bytes(objects[key])
+        meta = LanceFileReader(str(path)).metadata()
+        column = meta.columns[1]
+        assert len(column.pages) == 1
+        words, chunks = column.pages[0].buffers[:2]
+        wide = (meta.major_version, meta.minor_version) == (2, 2)
+        table = chunks_of(objects[key], words.position, words.size, chunks.position, wide)
+        [(_, start, end)] = [c for c, n in zip(table, [*table[1:], (ROWS, 0, 0)], strict=True) if c[0] <= row < n[0]]
+        return start, end
+
+    bench.run(work)
+
+
+def test_cache_stays_small_after_many_takes(objects) -> None:
+    bench = Bench(objects)
+    dice = np.random.default_rng(4)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        for _ in range(10):
+            await ds.take(dice.integers(0, FRAGMENTS * ROWS, 1000))
+        lap()
+        await ds.take([17, ROWS + 17])
+        rounds, _ = lap()
+        assert rounds == 1
+        size = sum(len(data) for key, data in objects.items() if key.startswith("t/data/"))
+        assert bench.session.cache.stats.bytes <= 0.03 * size
+
+    bench.run(work)
+
+
+def test_a_full_scan_leaves_only_file_metadata_in_the_cache(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        before = bench.session.cache.stats.entries
+        await ds.to_table()
+        assert bench.session.cache.stats.entries == before + FRAGMENTS
+
+    bench.run(work)
