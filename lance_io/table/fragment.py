@@ -7,10 +7,10 @@ rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.format.version import V2_0, FileVersion, version_of_pair
+from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
 from lance_io.format.wire import I64_MAX
 
 if TYPE_CHECKING:
@@ -105,13 +105,24 @@ def decode_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragme
     return tuple(_decode_fragment(message) for message in messages)
 
 
+# DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else
+_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED = 1, 2, 3, 4, 5, 7, 9
+_HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, 15, 16})
+
+
 def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
+    values: dict[int, Any] = {descriptor.number: value for descriptor, value in message.ListFields()}
+    if not values.keys() <= _HARMLESS:
+        raise _foreign_parts(message)
+    physical_rows = values.get(_ROWS)
     try:
-        _check_fragment(message)
-        files = tuple(_decode_file(each) for each in message.files)
+        if message.id > FRAGMENT_ID_MAX:
+            raise FormatError(f"the id needs more than 32 bits: {message.id}")
+        if physical_rows is not None and physical_rows > FRAGMENT_ROWS_MAX:
+            raise FormatError(f"{physical_rows} rows, at most {FRAGMENT_ROWS_MAX}")
+        files = tuple([_decode_file(each) for each in values.get(_FILES, ())])
         _check_disjoint(files)
-        deletion = _decode_deletion(message.deletion_file) if message.HasField("deletion_file") else None
-        physical_rows = message.physical_rows or None
+        deletion = _decode_deletion(values[_DELETION]) if _DELETION in values else None
         if deletion is not None and (deletion.num_deleted_rows or 0) > (physical_rows or FRAGMENT_ROWS_MAX):
             raise FormatError(f"{deletion.num_deleted_rows} deleted rows of {physical_rows}")
     except FormatError as error:
@@ -121,37 +132,15 @@ def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
         files=files,
         deletion_file=deletion,
         physical_rows=physical_rows,
-        row_ids=_bytes(message, "inline_row_ids"),
-        created_at_versions=_bytes(message, "inline_created_at_versions"),
-        last_updated_at_versions=_bytes(message, "inline_last_updated_at_versions"),
+        row_ids=values.get(_ROW_IDS),
+        created_at_versions=values.get(_CREATED),
+        last_updated_at_versions=values.get(_UPDATED),
     )
 
 
-def _check_fragment(message: table_pb2.DataFragment) -> None:
-    if message.id > FRAGMENT_ID_MAX:
-        raise FormatError(f"the id needs more than 32 bits: {message.id}")
-    if message.physical_rows > FRAGMENT_ROWS_MAX:
-        raise FormatError(f"{message.physical_rows} rows, at most {FRAGMENT_ROWS_MAX}")
-    if message.overlays:
-        raise UnsupportedError(f"fragment {message.id} has data overlay files")
-    for name in _ELSEWHERE:
-        if message.HasField(name):
-            raise UnsupportedError(f"fragment {message.id} keeps {name} in a file of its own")
-
-
-_ELSEWHERE: Final = (
-    "external_row_ids",
-    "external_last_updated_at_versions",
-    "external_created_at_versions",
-    "spilled_row_ids",
-    "spilled_last_updated_at_versions",
-    "spilled_created_at_versions",
-)
-
-
-def _bytes(message: table_pb2.DataFragment, name: str) -> bytes | None:
-    value: bytes = getattr(message, name)
-    return value if message.HasField(name) else None  # type: ignore[arg-type]  # one of three literal names
+def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
+    names = [descriptor.name for descriptor, _ in message.ListFields() if descriptor.number not in _HARMLESS]
+    return UnsupportedError(f"fragment {message.id} has {', '.join(names)}, which are not read yet")
 
 
 def _decode_file(message: table_pb2.DataFile) -> DataFile:
@@ -159,10 +148,10 @@ def _decode_file(message: table_pb2.DataFile) -> DataFile:
     fields, columns = tuple(message.fields), tuple(message.column_indices)
     if message.file_size_bytes > I64_MAX:
         raise FormatError(f"data file {message.path!r}: {message.file_size_bytes} bytes")
-    if version >= V2_0:
+    if version is not V0_1:
         if len(fields) != len(columns):
             raise FormatError(f"data file {message.path!r}: {len(fields)} field ids, but {len(columns)} columns")
-        if min(columns, default=0) < 0 and version > V2_0:
+        if columns and min(columns) < 0 and version is not V2_0:
             raise FormatError(f"data file {message.path!r}: column {min(columns)}, expected 0 or more")
         if len(set(columns)) < len(columns):
             raise FormatError(f"data file {message.path!r}: a column is listed twice")
@@ -178,7 +167,9 @@ def _decode_file(message: table_pb2.DataFile) -> DataFile:
 
 def _check_disjoint(files: Sequence[DataFile]) -> None:
     """Raise when two columns of a 2.x fragment claim to be the same field (releases of 0.1 wrote such files)."""
-    ids = [each for file in files if file.version >= V2_0 for each in file.fields if each >= 0]
+    if len(files) == 1 and len(set(files[0].fields)) == len(files[0].fields):
+        return
+    ids = [each for file in files if file.version is not V0_1 for each in file.fields if each >= 0]
     if len(set(ids)) < len(ids):
         twice = next(each for index, each in enumerate(ids) if each in ids[:index])
         raise FormatError(f"field {twice} is stored in more than one column")

@@ -292,14 +292,8 @@ def _check_consistency(manifest: Manifest) -> None:
     highest = max((fragment.id for fragment in manifest.fragments), default=-1)
     if manifest.max_fragment_id is not None and highest > manifest.max_fragment_id:
         raise FormatError(f"fragment {highest} is above the highest id given out, {manifest.max_fragment_id}")
-    for fragment in manifest.fragments:
-        _check_bases(manifest, fragment)
-
-
-def _check_bases(manifest: Manifest, fragment: Fragment) -> None:
-    used = [file.base_id for file in fragment.files]
-    if fragment.deletion_file is not None:
-        used.append(fragment.deletion_file.base_id)
-    for base_id in used:
-        if base_id is not None and base_id not in manifest.base_paths:
-            raise FormatError(f"fragment {fragment.id} has a file below base path {base_id}, which is not declared")
+    used = {file.base_id for fragment in manifest.fragments for file in fragment.files}
+    used |= {each.deletion_file.base_id for each in manifest.fragments if each.deletion_file is not None}
+    undeclared = used - manifest.base_paths.keys() - {None}
+    if undeclared:
+        raise FormatError(f"files lie below base path {undeclared.pop()}, which the manifest does not declare")
