@@ -115,8 +115,15 @@ class Request:
 
     @property
     def bytes_max(self) -> int:
-        """Upper bound of what its reads hold, however they are merged: each range brings at most one gap."""
-        return self.num_bytes + self.merging.gap_bytes_max * len(self.ranges)
+        """Upper bound of what its reads hold, however they are merged with others.
+
+        Each range brings at most the gap before it; and gaps behind the first lie between the outermost bytes.
+        """
+        gap_bytes, ranges = self.merging.gap_bytes_max, self.ranges
+        if len(ranges) == 1:
+            return self.num_bytes + gap_bytes
+        span_bytes = int(ranges.ends.max()) - int(ranges.starts.min())
+        return min(self.num_bytes + gap_bytes * len(ranges), span_bytes + gap_bytes)
 
     @property
     def group(self) -> tuple[object, ...]:

@@ -81,6 +81,7 @@ def test_every_request_gets_its_bytes(
                 assert_answers(await handle, key, asked)
             await turns()
             assert_clean(scheduler)
+            assert scheduler.stats.num_ranges == sum(len(pairs) for _, pairs, _, _ in wanted)
 
     asyncio.run(read())
 
@@ -334,6 +335,17 @@ async def test_a_request_larger_than_the_budget_is_read_and_gaps_are_counted() -
     assert scheduler.stats.bytes_read == 230
     await turns()
     assert_clean(scheduler)
+
+
+async def test_many_small_ranges_are_not_taken_for_many_gaps() -> None:
+    store = FakeStore(FILES)
+    scheduler = ReadScheduler(store, merge="scan", budget_bytes=1000)
+    near = [Ranges.of(*((200 * i + 4 * j, 200 * i + 4 * j + 1) for j in range(25))) for i in range(5)]
+    handles = [scheduler.file("a").submit(ranges) for ranges in near]
+    await turns()
+    assert len(store.log) == 5
+    for ranges, handle in zip(near, handles, strict=True):
+        assert_answers(await handle, "a", ranges)
 
 
 async def test_a_budget_of_zero_is_none() -> None:

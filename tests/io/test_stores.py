@@ -14,10 +14,12 @@ from lance_io.runtime import run
 from lance_io.spans import Ranges
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
+from lance_io.store.url import open_store
 from lance_io.testing.latency import LatencyStore, run_virtual
 from tests.io.fakes import content
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lance_io.spans import Fetched
@@ -26,14 +28,20 @@ if TYPE_CHECKING:
 BLOB = content(1 << 18)
 
 
-@pytest.fixture(params=["memory", "local"])
-def stored(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ObjectStore, str]:
-    if request.param == "memory":
-        store, key = MemoryStore(), "data/x.lance"
-        run(store.put(key, BLOB))
-        return store, key
-    (tmp_path / "x.lance").write_bytes(BLOB)
-    return LocalStore(), str(tmp_path / "x.lance")
+@pytest.fixture(params=["memory", "local", "s3"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ObjectStore, str]]:
+    """A store with one object, and its key."""
+    if request.param == "local":
+        (tmp_path / "x.lance").write_bytes(BLOB)
+        yield LocalStore(), str(tmp_path / "x.lance")
+        return
+    store, key = MemoryStore(), "data/x.lance"
+    if request.param == "s3":
+        place = open_store(request.getfixturevalue("s3_uri"), request.getfixturevalue("s3").options())
+        store, key = place.store, f"{place.path}/x.lance"  # type: ignore[assignment]
+    run(store.put(key, BLOB))
+    yield store, key
+    run(store.aclose())
 
 
 @pytest.mark.parametrize("merge", ["take", "scan"])
