@@ -250,7 +250,7 @@ class AsyncScanner:
                 async for batch in found:
                     yield batch
             finally:
-                await found.aclose()  # type: ignore[attr-defined]  # it is an async generator
+                await found.aclose()
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         return self.to_batches()

@@ -83,19 +83,40 @@ class ScanPlan:
 
 @dataclass(slots=True, eq=False)
 class _Rows:
-    """Rows of one span on their way: their offsets and the columns known so far, by name."""
+    """Rows of one span on their way: which they are, and the columns known so far, by name.
+
+    first    offset of the first row
+    chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
+    """
 
     span: int
-    offsets: IntArray
+    first: int
+    num_rows: int
+    chosen: IntArray | None
     columns: dict[str, pa.Array]
 
-    def select(self, chosen: IntArray) -> _Rows:
-        indices = pa.array(chosen)
-        return _Rows(self.span, self.offsets[chosen], {name: one.take(indices) for name, one in self.columns.items()})
+    @property
+    def offsets(self) -> IntArray:
+        if self.chosen is None:
+            return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
+        return self.chosen
 
     def slice(self, start: int, end: int) -> _Rows:
+        if start == 0 and end == self.num_rows:
+            return self
         sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
-        return _Rows(self.span, self.offsets[start:end], sliced)
+        chosen = None if self.chosen is None else self.chosen[start:end]
+        return _Rows(self.span, self.first + start, end - start, chosen, sliced)
+
+    def keep(self, mask: pa.BooleanArray) -> _Rows:
+        """The rows where `mask` (without nulls) is true."""
+        num_rows = mask.true_count
+        if num_rows == self.num_rows:
+            return self
+        if num_rows == 0:
+            return self.slice(0, 0)
+        chosen = self.offsets[mask.to_numpy(zero_copy_only=False)]
+        return _Rows(self.span, self.first, num_rows, chosen, {n: one.filter(mask) for n, one in self.columns.items()})
 
 
 class Pipeline:
@@ -119,8 +140,10 @@ class Pipeline:
         self._schema = plan.projection.arrow_schema
         self._retype = needs_retyping(self._schema)
         wanted = set(plan.projection.system_names)
-        self._filter_paths = () if plan.predicate is None else tuple(path[0] for path in plan.predicate.paths)
-        self._filter_system = {name for name in self._filter_paths if name in SYSTEM_COLUMNS}
+        self._shown = {output.path[0] for output in plan.projection.outputs}  # the rest is for the filter only
+        paths = () if plan.predicate is None else plan.predicate.paths
+        self._filter_names = list(dict.fromkeys(path[0] for path in paths))
+        self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
         self._output_system = wanted - self._filter_system
 
     def done(self) -> bool:
@@ -134,20 +157,19 @@ class Pipeline:
         Gives `[(span, record batch)]`, which may be empty.
         """
         columns = dict(zip(self._plan.early, arrays, strict=True))
-        rows = _Rows(span, np.arange(start, start + num_rows, dtype=np.int64), columns)
         results: list[tuple[int, pa.RecordBatch]] = []
-        for live in self._drop_deleted(rows):
+        for live in self._drop_deleted(_Rows(span, start, num_rows, None, columns)):
             kept = self._limited(self._filtered(live))
-            if not len(kept.offsets):
+            if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
             if self._late_reader is None:
                 place = self._plan.spans[span].place
-                batch = yield from self._assemble(kept.columns, [(place, len(kept.offsets))])
+                batch = yield from self._assemble(kept.columns, [(place, kept.num_rows)])
                 results.append((span, batch))
                 continue
             self._waiting.append(kept)
-            if self.done() or sum(len(one.offsets) for one in self._waiting) >= self._late_rows:
+            if self.done() or sum(one.num_rows for one in self._waiting) >= self._late_rows:
                 results.extend((yield from self._read_late()))
         return results
 
@@ -157,41 +179,39 @@ class Pipeline:
 
     def _drop_deleted(self, rows: _Rows) -> Iterator[_Rows]:
         live = self._plan.live[self._plan.spans[rows.span].place]
-        num_rows = len(rows.offsets)
-        if self._plan.keep_deleted or live.deleted is None or not num_rows:
+        if self._plan.keep_deleted or live.deleted is None:
             yield rows
             return
-        dropped = live.deleted_between(int(rows.offsets[0]), int(rows.offsets[0]) + num_rows)
-        starts, ends = kept_runs(num_rows, dropped)
-        if len(starts) == 1 or (self._plan.predicate is None and len(starts) * RUN_ROWS_MIN <= num_rows):
+        dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
+        starts, ends = kept_runs(rows.num_rows, dropped)
+        if len(starts) <= 1 or (self._plan.predicate is None and len(starts) * RUN_ROWS_MIN <= rows.num_rows):
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-                yield rows.slice(start, end) if end - start < num_rows else rows
-        elif len(starts):
-            kept = np.ones(num_rows, dtype=np.bool_)
+                yield rows.slice(start, end)
+        else:
+            kept = np.ones(rows.num_rows, dtype=np.bool_)
             kept[dropped] = False
-            yield rows.select(np.flatnonzero(kept))
+            yield rows.keep(pa.array(kept))
 
     def _filtered(self, rows: _Rows) -> _Rows:
         predicate = self._plan.predicate
         if predicate is None:
             return rows
         self._add_system(rows, self._filter_system)
-        names = list(dict.fromkeys(self._filter_paths))
-        if names:
-            batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in names], names)
+        if self._filter_names:
+            batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in self._filter_names], self._filter_names)
         else:
-            batch = empty_columns(len(rows.offsets), pa.schema([]))
-        chosen = predicate.selection(batch)
-        return rows if len(chosen) == len(rows.offsets) else rows.select(np.asarray(chosen, dtype=np.int64))
+            batch = empty_columns(rows.num_rows, pa.schema([]))
+        mask = predicate.mask(batch)
+        rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
+        return rows.keep(mask)
 
     def _limited(self, rows: _Rows) -> _Rows:
-        num_rows = len(rows.offsets)
-        start = min(self._skip, num_rows)
-        end = num_rows if self._left is None else min(num_rows, start + self._left)
+        start = min(self._skip, rows.num_rows)
+        end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
         self._skip -= start
         if self._left is not None:
             self._left -= end - start
-        return rows if end - start == num_rows else rows.slice(start, end)
+        return rows.slice(start, end)
 
     def _add_system(self, rows: _Rows, names: set[str]) -> None:
         place = self._plan.spans[rows.span].place

@@ -8,6 +8,7 @@ Names are case-sensitive, as in pylance; a part of a path may be quoted with bac
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ class OutputColumn:
         return len(self.path) == 1 and self.path[0] in SYSTEM_COLUMNS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Projection:
     """The columns of a result, in order.
 
@@ -55,7 +56,7 @@ class Projection:
     outputs: tuple[OutputColumn, ...]
     metadata: Mapping[Any, Any] | None
 
-    @property
+    @cached_property
     def arrow_schema(self) -> pa.Schema:
         """Schema of the result."""
         return pa.schema([output.field for output in self.outputs], metadata=self.metadata)
@@ -97,6 +98,13 @@ def project(
     projection = Projection(tuple(outputs), _metadata(schema))
     asked = [name for name, wanted in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if wanted]
     return projection.with_system(*asked)
+
+
+def columns_key(columns: Any) -> Any:
+    """A hashable value that tells column lists apart; itself for what `project` refuses."""
+    if isinstance(columns, list):
+        return ("names", *columns)
+    return ("renamed", *columns.items()) if isinstance(columns, dict) else columns
 
 
 def project_pruned(schema: Schema, columns: Columns) -> Projection:

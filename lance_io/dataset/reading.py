@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lance_io.file.table import TableReader
+
+ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -69,6 +71,8 @@ class SpanReader:
     """Reads the early columns of a scan, span by span.
 
     batch_rows  rows per piece, None for pieces as large as they are decoded
+
+    A scan of very few rows takes them instead: only the chunks that hold them are read.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
@@ -80,10 +84,15 @@ class SpanReader:
         self._reader = TableReader(context, fields) if fields else None
         self._spans = [(state.sources[span.place], span.start, span.end) for span in plan.spans]
 
+        self._by_rows = 0 < plan.num_rows <= ROWS_BY_TAKE_MAX
+
     def read_now(self) -> Generator[Any, None, None]:
         """The pieces, read in this thread."""
         if self._reader is None:
             yield from self._without_columns()
+            return
+        if self._by_rows:
+            yield from self._cut(self._reader.take_now(self._picks()))
             return
         yield from self._reader.scan_now(self._spans, self._batch_rows, in_order=self._in_order)
 
@@ -93,8 +102,23 @@ class SpanReader:
             for piece in self._without_columns():
                 yield piece
             return
+        if self._by_rows:
+            for piece in self._cut(await self._reader.take(self._picks())):
+                yield piece
+            return
         async for batch in self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order):
             yield batch
+
+    def _picks(self) -> list[tuple[FragmentSource, IntArray]]:
+        return [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
+
+    def _cut(self, arrays: list[pa.Array]) -> Generator[Piece, None, None]:
+        """Whole spans out of the arrays of all spans."""
+        position = 0
+        for index, span in enumerate(self._plan.spans):
+            num_rows = span.end - span.start
+            yield Piece(index, span.start, num_rows, [array.slice(position, num_rows) for array in arrays])
+            position += num_rows
 
     def _without_columns(self) -> Generator[Piece, None, None]:
         """Rows of which no stored column is wanted: nothing to read."""

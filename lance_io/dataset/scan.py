@@ -14,7 +14,7 @@ import pyarrow as pa
 from lance_io.dataset.loading import load_live, load_live_counts, load_row_columns
 from lance_io.dataset.pipeline import ScanPlan, Span
 from lance_io.dataset.predicate import compile_filter
-from lance_io.dataset.projection import project
+from lance_io.dataset.projection import columns_key, project
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.errors import UsageError
@@ -35,13 +35,18 @@ VARIABLE_BYTES = 64  # what a string or list counts as, not knowing it
 
 def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
     """The output columns of a scan; errors as `project`."""
-    plain = project(
-        state.schema,
-        options.columns,
-        with_row_id=bool(options.with_row_id),
-        with_row_address=bool(options.with_row_address),
-    )
-    return state.described(plain, options.blob_handling)
+    key = ("scan", columns_key(options.columns), options.with_row_id, options.with_row_address, options.blob_handling)
+    found: Projection | None = state.prepared.get(key)
+    if found is None:
+        plain = project(
+            state.schema,
+            options.columns,
+            with_row_id=bool(options.with_row_id),
+            with_row_address=bool(options.with_row_address),
+        )
+        found = state.described(plain, options.blob_handling)
+        state.prepared.put(key, found)
+    return found
 
 
 def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection | None = None) -> Plan[ScanPlan]:

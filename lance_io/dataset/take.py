@@ -18,7 +18,7 @@ import pyarrow as pa
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
 from lance_io.dataset.pipeline import concat
-from lance_io.dataset.projection import Columns, Projection, extract, project, project_pruned
+from lance_io.dataset.projection import Columns, Projection, columns_key, extract, project, project_pruned
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.retype import batch_as, needs_retyping
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
@@ -178,13 +178,9 @@ def prepare(state: DatasetState, projection: Projection) -> PreparedTake:
 
 def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
     """The same for a column list, remembered from one take to the next."""
-    key: Any = columns
-    if isinstance(columns, list):
-        key = tuple(columns)
-    elif isinstance(columns, dict):
-        key = ("renamed", *columns.items())
-    elif columns is not None:
+    if columns is not None and not isinstance(columns, (list, dict)):
         project(state.schema, columns)  # raises the error that fits
+    key = ("take", columns_key(columns))
     found: PreparedTake | None = state.prepared.get(key)
     if found is None:
         found = prepare(state, state.described(project_pruned(state.schema, columns), None))
