@@ -141,10 +141,6 @@ class MemoryStore:
             self.stats.count("get", key, end - start, start=start, end=end)
         return memoryview(data)[start:end]
 
-    async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
-        """All ranges of one object; see `PlanReads`."""
-        return self.read_now(key, ranges, gap_bytes)
-
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The last bytes of an object, its size, its etag."""
         tail, size_bytes = self.suffix_now(key, num_bytes)

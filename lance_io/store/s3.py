@@ -13,34 +13,32 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_io import runtime
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
-from lance_io.store.failures import StoreFailure, Throttled, Transient
+from lance_io.store.failures import Throttled, Transient
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
 from lance_io.store.retry import ONCE
 from lance_io.store.s3_errors import client_error, coded_error
-from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
+from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
-from lance_io.store.s3_session import LoopState
+from lance_io.store.s3_upload import S3PartWriter
 from lance_io.store.stats import StoreStats
-from lance_io.store.throttle import AdaptiveLimit, Gate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from lance_io.store.api import Buffer, PutMode, StoreProfile
     from lance_io.store.retry import RetryPolicy
+    from lance_io.store.s3_session import LoopState
     from lance_io.store.stats import Operation
 
 T = TypeVar("T")
 
 LIST_PAGE = 1000  # what S3 gives and deletes at once
 _CATEGORIES: dict[Operation, str] = {"get": "read", "head": "read", "list": "list"}  # all others: "write"
-_limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
 
 
 def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
@@ -69,9 +67,9 @@ class S3Store:
         self.stats = stats or StoreStats()
         self.identity = options.identity
         self.capabilities = Capabilities(ordered_list=not options.express)
-        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, Connections] = {}
         self._lock = threading.Lock()
-        weakref.finalize(self, _release, self._loops).atexit = False
+        weakref.finalize(self, release, self._loops).atexit = False
         survive_fork(self)
 
     def start_over(self) -> None:
@@ -109,7 +107,7 @@ class S3Store:
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, etag and time of an object."""
-        answer = await self._call("head", key, "head_object", {"Key": key})
+        answer = await self.call("head", key, "head_object", {"Key": key})
         return ObjectMeta(key, answer["ContentLength"], answer.get("ETag"), answer.get("LastModified"))
 
     async def list(
@@ -124,7 +122,7 @@ class S3Store:
         rest = limit
         while rest is None or rest > 0:
             arguments["MaxKeys"] = LIST_PAGE if rest is None else min(LIST_PAGE, rest)
-            page = await self._call("list", prefix, "list_objects_v2", arguments)
+            page = await self.call("list", prefix, "list_objects_v2", arguments)
             for entry in _entries(page):
                 yield entry
                 rest = None if rest is None else rest - 1
@@ -145,7 +143,7 @@ class S3Store:
         if if_match is not None:
             arguments["IfMatch"] = if_match
         conditional = mode == "create" or if_match is not None
-        answer = await self._call(
+        answer = await self.call(
             "put_create" if mode == "create" else "put",
             key,
             "put_object",
@@ -157,7 +155,7 @@ class S3Store:
 
     async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> S3PartWriter:
         """Start an upload in parts."""
-        answer = await self._call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
+        answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], mode)
 
     async def delete(self, keys: Iterable[str]) -> None:
@@ -169,7 +167,7 @@ class S3Store:
                 await self._delete_one(page[0])
                 continue
             names = {"Objects": [{"Key": key} for key in page], "Quiet": True}
-            answer = await self._call("delete", page[0], "delete_objects", {"Delete": names})
+            answer = await self.call("delete", page[0], "delete_objects", {"Delete": names})
             for error in answer.get("Errors", ()):
                 code, message = str(error.get("Code", "")), str(error.get("Message", ""))
                 status = 403 if code == "AccessDenied" else 200
@@ -177,16 +175,16 @@ class S3Store:
 
     async def _delete_one(self, key: str) -> None:
         try:
-            await self._call("delete", key, "delete_object", {"Key": key})
+            await self.call("delete", key, "delete_object", {"Key": key})
         except NotFound:
             pass  # Amazon answers 204; others say what is true
 
     async def aclose(self) -> None:
         """Close the connections of the running loop."""
         with self._lock:
-            state = self._loops.pop(asyncio.get_running_loop(), None)
-        if state is not None:
-            await state.close()
+            connections = self._loops.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            await connections.close()
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +211,7 @@ class S3Store:
                 gate.leave(throttled=isinstance(failure, Throttled))
             await self._pause("get", failure, attempts, loop.clock() - began_s, self.options.retry)
 
-    async def _call(
+    async def call(
         self,
         operation: Operation,
         key: str,
@@ -279,7 +277,7 @@ class S3Store:
         self.stats.retry(operation)
         await asyncio.sleep(pause_s)
 
-    def _loop(self) -> _Loop:
+    def _loop(self) -> Connections:
         """What belongs to the running loop; made at first use."""
         running = asyncio.get_running_loop()
         found = self._loops.get(running)
@@ -287,74 +285,8 @@ class S3Store:
             with self._lock:
                 for loop in [loop for loop in self._loops if loop.is_closed()]:
                     self._loops.pop(loop).state.detach()
-                found = self._loops[running] = _Loop(self.options, self.identity, self.profile)
+                found = self._loops[running] = Connections(self.options, self.identity, self.profile)
         return found
-
-
-class _Loop:
-    """State, transport and gates of one store on one event loop."""
-
-    def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
-        self.clock = asyncio.get_running_loop().time
-        self.state = LoopState(options, profile.requests_max)
-        self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
-        self.gates = {name: Gate(_limit_of(identity, name, profile), self.clock) for name in ("read", "list", "write")}
-        self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
-
-    async def close(self) -> None:
-        if self._forget is not None:
-            self._forget()
-        await self.state.close()
-
-
-class S3PartWriter:
-    """A multipart upload; see `PartWriter`."""
-
-    def __init__(self, store: S3Store, key: str, upload_id: str, mode: PutMode) -> None:
-        self._store = store
-        self._name = {"Key": key, "UploadId": upload_id}
-        self._key = key
-        self._mode = mode
-        self._parts: list[dict[str, Any]] = []
-        self._size_bytes = 0
-        self._over = False
-
-    async def write_part(self, data: Buffer) -> None:
-        """Send the next part; its number is fixed before the first wait."""
-        body = data if isinstance(data, bytes) else bytes(data)
-        part: dict[str, Any] = {"PartNumber": len(self._parts) + 1}
-        self._parts.append(part)
-        self._size_bytes += len(body)
-        arguments = {"Body": body, **part, **self._name}
-        answer = await self._store._call("part", self._key, "upload_part", arguments, num_bytes=len(body))
-        part["ETag"] = answer["ETag"]
-
-    async def complete(self) -> ObjectMeta:
-        """Make the object visible; sent once."""
-        if any("ETag" not in part for part in self._parts):
-            raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
-        arguments: dict[str, Any] = {"MultipartUpload": {"Parts": self._parts}, **self._name}
-        if self._mode == "create":
-            arguments["IfNoneMatch"] = "*"
-        answer = await self._store._call(
-            "put_create" if self._mode == "create" else "put",
-            self._key,
-            "complete_multipart_upload",
-            arguments,
-            policy=ONCE,
-        )
-        self._over = True
-        return ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
-
-    async def abort(self) -> None:
-        """Drop the parts."""
-        if self._over:
-            return
-        self._over = True
-        try:
-            await self._store._call("delete", self._key, "abort_multipart_upload", self._name)
-        except NotFound:
-            pass  # somebody's clean-up was faster
 
 
 def _asked(download: Download) -> tuple[int, int]:
@@ -373,29 +305,3 @@ def _entries(page: dict[str, Any]) -> list[ObjectMeta]:
     entries += [ObjectMeta(found["Prefix"], 0) for found in page.get("CommonPrefixes", ())]
     entries.sort(key=lambda entry: entry.key)
     return entries
-
-
-def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:
-    """The limit that all stores of one bucket share."""
-    limit = _limits.get((identity, category))
-    if limit is None:
-        limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
-    return limit
-
-
-def _release(loops: dict[asyncio.AbstractEventLoop, _Loop]) -> None:
-    """The store is gone: close its connections on their loops, where those still run."""
-    for loop, found in loops.items():
-        if loop.is_running():
-            loop.call_soon_threadsafe(_close_soon, loop, found)
-        else:
-            found.state.detach()
-
-
-_closing: set[asyncio.Task[None]] = set()
-
-
-def _close_soon(loop: asyncio.AbstractEventLoop, found: _Loop) -> None:
-    task = loop.create_task(found.close())
-    _closing.add(task)  # a loop holds its tasks weakly
-    task.add_done_callback(_closing.discard)

@@ -1,0 +1,65 @@
+"""The connections of one S3 store: one set per event loop, limits that all stores of a bucket share.
+
+A set is made at the first request on a loop and closed on that loop: by the store's `aclose`, when the engine shuts
+down, or when the store is no longer referenced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING
+
+from lance_io import runtime
+from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
+from lance_io.store.s3_session import LoopState
+from lance_io.store.throttle import AdaptiveLimit, Gate
+
+if TYPE_CHECKING:
+    from lance_io.store.api import StoreProfile
+    from lance_io.store.s3_options import S3Options
+
+_limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
+
+
+class Connections:
+    """State, transport and gates of one store on one event loop."""
+
+    def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
+        self.clock = asyncio.get_running_loop().time
+        self.state = LoopState(options, profile.requests_max)
+        self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
+        self.gates = {name: Gate(_limit_of(identity, name, profile), self.clock) for name in ("read", "list", "write")}
+        self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
+
+    async def close(self) -> None:
+        """Close everything; runs on the loop that it belongs to."""
+        if self._forget is not None:
+            self._forget()
+        await self.state.close()
+
+
+def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:
+    """The limit that all stores of one bucket share."""
+    limit = _limits.get((identity, category))
+    if limit is None:
+        limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
+    return limit
+
+
+def release(loops: dict[asyncio.AbstractEventLoop, Connections]) -> None:
+    """The store is gone: close its connections on their loops, where those still run."""
+    for loop, found in loops.items():
+        if loop.is_running():
+            loop.call_soon_threadsafe(_close_soon, loop, found)
+        else:
+            found.state.detach()
+
+
+_closing: set[asyncio.Task[None]] = set()
+
+
+def _close_soon(loop: asyncio.AbstractEventLoop, found: Connections) -> None:
+    task = loop.create_task(found.close())
+    _closing.add(task)  # a loop holds its tasks weakly
+    task.add_done_callback(_closing.discard)
