@@ -104,6 +104,8 @@ def _freeze(node: _Node) -> Field:
     children = tuple(child.frozen for child in node.children if child.frozen is not None)
     try:
         _check_members(message.logical_type, children)
+        if message.logical_type == "null" and not message.nullable:
+            raise FormatError("a null field that may not hold nulls")  # Arrow does not know such a field
     except FormatError as error:
         raise error.within(f"schema, field {message.name!r} ({message.id})") from error.__cause__
     return Field(

@@ -192,6 +192,7 @@ def message(field_id: int, parent: int = -1, name: str | None = None, kind: str 
         ([message(0, kind="map"), message(1, 0, kind="int8")], "single member"),
         ([message(0, name="a\0b")], "NUL"),
         ([message(i, i - 1) for i in range(SCHEMA_DEPTH_MAX + 1)], "levels deep"),
+        ([file_pb2.Field(parent_id=-1, name="n", logical_type="null")], "may not hold nulls"),
     ],
 )
 def test_schemas_that_contradict_themselves_are_refused(fields, words):
