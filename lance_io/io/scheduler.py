@@ -21,8 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import os
-import threading
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from lance_io.spans import Ranges
     from lance_io.store.api import ObjectMeta, ObjectStore
 
-__all__ = ["FileReads", "Handle", "Merge", "ReadScheduler", "scheduler_for"]
+__all__ = ["FileReads", "Handle", "Merge", "ReadScheduler"]
 
 Merge = Literal["take", "scan"]
 
@@ -402,34 +400,6 @@ class ReadScheduler:
             self._budget.release(payer.ticket)
         self._note_held()
         self._turn_soon()
-
-
-_shared: weakref.WeakValueDictionary[tuple[int, int], ReadScheduler] = weakref.WeakValueDictionary()
-_shared_lock = threading.Lock()
-
-
-def scheduler_for(store: ObjectStore) -> ReadScheduler:
-    """The scheduler that everything on the running loop shares which needs no budget of its own: takes, metadata.
-
-    It lives as long as something of it is in use. A scan makes its own, so that its budget is its own.
-    """
-    loop = asyncio.get_running_loop()
-    key = (id(loop), id(store))  # of living objects: the scheduler holds both
-    with _shared_lock:
-        scheduler = _shared.get(key)
-        if scheduler is None:
-            scheduler = _shared[key] = ReadScheduler(store, merge="take")
-            scheduler._loop = loop
-        return scheduler
-
-
-def _after_fork() -> None:
-    global _shared, _shared_lock
-    _shared = weakref.WeakValueDictionary()
-    _shared_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _room_elsewhere(reference: weakref.ref[ReadScheduler]) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lance_io.errors import FormatError, NotFound
 from lance_io.io.budget import Pool
-from lance_io.io.scheduler import Handle, ReadScheduler, scheduler_for
+from lance_io.io.scheduler import Handle, ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
@@ -580,20 +580,18 @@ async def test_a_read_shared_by_two_scopes_counts_in_both() -> None:
     assert scheduler.stats.num_reads == 1
 
 
-# -- the shared scheduler ------------------------------------------------------------------------------------------
+# -- lifetime ------------------------------------------------------------------------------------------------------
 
 
-async def test_takes_of_one_loop_and_store_share_a_scheduler_while_it_is_used() -> None:
-    store, other = FakeStore(FILES), FakeStore(FILES)
-    file = scheduler_for(store).file("a", size_bytes=0)
-    assert scheduler_for(store).file("a")._scheduler is file._scheduler
-    assert scheduler_for(other) is not file._scheduler
-    one, two = file.submit(Ranges.of((0, 10))), scheduler_for(store).file("a").submit(Ranges.of((10, 20)))
-    scan = scheduler_for(store).file("a", merge="scan").submit(Ranges.of((0, 10)), 7)
-    await asyncio.gather(one, two, scan)
+async def test_a_file_says_how_its_requests_merge_and_a_scheduler_goes_with_its_last_user() -> None:
+    store = FakeStore(FILES)
+    file = ReadScheduler(store, merge="take").file("a", size_bytes=0)
+    scan = file._scheduler.file("a", merge="scan")
+    handles = [file.submit(Ranges.of((0, 10))), file.submit(Ranges.of((10, 20))), scan.submit(Ranges.of((0, 10)), 7)]
+    await asyncio.gather(*handles)
     assert sorted(store.log) == [("a", 0, 10), ("a", 0, 20)]
-    assert await scheduler_for(store).file("b").suffix(3) == (FILES["b"][-3:], SIZE, None)
+    assert await file.suffix(3) == (FILES["a"][-3:], SIZE, None)
     reference = weakref.ref(file._scheduler)
-    del file, one, two, scan
+    del file, scan, handles
     await turns()
     assert reference() is None
