@@ -21,7 +21,7 @@ from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, S
 from lance_io.store.api import ObjectMeta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from lance_io.store.api import Buffer, PutMode
 
@@ -68,9 +68,9 @@ class OpenFile:
         self.identity = (status.st_dev, status.st_ino)
         self.size_bytes = status.st_size
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: `os` may be gone at exit
         if self.fd >= 0:
-            os.close(self.fd)
+            close(self.fd)
 
 
 class OpenFiles:
