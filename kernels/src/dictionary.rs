@@ -11,8 +11,9 @@ use crate::damaged;
 use crate::error::Checked;
 use crate::general::Inflater;
 use crate::gil;
-use crate::sink::{bytes_of, too_long, Bytes, Offset, Pick, Strings};
+use crate::sink::{bytes_of, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
 use pyo3::prelude::*;
+use std::borrow::Cow;
 
 /// A block-compressed dictionary as `[data]` or `[offsets, data]`.
 #[pyfunction]
@@ -104,6 +105,11 @@ fn header<O: Offset>(block: &[u8], num_items: usize) -> Checked<(usize, usize)> 
     Ok((head.end, bytes_at))
 }
 
+/// Items up to this long are copied with one store of this size.
+const SHORT_ITEM: usize = 16;
+/// Values between two extensions of the output.
+const BATCH: usize = 512;
+
 /// What the indices of a page point at, as its program describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -157,8 +163,8 @@ impl Items<'_> {
 
     fn look_up_ints(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
         let count = self.count();
-        let largest = indices.clone().max();
-        if let Some(largest) = largest.filter(|&largest| largest >= count) {
+        let largest = indices.clone().fold(0, usize::max);
+        if largest >= count && indices.len() > 0 {
             return damaged!("index {largest} into a dictionary of {count} items");
         }
         match self.kind {
@@ -185,31 +191,51 @@ impl Items<'_> {
     }
 
     fn variable<O: Offset>(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Checked<Vec<OwnedBuffer>> {
-        let item = |index: usize| {
-            let raw = &self.offsets[index * O::BYTES..(index + 2) * O::BYTES];
-            (O::read(raw), O::read(&raw[O::BYTES..]))
+        let table: Cow<'_, [O]> = match bytemuck::try_cast_slice(self.offsets) {
+            Ok(table) => Cow::Borrowed(table),
+            Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec(self.offsets)),
         };
         // The lengths come first, so that the bytes are written once, to memory of the right size.
         let mut values = Strings::<O>::with_capacity(indices.len(), 0)?;
-        let mut total = 0usize;
-        for index in indices.clone() {
-            let (start, end) = item(index);
-            if start > end || end > self.data.len() {
-                return damaged!("dictionary item {index} lies at {start}..{end} of {} bytes", self.data.len());
-            }
-            total = total.saturating_add(end - start);
-            values.offsets.push(O::wrap(total));
+        let (mut total, mut inside) = (0usize, true);
+        values.offsets.extend(indices.clone().map(|index| {
+            let (start, end) = (table[index].position(), table[index + 1].position());
+            inside &= start <= end && end <= self.data.len();
+            total = total.saturating_add(end.saturating_sub(start));
+            O::wrap(total)
+        }));
+        if !inside {
+            return damaged!("dictionary offsets do not ascend within {} bytes of items", self.data.len());
         }
         if total > O::MAX {
             return Err(too_long::<O>(total));
         }
-        values.data = crate::sink::vec_with_capacity(total)?;
-        for index in indices {
-            let (start, end) = item(index);
-            values.data.extend_from_slice(&self.data[start..end]);
-        }
+        values.data = vec_with_capacity(total.saturating_add(SHORT_ITEM))?;
+        copy_items(&table, self.data, indices, &mut values);
         Ok(values.into_buffers()?.into())
     }
+}
+
+/// Copy the items' bytes; offsets and bounds are known to be right.
+fn copy_items<O: Offset>(table: &[O], data: &[u8], mut indices: impl Iterator<Item = usize>, values: &mut Strings<O>) {
+    let mut at = 0;
+    for batch in values.offsets[1..].chunks(BATCH) {
+        let end = batch.last().map_or(at, |end| end.position());
+        // Room for a last short item that is copied with what follows it.
+        values.data.resize(end + SHORT_ITEM, 0);
+        let out = &mut values.data[..];
+        for (stop, index) in batch.iter().zip(&mut indices) {
+            let (start, stop) = (table[index].position(), stop.position());
+            let source = data.get(start..).and_then(|rest| rest.first_chunk::<SHORT_ITEM>());
+            let slot = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<SHORT_ITEM>());
+            match (source, slot) {
+                (Some(source), Some(slot)) if stop - at <= SHORT_ITEM => *slot = *source,
+                _ => out[at..stop].copy_from_slice(&data[start..start + (stop - at)]),
+            }
+            at = stop;
+        }
+    }
+    values.data.truncate(at);
 }
 
 /// Indices come from `Bytes`, which is aligned.

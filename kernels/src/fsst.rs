@@ -19,13 +19,17 @@ use pyo3::PyResult;
 
 const ESCAPE: u8 = 255;
 const MAGIC: [u8; 4] = [0x54, 0x53, 0x53, 0x46];
+/// Codes that are decoded without a look at each other.
+const RUN: usize = 8;
+/// A bit that no length has.
+const MISSING: u8 = 0x80;
 /// Longest symbol; also how far one store reaches.
 const SYMBOL_BYTES: usize = 8;
 
 /// Codes as symbols.
 pub struct SymbolTable {
     symbols: [u64; 256],
-    /// 0 marks codes without a symbol.
+    /// Length minus 1; `MISSING` for codes without a symbol.
     lengths: [u8; 256],
     pub coded: bool,
 }
@@ -39,15 +43,25 @@ impl SymbolTable {
         }
         let count = bytes[0] as usize;
         let (symbols_raw, rest) = bytes[8..].split_at(8 * count);
-        let mut table = SymbolTable { symbols: [0; 256], lengths: [0; 256], coded: bytes[3] == 1 };
+        let mut table = SymbolTable { symbols: [0; 256], lengths: [MISSING; 256], coded: bytes[3] == 1 };
         for (symbol, raw) in table.symbols.iter_mut().zip(symbols_raw.chunks_exact(8)) {
             *symbol = u64::from_le_bytes(raw.try_into().unwrap_or_default());
         }
-        table.lengths[..count].copy_from_slice(&rest[..count]);
-        if table.coded && table.lengths[..count].iter().any(|length| !(1..=8).contains(length)) {
+        if table.coded && rest[..count].iter().any(|length| !(1..=8).contains(length)) {
             return Err(invalid("an FSST symbol has a length outside 1..=8"));
         }
+        for (length, raw) in table.lengths.iter_mut().zip(&rest[..count]) {
+            *length = raw.wrapping_sub(1);
+        }
         Ok(table)
+    }
+
+    /// The answer of a block, unless one of its codes was `MISSING`.
+    fn check(&self, missing: u8, used: usize, made: usize) -> Checked<(usize, usize)> {
+        match missing & MISSING {
+            0 => Ok((used, made)),
+            _ => damaged!("an FSST value holds a code without a symbol"),
+        }
     }
 }
 
@@ -100,29 +114,46 @@ impl<'a> Decoder<'a> {
     fn block(&mut self, codes: &[u8], last: bool) -> Checked<(usize, usize)> {
         let out = &mut self.window[self.filled..];
         let (mut at, mut made) = (0, 0);
-        // A length of 0 (no such symbol) turns into a set top bit.
         let mut missing = 0u8;
-        while at < codes.len() {
-            let code = codes[at];
-            if code != ESCAPE {
-                out[made..made + SYMBOL_BYTES].copy_from_slice(&self.table.symbols[code as usize].to_le_bytes());
-                let length = self.table.lengths[code as usize];
-                missing |= length.wrapping_sub(1);
-                made += length as usize;
-                at += 1;
-            } else if at + 1 < codes.len() {
-                out[made] = codes[at + 1];
-                made += 1;
-                at += 2;
-            } else if last {
-                return damaged!("an FSST value ends in an escape");
-            } else {
+        loop {
+            while let Some(run) = codes[at..].first_chunk::<RUN>() {
+                let Some(slots) = out.get_mut(made..made + RUN * SYMBOL_BYTES) else { break };
+                if run.contains(&ESCAPE) {
+                    break;
+                }
+                let mut filled = 0;
+                for &code in run {
+                    let length = self.table.lengths[code as usize];
+                    missing |= length;
+                    let symbol = self.table.symbols[code as usize].to_le_bytes();
+                    slots[filled..filled + SYMBOL_BYTES].copy_from_slice(&symbol);
+                    filled += (length & 7) as usize + 1;
+                }
+                (at, made) = (at + RUN, made + filled);
+            }
+            // One by one: the rest of the block, or as far as the escape that ended the fast loop.
+            let until = codes.len().min(at + RUN);
+            if at == until {
                 break;
             }
+            while at < until {
+                let code = codes[at];
+                if code != ESCAPE {
+                    let symbol = self.table.symbols[code as usize].to_le_bytes();
+                    out[made..made + SYMBOL_BYTES].copy_from_slice(&symbol);
+                    let length = self.table.lengths[code as usize];
+                    missing |= length;
+                    (at, made) = (at + 1, made + (length & 7) as usize + 1);
+                } else if at + 1 < codes.len() {
+                    out[made] = codes[at + 1];
+                    (at, made) = (at + 2, made + 1);
+                } else if last {
+                    return damaged!("an FSST value ends in an escape");
+                } else {
+                    return self.table.check(missing, at, made);
+                }
+            }
         }
-        if missing & 0x80 != 0 {
-            return damaged!("an FSST value holds a code without a symbol");
-        }
-        Ok((at, made))
+        self.table.check(missing, at, made)
     }
 }

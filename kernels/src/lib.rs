@@ -22,8 +22,10 @@ mod plan;
 mod pread;
 mod rle;
 mod rows;
+mod select;
 mod shapes;
 mod sink;
+mod tables;
 mod values;
 mod variable;
 

@@ -34,7 +34,7 @@ impl Fixed {
     pub fn into_buffer(self) -> OwnedBuffer {
         match self {
             Fixed::Bytes(out, _) => out.into_buffer(),
-            Fixed::Bits(out, _) => out.into_buffer(),
+            Fixed::Bits(out, _) => out.into_bytes().into(),
         }
     }
 }
@@ -71,7 +71,7 @@ impl ListShape {
     /// Rows that stand alone lie like rows of a chunk: no bitmaps between them, no padding bits.
     pub fn is_plain(&self) -> bool {
         self.levels.iter().all(|(_, has_validity)| !has_validity)
-            && self.items_per_row().saturating_mul(self.item_bits).is_multiple_of(8)
+            && self.items_per_row().saturating_mul(self.item_bits) % 8 == 0
     }
 
     /// Bytes of one row where it stands alone: bitmaps, then items, each from a byte boundary.
@@ -113,7 +113,7 @@ impl Lists {
     }
 
     pub fn into_buffers(self) -> Vec<Option<OwnedBuffer>> {
-        let validity = self.validity.into_iter().map(|bits| bits.map(Bits::into_buffer));
+        let validity = self.validity.into_iter().map(|bits| bits.map(|bits| bits.into_bytes().into()));
         validity.chain([Some(self.items.into_buffer())]).collect()
     }
 }

@@ -87,7 +87,7 @@ impl Bits {
 
     /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
     pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) {
-        while count > 0 && !self.length.is_multiple_of(8) {
+        while count > 0 && self.length % 8 != 0 {
             let bit = (source[start / 8] >> (start % 8)) & 1;
             if let Some(last) = self.bytes.last_mut() {
                 *last |= bit << (self.length % 8);
@@ -110,23 +110,24 @@ impl Bits {
             }
         }
         self.length += count;
-        if !self.length.is_multiple_of(8) {
+        if self.length % 8 != 0 {
             if let Some(last) = self.bytes.last_mut() {
                 *last &= (1 << (self.length % 8)) - 1;
             }
         }
     }
 
-    pub fn into_buffer(self) -> OwnedBuffer {
-        self.bytes.into()
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 }
 
 /// An offset of variable-width values: i32 or i64 in memory, u32 or u64 on disk.
-pub trait Offset: Copy + 'static {
+pub trait Offset: bytemuck::Pod {
     const BYTES: usize;
     const MAX: usize;
     fn wrap(position: usize) -> Self;
+    fn position(self) -> usize;
     /// Reads the unsigned little-endian integer that `bytes` (of `BYTES` length) holds.
     fn read(bytes: &[u8]) -> usize;
     fn into_offsets(offsets: Vec<Self>) -> Offsets
@@ -142,8 +143,12 @@ impl Offset for i32 {
         position as i32
     }
     #[inline(always)]
+    fn position(self) -> usize {
+        self as u32 as usize
+    }
+    #[inline(always)]
     fn read(bytes: &[u8]) -> usize {
-        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as usize
+        bytemuck::pod_read_unaligned::<u32>(&bytes[..4]) as usize
     }
     fn into_offsets(offsets: Vec<Self>) -> Offsets {
         Offsets::Narrow(offsets)
@@ -158,8 +163,12 @@ impl Offset for i64 {
         position as i64
     }
     #[inline(always)]
+    fn position(self) -> usize {
+        self as usize
+    }
+    #[inline(always)]
     fn read(bytes: &[u8]) -> usize {
-        u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]) as usize
+        bytemuck::pod_read_unaligned::<u64>(&bytes[..8]) as usize
     }
     fn into_offsets(offsets: Vec<Self>) -> Offsets {
         Offsets::Wide(offsets)
