@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+
 from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
 from lance_io.dataset.loading import load_row_columns
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.projection import project_pruned
-from lance_io.dataset.reading import ReadBytes
+from lance_io.dataset.reading import ROWS_BY_TAKE_MAX, ReadBytes
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
 from lance_io.dataset.steps import Get, Together
@@ -63,7 +65,7 @@ def explain_take(state: DatasetState, indices: Any, columns: Columns = None, *, 
     """
     state = _fresh(state) if cold else state
     projection = state.described(project_pruned(state.schema, columns), None)
-    ledger = _ledger(state, "take")
+    ledger = Ledger(_merging(state, "take"))
     grouped, number = yield from _watched(ledger, group_positions(state, row_numbers(indices)))
     fields = Projection(state.pruned_fields(projection.data_paths))
     files = [
@@ -86,7 +88,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
     Raises what the scan raises before it reads data.
     """
     state = _fresh(state) if cold else state
-    ledger = _ledger(state, "scan")
+    ledger = Ledger(_merging(state, "scan"))
     projection: OutputProjection | None = None
     if options.order_by:
         ordering = Ordering(state, options)
@@ -94,11 +96,19 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         ledger.notes.append("the rows are sorted when all of them have been read")
     plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
     fields = Projection(state.pruned_fields(plan.early_paths))
-    files = [
-        _scan_file(ledger, state.context, here, (index, span.start, span.end), number)
-        for index, span in enumerate(plan.spans)
-        for here in fields.locate(state.sources[span.place])
-    ]
+    if plan.num_rows <= ROWS_BY_TAKE_MAX:  # the scan takes so few rows
+        ledger.merging = _merging(state, "take")
+        files: list[Plan[Any]] = [
+            _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
+            for span in plan.spans
+            for here in fields.locate(state.sources[span.place])
+        ]
+    else:
+        files = [
+            _scan_file(ledger, state.context, here, (index, span.start, span.end), number)
+            for index, span in enumerate(plan.spans)
+            for here in fields.locate(state.sources[span.place])
+        ]
     yield Together(files)
     _note_unknown(ledger, plan, options)
     return _plan(state, ledger)
@@ -108,8 +118,8 @@ def _fresh(state: DatasetState) -> DatasetState:
     return replace(state, session=Session())
 
 
-def _ledger(state: DatasetState, kind: Literal["scan", "take"]) -> Ledger:
-    return Ledger(Merging.of(state.location.store.profile, kind, now=state.answers_now))
+def _merging(state: DatasetState, kind: Literal["scan", "take"]) -> Merging:
+    return Merging.of(state.location.store.profile, kind, now=state.answers_now)
 
 
 def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:

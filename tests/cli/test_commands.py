@@ -1,0 +1,257 @@
+"""What the commands say, compared with what pylance says about the same tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from lance.file import LanceFileReader
+
+from lance_io.cli.main import app
+from lance_io.cli.options import column_names, row_numbers, storage_options
+from lance_io.cli.output import plain
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COMMANDS = ["info", "schema", "versions", "fragments", "pages", "head", "count", "explain", "bench"]
+
+
+def local(time: str) -> datetime:
+    """An ISO time in UTC as pylance gives it: local, naive."""
+    return datetime.fromisoformat(time).astimezone().replace(tzinfo=None)
+
+
+def test_info(run: Any, table: lance.LanceDataset) -> None:
+    report = run("info", table.uri, "--json").report
+    stats = table.stats.dataset_stats()
+    files = [file for fragment in table.get_fragments() for file in fragment.data_files()]
+    assert report["version"] == report["latest_version"] == report["num_versions"] == table.version == 4
+    assert report["num_rows"] == table.count_rows()
+    assert report["num_deleted_rows"] == stats["num_deleted_rows"]
+    assert report["num_fragments"] == stats["num_fragments"]
+    assert report["num_deletion_files"] == 2
+    assert report["data_bytes"] == sum(file.file_size_bytes for file in files)
+    assert report["data_storage_version"] == table.data_storage_version
+    assert report["tags"] == {"second": 2}
+    assert report["writer"].endswith(lance.__version__)
+    assert datetime.fromisoformat(report["timestamp"]).tzinfo is not None
+
+
+def test_schema(run: Any, table: lance.LanceDataset) -> None:
+    def described(field: Any) -> tuple[Any, ...]:
+        return field.id(), field.name(), [described(child) for child in field.children()]
+
+    def reported(field: Any) -> tuple[Any, ...]:
+        return field["id"], field["name"], [reported(child) for child in field["children"]]
+
+    fields = run("schema", table.uri, "--json").report["fields"]
+    assert [reported(field) for field in fields] == [described(field) for field in table.lance_schema.fields()]
+    assert [field["type"] for field in fields] == [str(field.type) for field in table.schema]
+
+
+def test_versions(run: Any, table: lance.LanceDataset) -> None:
+    found = run("versions", table.uri, "--json").report["versions"]
+    expected = table.versions()
+    assert [one["version"] for one in found] == [one["version"] for one in expected]
+    assert [one["tags"] for one in found] == [[], ["second"], [], []]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert {name: str(mine[name]) for name in theirs["metadata"]} == theirs["metadata"]
+        assert abs(local(mine["timestamp"]) - theirs["timestamp"]) < timedelta(microseconds=2)  # they round
+    assert [one["version"] for one in run("versions", table.uri, "--tag", "second", "--json").report["versions"]] == [2]
+
+
+def test_fragments(run: Any, table: lance.LanceDataset) -> None:
+    found = run("fragments", table.uri, "--json").report["fragments"]
+    for mine, theirs in zip(found, table.get_fragments(), strict=True):
+        assert (mine["id"], mine["num_rows"]) == (theirs.fragment_id, theirs.count_rows())
+        assert (mine["physical_rows"], mine["num_deleted_rows"]) == (theirs.physical_rows, theirs.num_deletions)
+        for file, known in zip(mine["files"], theirs.data_files(), strict=True):
+            assert file["path"] == f"data/{known.path}"
+            assert (file["size_bytes"], file["field_ids"]) == (known.file_size_bytes, list(known.fields))
+        deletions = mine["deletion_file"]
+        assert (deletions is None) == (theirs.deletion_file() is None)
+        assert deletions is None or (Path(table.uri) / deletions["path"]).exists()
+
+
+def test_pages_of_a_file(run: Any, table: lance.LanceDataset, data_file: Path) -> None:
+    (file,) = run("pages", data_file, "--json").report["files"]
+    reader = LanceFileReader(str(data_file))
+    statistics = reader.file_statistics().columns
+    assert (file["path"], file["num_rows"], file["size_bytes"]) == (
+        data_file.name,
+        reader.num_rows(),
+        data_file.stat().st_size,
+    )
+    assert [(one["num_pages"], one["num_bytes"]) for one in file["columns"]] == [
+        (one.num_pages, one.size_bytes) for one in statistics
+    ]
+    by_name = {one["name"]: one for one in file["columns"]}
+    assert by_name["id"]["layouts"] == ["mini-block"]
+    assert by_name["wide"]["layouts"] == ["full-zip"]
+    assert "dictionary" in by_name["word"]["codecs"][0]
+    assert math.isclose(by_name["vector"]["bits_per_value"], 64 * 32, rel_tol=0.02)
+    num_items = sum(len(one) for one in table.get_fragments()[0].to_table(["items"])["items"].to_pylist() if one)
+    assert by_name["items.item"]["num_values"] >= num_items  # deleted rows are in the file
+
+
+def test_pages_of_a_dataset(run: Any, table: lance.LanceDataset) -> None:
+    report = run("pages", table.uri, "--columns", "id,point", "--json").report
+    assert len(report["files"]) == 3
+    assert [one["name"] for one in report["columns"]] == ["id", "point.x", "point.y"]
+    assert all(one["num_rows"] == 9000 and one["num_files"] == 3 for one in report["columns"])
+    shown = run("pages", table.uri)
+    assert shown.code == 0
+    assert "3 data files" in shown.out
+    assert "mini-block" in run("pages", table.uri, "--each-page").out
+
+
+def test_head(run: Any, table: lance.LanceDataset) -> None:
+    report = run("head", table.uri, "-n", 5, "-c", "id,word", "-c", "point.x", "--json").report
+    expected = table.head(5, columns=["id", "word", "point.x"])
+    assert report["rows"] == expected.to_pylist()
+    assert [one["type"] for one in report["columns"]] == [str(field.type) for field in expected.schema]
+    everything = run("head", table.uri, "--json").report["rows"]
+    assert everything == plain(table.head(10).to_pylist())
+    shown = run("head", table.uri, "-n", 1).out
+    assert "400 bytes" in shown
+    assert "null" in shown
+
+
+def test_count_of_versions(run: Any, table: lance.LanceDataset) -> None:
+    assert run("count", table.uri).out == f"{table.count_rows()}\n"
+    assert run("count", table.uri, "--version", 1, "--json").report == {"version": 1, "num_rows": 3000}
+    assert run("count", table.uri, "--tag", "second", "--json").report == {"version": 2, "num_rows": 6000}
+
+
+def test_bench(run: Any, table: lance.LanceDataset) -> None:
+    report = run("bench", table.uri, "-c", "id,text", "--take-rows", "1,10,1000000", "--json").report
+    assert [one["columns"] for one in report["scans"]] == ["id", "text", "all columns"]
+    assert all(one["num_rows"] == table.count_rows() for one in report["scans"])
+    assert [(one["num_rows"], one["cold"]) for one in report["takes"]] == [
+        (1, True),
+        (1, False),
+        (10, True),
+        (10, False),
+    ]
+    assert all(one["num_requests"] > 0 and one["num_bytes"] > 0 for one in report["scans"] + report["takes"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_draws_and_gives_json(run: Any, table: lance.LanceDataset, command: str) -> None:
+    few = ["--take-rows", "1", "--no-scan"] if command == "bench" else []
+    drawn, written = run(command, table.uri, *few), run(command, table.uri, *few, "--version", 2, "--json")
+    assert drawn.code == 0
+    assert drawn.out.strip()
+    assert drawn.err == ""
+    assert json.loads(written.out)
+
+
+def test_of_an_empty_table(run: Any, tmp_path: Path) -> None:
+    uri = str(tmp_path / "empty")
+    lance.write_dataset(pa.table({"a": pa.array([], pa.int32())}), uri)
+    assert run("count", uri).out == "0\n"
+    assert run("head", uri, "--json").report["rows"] == []
+    assert run("pages", uri).code == run("explain", uri).code == run("bench", uri).code == 0
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_dataset_is_one_line(run: Any, tmp_path: Path, command: str) -> None:
+    ran = run(command, tmp_path / "nothing")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: ")
+    assert len(ran.err.splitlines()) == 1
+    assert "nothing" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--version", "1", "--tag", "second"], "--tag"),
+        (["--storage-option", "hunter2"], "KEY=VALUE"),
+        (["--frobnicate"], "--frobnicate"),
+    ],
+)
+def test_senseless_calls_exit_with_2(run: Any, table: lance.LanceDataset, arguments: list[str], word: str) -> None:
+    ran = run("info", table.uri, *arguments)
+    assert ran.code == 2
+    assert word in ran.err
+    assert "hunter2" not in ran.err
+
+
+def test_other_failures(run: Any, table: lance.LanceDataset, tmp_path: Path) -> None:
+    assert run("head", table.uri, "-c", "Id").code == 1
+    assert "Did you mean 'id'" in run("head", table.uri, "-c", "Id").err
+    assert "No column named zz" in run("pages", table.uri, "-c", "zz").err
+    assert "version 99" in run("count", table.uri, "-v", 99).err
+    assert "tag nope" in run("count", table.uri, "--tag", "nope").err
+    assert "no store provider" in run("count", "ftp://x/y").err.lower().replace("object store", "store")
+    (tmp_path / "not.lance").write_bytes(b"this is no data file at all, but long enough to have a footer")
+    assert run("pages", tmp_path / "not.lance").code == 1
+    assert run("explain", table.uri, "--take", "9000000").code != 0
+
+
+def test_secrets_stay_secret(run: Any, table: lance.LanceDataset, tmp_path: Path) -> None:
+    secret = "aws_secret_access_key=s3cr3t-value"
+    for uri in (table.uri, tmp_path / "nothing", "s3://no-such-bucket.invalid"):
+        options = ["-o", secret, "-o", "aws_endpoint=http://127.0.0.1:1", "-o", "allow_http=true"]
+        options += ["-o", "aws_access_key_id=AKIDSECRET", "-o", "client_max_retries=0", "-o", "aws_region=x"]
+        ran = run("info", uri, *options)
+        assert "s3cr3t" not in ran.out + ran.err
+        assert "AKIDSECRET" not in ran.out + ran.err
+
+
+def test_debug_shows_the_traceback(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANCE_IO_DEBUG", "1")
+    with pytest.raises(FileNotFoundError, match="not found"):
+        run("info", tmp_path / "nothing")
+
+
+def test_bugs_are_not_hidden(run: Any, table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError("planted")
+
+    monkeypatch.setattr("lance_io.cli.inspect._info", broken)
+    with pytest.raises(AssertionError, match="planted"):
+        run("info", table.uri)
+
+
+# -- small parts -------------------------------------------------------------------------------------------------------
+
+
+def test_texts_of_options() -> None:
+    assert column_names(["a, b", "`x,y`.z"]) == ["a", "b", "`x,y`.z"]
+    assert column_names(None) is None
+    assert row_numbers("0,5,7-9") == [0, 5, 7, 8, 9]
+    assert storage_options(["a=b=c", "k="]) == {"a": "b=c", "k": ""}
+    refused: list[tuple[Callable[[Any], object], Any]] = [
+        (row_numbers, "1,x"),
+        (row_numbers, "9-2"),
+        (storage_options, ["=x"]),
+    ]
+    for function, text in refused:
+        with pytest.raises(UsageError):
+            function(text)
+
+
+def test_version_and_help(run: Any) -> None:
+    assert run("--version").out.startswith("lance-io ")
+    shown = run("--help").out
+    assert all(command in shown for command in COMMANDS)
+    assert app.info.name == "lance-io"
+
+
+async def test_plain_values() -> None:
+    assert plain({"x": [b"\x00\xff", math.nan, datetime(2020, 1, 2, tzinfo=UTC)]}) == {
+        "x": ["AP8=", "nan", "2020-01-02T00:00:00+00:00"]
+    }

@@ -1,0 +1,167 @@
+"""The plan of a scan or take is what the real one then asks for, request by request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+from lance_io.dataset import execute
+from lance_io.dataset.entry import open_options
+from lance_io.dataset.explain import explain_scan, explain_take
+from lance_io.dataset.opening import open_steps
+from lance_io.dataset.options import ColumnOrdering, scan_options
+from lance_io.dataset.scan import scan_projection
+from lance_io.dataset.session import Session
+from lance_io.dataset.steps import drive_now
+from lance_io.dataset.take import take_positions
+from lance_io.store.api import CLOUD
+from lance_io.store.local import LocalStore
+from lance_io.testing.record import RecordingStore, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import lance
+
+    from lance_io.dataset.ioplan import IoPlan
+    from lance_io.dataset.state import DatasetState
+    from lance_io.store.url import Location
+
+CHANCE = np.random.default_rng(7)
+TAKES = {
+    "one row": [4321],
+    "few": [0, 5, 2999, 3000, 7000],
+    "unsorted, repeated": [8000, 17, 17, 5000],
+    "many": CHANCE.integers(0, 8400, 300).tolist(),
+    "none": [],
+}
+COLUMNS = [None, ["id"], ["text", "wide"], ["items", "point.x"], ["vector", "nothing"], ["id", "_rowid"]]
+SCANS: list[dict[str, Any]] = [
+    {},
+    {"columns": ["word", "items"]},
+    {"limit": 10},
+    {"limit": 4000, "offset": 1234, "columns": ["id", "wide", "point"]},
+    {"columns": ["id"], "with_row_id": True},
+    {"columns": []},
+    {"limit": 2000, "offset": 6000 - 497, "columns": ["id", "text"]},
+    {"fragments": (2,)},
+    {"order_by": [ColumnOrdering("id")], "columns": ["id", "word"]},
+]
+
+
+@pytest.fixture(params=["in this thread", "through the scheduler"])
+def state(request: pytest.FixtureRequest, table: lance.LanceDataset) -> DatasetState:
+    """The table over a store that writes down its requests, local and as if it were remote."""
+    opened = drive_now(open_steps(open_options(table.uri)))
+    if request.param == "in this thread":
+        store = record(LocalStore())
+    else:
+        store = RecordingStore(LocalStore(profile=CLOUD))
+
+    def moved(location: Location) -> Location:
+        return replace(location, store=store)
+
+    return replace(opened, location=moved(opened.location), root=moved(opened.root), session=Session())
+
+
+def asked(state: DatasetState, operation: Callable[[], Any]) -> tuple[list[tuple[str, int, int]], Any]:
+    """The reads of an operation, sorted: key, start, end (of a whole object, both 0); and its result."""
+    store = state.location.store
+    assert isinstance(store, RecordingStore)
+    store.requests.clear()
+    result = operation()
+    return sorted((one.key, one.start or 0, one.end or 0) for one in store.requests), result
+
+
+def planned(plan: IoPlan) -> list[tuple[str, int, int]]:
+    """The requests of a plan in the same form: deletion files are read whole."""
+    requests = [request for one in plan.rounds for request in one.requests]
+    return sorted((key.lstrip("/"), start, 0 if "_deletions/" in key else end) for key, start, end in requests)
+
+
+def within(inner: tuple[str, int, int], outer: tuple[str, int, int]) -> bool:
+    """True when one request brings nothing that the other does not."""
+    return inner[0] == outer[0] and outer[1] <= inner[1] and inner[2] <= outer[2]
+
+
+def test_take_asks_for_what_was_planned(state: DatasetState) -> None:
+    for rows in TAKES.values():
+        for columns in COLUMNS:
+            explained, plan = asked(
+                state, lambda r=rows, c=columns: execute.run(state, explain_take(state, r, c, cold=True))
+            )  # type: ignore[misc]
+            cold = replace(state, session=Session())
+            taken, _ = asked(cold, lambda r=rows, c=columns, s=cold: execute.run(s, take_positions(s, r, c)))  # type: ignore[misc]
+            assert planned(plan) == taken
+            assert len(plan.of_purpose("data")) == len(taken) - len(explained)
+
+
+def test_scan_asks_for_what_was_planned(state: DatasetState) -> None:
+    for keywords in SCANS:
+        options = scan_options(**keywords)
+        plan = execute.run(state, explain_scan(state, options, cold=True))
+        cold = replace(state, session=Session())
+        schema = scan_projection(cold, options).arrow_schema
+        scanned, table = asked(cold, lambda o=options, s=cold, t=schema: execute.collect(s, o, t))  # type: ignore[misc]
+        assert table.num_rows > 0
+        if state.answers_now or plan.num_rounds < 4:
+            assert planned(plan) == scanned, keywords
+        else:  # pages that are read in two rounds: their second requests may go out before others can join them
+            assert plan.num_requests <= len(scanned)
+            assert all(any(within(one, request) for request in planned(plan)) for one in scanned), keywords
+
+
+def test_no_data_is_read(state: DatasetState) -> None:
+    plan = execute.run(state, explain_take(state, [1, 5000], cold=True))
+    explained, _ = asked(state, lambda: execute.run(state, explain_take(state, [1, 5000], cold=True)))
+    data = {(key.lstrip("/"), start, end) for key, start, end in plan.of_purpose("data")}
+    assert data
+    assert data.isdisjoint(explained)
+    assert set(explained) == set(planned(plan)) - data
+
+
+def test_warm_take_has_one_round(state: DatasetState) -> None:
+    rows = [1, 100, 5000, 8000]
+    cold = execute.run(state, explain_take(state, rows))
+    warm = execute.run(state, explain_take(state, rows))
+    assert [one.purpose for one in cold.rounds] == ["metadata", "metadata", "index", "data"]
+    assert [(one.number, one.purpose) for one in warm.rounds] == [(1, "data")]
+    assert warm.of_purpose("data") == cold.of_purpose("data")
+    assert execute.run(state, explain_take(state, rows, cold=True)) == cold
+
+
+def test_filter_is_noted(state: DatasetState) -> None:
+    options = scan_options(filter=pc.field("id") < 10, columns=["id", "wide"], limit=3, late_materialization=True)
+    plan = execute.run(state, explain_scan(state, options, cold=True))
+    assert any("wide" in note for note in plan.notes)
+    assert any("3 rows" in note for note in plan.notes)
+
+
+def test_text_and_plain_values(state: DatasetState) -> None:
+    plan = execute.run(state, explain_take(state, [1, 5000], ["id"], cold=True))
+    text = str(plan)
+    assert text.splitlines()[0].startswith("round 1  metadata")
+    assert f"total  {plan.num_rounds} rounds, {plan.num_requests} requests" in text
+    values = plan.to_dict()
+    assert values["num_bytes"] == plan.num_bytes == sum(one["request_bytes"] for one in values["rounds"])
+    assert plan.wanted_bytes <= plan.num_bytes
+    assert all(
+        request["key"].startswith(("data/", "_deletions/")) for one in values["rounds"] for request in one["requests"]
+    )
+
+
+def test_command(run: Any, table: lance.LanceDataset) -> None:
+    report = run("explain", table.uri, "--take", "0,17,3000-3002", "-c", "id", "--json").report
+    assert (report["operation"], report["opening"]["num_requests"]) == ("take", 2)
+    assert report["rounds"][-1]["purpose"] == "data"
+    assert report["num_requests"] == sum(len(one["requests"]) for one in report["rounds"])
+    random = [run("explain", table.uri, "--take-random", 20, "--seed", seed, "--json").out for seed in (1, 1, 2)]
+    assert random[0] == random[1] != random[2]
+    assert run("explain", table.uri, "--take", "1", "--take-random", 2).code == 2
+    assert run("explain", table.uri, "--take", "1", "--limit", 2).code == 2
+    assert run("explain", table.uri, "--take-random", 100000).code == 2
+    assert "more (--all shows them)" in run("explain", table.uri, "--take-random", 1000).out
