@@ -43,7 +43,7 @@ def _type_to_json(dtype: pa.DataType) -> dict[str, Any]:
     if isinstance(dtype, (pa.ListType, pa.LargeListType)):
         name = "list" if isinstance(dtype, pa.ListType) else "large_list"
         return {"type": name, "fields": [_field_to_json(dtype.value_field)]}
-    if isinstance(dtype, pa.FixedSizeBinaryType):
+    if pa.types.is_fixed_size_binary(dtype):
         return {"type": "fixed_size_binary", "length": dtype.byte_width}
     if isinstance(dtype, pa.DictionaryType):
         return {"type": f"dict:{logical_type(dtype.value_type)}:{logical_type(dtype.index_type)}:false"}

@@ -155,7 +155,11 @@ class LanceFragment(pyarrow.dataset.Fragment):  # type: ignore[misc]
         return _unpickle, (type(self), pickled(self._state), self._place)
 
     def __repr__(self) -> str:
-        return f"LanceFileFragment(id={self.fragment_id}, data_files={[file.path for file in self.data_files()]})"
+        deletion = self.deletion_file()
+        shown = "" if deletion is None else f", deletion_file={deletion!r}"
+        return (
+            f"LanceFileFragment(id={self.fragment_id}, data_files={[file.path for file in self.data_files()]}{shown})"
+        )
 
     # -- inherited from pyarrow and not offered ----------------------------------------------------------------------
 

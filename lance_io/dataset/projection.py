@@ -72,10 +72,9 @@ class Projection:
         return [output.path for output in self.outputs if not output.is_system]
 
     def with_system(self, *names: str) -> Projection:
-        """This projection with system columns appended, those that it lacks."""
-        have = {output.name for output in self.outputs}
-        added = tuple(OutputColumn(name, (name,), system_field(name)) for name in names if name not in have)
-        return replace(self, outputs=self.outputs + added)
+        """This projection with system columns at its end; they move there when they are listed already."""
+        others = tuple(output for output in self.outputs if output.name not in names)
+        return replace(self, outputs=others + tuple(OutputColumn(name, (name,), system_field(name)) for name in names))
 
 
 def project(

@@ -1,0 +1,93 @@
+"""The asynchronous dataset: same results as the synchronous one, from any loop; early ends leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lance_io
+
+
+async def test_everything_equals_the_synchronous_dataset(mixed_uri: str) -> None:
+    sync = lance_io.dataset(mixed_uri)
+    async with lance_io.AsyncDataset.open(mixed_uri) as table:
+        assert (table.version, table.schema, table.uri) == (sync.version, sync.schema, sync.uri)
+        assert table.data_storage_version == "2.1"
+        assert await table.to_table() == sync.to_table()
+        chosen = pc.field("doubled") > 100
+        assert await table.to_table(["s"], chosen, limit=5, offset=2) == sync.to_table(["s"], chosen, limit=5, offset=2)
+        assert await table.to_table(["s"], order_by=["a"], limit=9) == sync.to_table(["s"], order_by=["a"], limit=9)
+        assert await table.take([90, 3, 3], ["s", "_rowid"]) == sync.take([90, 3, 3], ["s", "_rowid"])
+        assert await table._take_rows([1, 6], ["s"]) == sync._take_rows([1, 6], ["s"])
+        assert await table.count_rows() == await table.scanner().count_rows() == len(sync)
+        assert await table.count_rows(chosen) == sync.count_rows(chosen)
+        assert await table.head(3, columns=["s"]) == sync.head(3, columns=["s"])
+        assert await table.slice(5, 9, ["s"]) == sync.slice(5, 9, ["s"])
+        assert (await table.sample(7, ["s"])).num_rows == 7
+        assert await table.versions() == sync.versions()
+        assert await table.version_refs() == sync.version_refs()
+        assert await table.tags() == await table.branches() == {}
+        assert await table.latest_version() == sync.latest_version
+        assert (await table.checkout_version(1)).version == 1
+        assert table.to_sync().to_table() == await lance_io.AsyncDataset.of(sync).to_table()
+        assert await table.scanner(["s"]).explain_plan() == sync.scanner(["s"]).explain_plan()
+
+
+async def test_batches_are_those_of_the_synchronous_scan(mixed_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(mixed_uri, version=1)
+    sync = lance_io.dataset(mixed_uri, version=1)
+    for options in ({"batch_size": 7}, {"batch_size": 30, "strict_batch_size": True}, {"order_by": ["s"]}):
+        got = [batch async for batch in table.to_batches(["s", "l"], **options)]
+        assert got == list(sync.to_batches(["s", "l"], **options))
+    first = await anext(aiter(table.scanner(["s"], fragments=sync.get_fragments()[2:])))
+    assert first.column(0)[0].as_py() == "s50"
+
+
+async def test_leaving_early_stops_the_scan(mixed_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(mixed_uri)
+    seen: list[object] = []
+    batches = table.to_batches(["s"], batch_size=1, scan_stats_callback=seen.append)
+    async for _ in batches:
+        break
+    await batches.aclose()  # type: ignore[attr-defined]
+    assert len(seen) == 1
+    with pytest.raises(RuntimeError, match="mine"):
+        async for _ in table.to_batches(["s"], batch_size=1):
+            raise RuntimeError("mine")
+    assert await table.count_rows() == 93
+
+
+async def test_many_callers_at_once(mixed_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(mixed_uri)
+    takes = await asyncio.gather(*(table.take([i, 92 - i], ["_rowoffset", "s"]) for i in range(40)))
+    assert [one.column(0).to_pylist() for one in takes] == [[i, 92 - i] for i in range(40)]
+
+
+async def test_errors_come_as_themselves(mixed_uri: str) -> None:
+    with pytest.raises(ValueError, match="was not found"):
+        await lance_io.AsyncDataset.open(mixed_uri, version=99)
+    table = await lance_io.AsyncDataset.open(mixed_uri)
+    with pytest.raises(OSError, match="93 rows"):
+        await table.take([1000])
+    with pytest.raises(ValueError, match="No field named zz"):
+        await table.to_table(["zz"])
+    with pytest.raises(ValueError, match="No field named zz"):
+        async for _ in table.to_batches(["zz"]):
+            pass
+
+
+async def test_the_synchronous_dataset_works_inside_a_running_loop(mixed_uri: str) -> None:
+    assert lance_io.dataset(mixed_uri).take([5], ["s"]).column(0).to_pylist() == ["s9"]
+
+
+async def test_cancelling_a_caller_cancels_its_read(mixed_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(mixed_uri)
+    task = asyncio.ensure_future(table.to_table())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert isinstance(await table.to_table(), pa.Table)

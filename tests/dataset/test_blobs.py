@@ -1,0 +1,131 @@
+"""Blob columns of both versions, compared with pylance."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.dataset.blobs import locate_blobs, sidecar_key
+from lance_io.errors import FormatError, UnsupportedError
+
+GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
+BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]
+ROWS = [3, 1, 0, 1, 5, 20]  # row 3 is null, row 5 empty
+
+
+@pytest.fixture(params=BLOBS, ids=["v1", "v2"])
+def blob_uri(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("handling", [None, "blobs_descriptions", "all_descriptions", "all_binary"])
+def test_scans_show_blobs_as_asked(blob_uri: str, handling: Any) -> None:
+    ours = lance_io.dataset(blob_uri).scanner(blob_handling=handling, with_row_id=True)
+    expected = lance.dataset(blob_uri).scanner(blob_handling=handling, with_row_id=True).to_table()
+    assert ours.projected_schema.equals(expected.schema, check_metadata=True)
+    assert ours.to_table().combine_chunks().equals(expected.combine_chunks())
+    for options in ({"limit": 5, "offset": 15}, {"order_by": ["id"], "limit": 4}):
+        got = lance_io.dataset(blob_uri).scanner(blob_handling=handling, with_row_id=True, **options).to_table()
+        start = options.get("offset", 0)
+        assert got.combine_chunks().equals(expected.slice(start, options["limit"]).combine_chunks())
+
+
+def test_a_take_shows_descriptions(blob_uri: str) -> None:
+    got = lance_io.dataset(blob_uri).take(ROWS)
+    assert got.equals(lance.dataset(blob_uri).take(ROWS).replace_schema_metadata(got.schema.metadata))
+
+
+@pytest.mark.parametrize("selector", ["ids", "addresses", "indices"])
+def test_blobs_by_row(blob_uri: str, selector: str) -> None:
+    ours, theirs = lance_io.dataset(blob_uri), lance.dataset(blob_uri)
+    rows = ROWS if selector == "indices" else [3, 1, 0, 1, 5]
+    got = ours.take_blobs("blob", **{selector: rows})
+    expected = theirs.take_blobs("blob", **{selector: rows})
+    assert [one and one.readall() for one in got] == [one and one.readall() for one in expected]
+    assert [repr(one) for one in got] == [repr(one) for one in expected]
+    assert ours.read_blobs("blob", **{selector: rows}) == theirs.read_blobs("blob", **{selector: rows})
+    requests = [(1, 0, 3), (0, 1, 2), (1, 5, 7), (3, 0, 0), (5, 0, 0)]
+    assert ours.read_blob_ranges("blob", requests, selector=selector) == theirs.read_blob_ranges(
+        "blob", requests, selector=selector
+    )
+
+
+def test_a_blob_is_a_file(blob_uri: str) -> None:
+    table = lance_io.dataset(blob_uri)
+    content = table.read_blobs("blob", indices=[1])[0][1]
+    assert content is not None
+    (blob,) = table.take_blobs("blob", indices=[1], buffer_size=100)
+    assert isinstance(blob, io.BufferedIOBase)
+    assert (blob.size(), blob.readable(), blob.seekable(), blob.tell()) == (len(content), True, True, 0)
+    assert [blob.read(10) for _ in range(30)] == [content[i : i + 10] for i in range(0, 300, 10)]
+    assert blob.seek(-5, io.SEEK_END) == len(content) - 5
+    assert (blob.read(), blob.read(3)) == (content[-5:], b"")
+    assert blob.seek(2) == 2
+    assert blob.seek(3, io.SEEK_CUR) == 5
+    into = bytearray(4)
+    assert (blob.readinto(into), bytes(into), blob.tell()) == (4, content[5:9], 9)
+    assert blob.read_range(7, 11) == content[7:18]
+    assert blob.read_ranges([(0, 2), (100, 1), (0, 0)]) == [content[:2], content[100:101], b""]
+    assert blob.tell() == 9
+    assert (blob.seek(10**9), blob.read()) == (10**9, b"")
+    with pytest.raises(ValueError, match="exceeds blob size"):
+        blob.read_range(0, 10**9)
+    with pytest.raises(ValueError, match="negative seek"):
+        blob.seek(-1)
+    blob.close()
+    with pytest.raises(ValueError, match="closed"):
+        blob.read()
+
+
+def test_frames_hold_files_bytes_or_descriptions(blob_uri: str) -> None:
+    table = lance_io.dataset(blob_uri)
+    content = [data for _, data in table.read_blobs("blob", indices=range(4))]
+    lazy = table.to_pandas(limit=4)
+    assert [one if one is None else one.read() for one in lazy["blob"]] == content
+    assert table.to_pandas(limit=4, blob_mode="bytes")["blob"].tolist() == content
+    assert table.to_pandas(["blob"], limit=1, blob_mode="descriptions")["blob"][0]["size"] == len(content[0] or b"")
+    with pytest.raises(ValueError, match="blob_mode must be one of"):
+        table.to_pandas(blob_mode="zz")
+
+
+def test_exactly_one_selector_of_a_blob_column(blob_uri: str) -> None:
+    table = lance_io.dataset(blob_uri)
+    for rows in ({}, {"ids": [1], "indices": [1]}):
+        with pytest.raises(ValueError, match="Exactly one of ids, indices, or addresses"):
+            table.take_blobs("blob", **rows)
+    with pytest.raises(ValueError, match="the column 'id' is not a blob column"):
+        table.read_blobs("id", indices=[0])
+    with pytest.raises(ValueError, match="zz"):
+        table.read_blobs("zz", indices=[0])
+    with pytest.raises(ValueError, match="selector must be one of"):
+        table.read_blob_ranges("blob", [(0, 0, 1)], selector="rows")
+    with pytest.raises(ValueError, match="Blob range request 1 for row address 0 is invalid"):
+        table.read_blob_ranges("blob", [(1, 0, 1), (0, 0, 10**9)], selector="indices")
+
+
+def test_where_sidecars_are() -> None:
+    assert sidecar_key("t/data/f.lance", 1) == f"t/data/f/1{'0' * 31}.blob"
+    assert sidecar_key("t/data/f.lance", 2) == f"t/data/f/01{'0' * 30}.blob"
+
+
+def test_descriptions_that_cannot_be() -> None:
+    def described(**values: int) -> pa.StructArray:
+        members = {"kind": pa.uint8(), "position": pa.uint64(), "size": pa.uint64(), "blob_id": pa.uint32()}
+        arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
+        return pa.StructArray.from_arrays(arrays, names=[*members])
+
+    assert locate_blobs("f.lance", described(kind=1, blob_id=1)).objects == (sidecar_key("f.lance", 1),)
+    with pytest.raises(FormatError, match="beyond any file"):
+        locate_blobs("f.lance", described(size=1 << 63))
+    with pytest.raises(FormatError, match="blob kind 9"):
+        locate_blobs("f.lance", described(kind=9))
+    with pytest.raises(UnsupportedError, match="outside of the table"):
+        locate_blobs("f.lance", described(kind=3))
+    with pytest.raises(FormatError, match="lacks 'position'"):
+        locate_blobs("f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"]))

@@ -1,0 +1,78 @@
+"""Row arithmetic against plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_io.dataset.rows import LiveRows, addresses, group_rows, kept_runs, live_starts, locate_positions
+
+row_sets = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
+
+
+@given(row_sets)
+def test_positions_and_offsets_are_inverse(drawn: tuple[int, set[int]]) -> None:
+    num_rows, gone = drawn
+    live = LiveRows(num_rows, np.array(sorted(gone), dtype=np.int64))
+    left = [row for row in range(num_rows) if row not in gone]
+    assert live.num_live == len(left)
+    assert live.offsets(np.arange(len(left))).tolist() == left
+    assert live.positions(np.array(left, dtype=np.int64)).tolist() == list(range(len(left)))
+    assert live.is_deleted(np.arange(num_rows)).tolist() == [row in gone for row in range(num_rows)]
+
+
+@given(row_sets, st.data())
+def test_a_span_covers_exactly_the_rows_between_its_ends(drawn: tuple[int, set[int]], data: st.DataObject) -> None:
+    num_rows, gone = drawn
+    live = LiveRows(num_rows, np.array(sorted(gone), dtype=np.int64))
+    left = [row for row in range(num_rows) if row not in gone]
+    first = data.draw(st.integers(0, len(left)))
+    last = data.draw(st.integers(first, len(left)))
+    start, end = live.span(first, last)
+    assert [row for row in range(start, end) if row not in gone] == left[first:last]
+    assert start not in gone or first == last
+    assert live.deleted_between(start, end).tolist() == [row - start for row in sorted(gone) if start <= row < end]
+
+
+@given(row_sets)
+def test_kept_runs_leave_out_what_was_dropped(drawn: tuple[int, set[int]]) -> None:
+    num_rows, gone = drawn
+    starts, ends = kept_runs(num_rows, np.array(sorted(gone), dtype=np.int64))
+    runs = [list(range(start, end)) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+    assert all(runs)
+    assert [row for run in runs for row in run] == [row for row in range(num_rows) if row not in gone]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9))))
+def test_grouped_rows_come_back_in_the_order_asked(asked: list[tuple[int, int]]) -> None:
+    places = np.array([place for place, _ in asked], dtype=np.int64)
+    offsets = np.array([offset for _, offset in asked], dtype=np.int64)
+    grouped = group_rows(places, offsets)
+    read = [(place, offset) for place, rows in grouped.groups for offset in rows.tolist()]
+    assert read == sorted(set(asked))
+    order = range(len(read)) if grouped.restore is None else grouped.restore.tolist()
+    assert [read[i] for i in order] == asked
+    assert grouped.num_asked == len(asked)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_positions_find_their_fragment_past_empty_ones(counts: list[int]) -> None:
+    starts = live_starts(counts)
+    expected = [(place, row) for place, count in enumerate(counts) for row in range(count)]
+    places, within = locate_positions(np.arange(sum(counts)), starts)
+    assert list(zip(places.tolist(), within.tolist(), strict=True)) == expected
+
+
+def test_addresses_hold_fragment_and_offset() -> None:
+    largest = (1 << 32) - 1
+    assert addresses(largest, np.array([0, largest])).tolist() == [largest << 32, (largest << 32) | largest]
+
+
+@pytest.mark.parametrize("deleted", [None, np.empty(0, dtype=np.int64)])
+def test_a_fragment_without_deletions(deleted: np.ndarray | None) -> None:
+    live = LiveRows(3, deleted)
+    assert live.span(0, 3) == (0, 3)
+    assert live.offsets(np.array([2, 0])).tolist() == [2, 0]
+    assert not live.is_deleted(np.array([1])).any()

@@ -1,0 +1,191 @@
+"""Scans compared with pylance: columns, row windows, batches, filters, order, system columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import lance_io
+from lance_io.dataset import ColumnOrdering, ScannerBuilder
+from lance_io.errors import BindError, UnsupportedError
+
+SCANS: list[dict[str, Any]] = [
+    {},
+    {"columns": ["s", "a"]},
+    {"columns": ["n.x", "a", "n"]},
+    {"columns": ["n.y", "n.x"]},
+    {"columns": {"b": "a", "c": "n.x"}},
+    {"columns": []},
+    {"columns": ["nothing", "doubled", "u"]},
+    {"columns": ["a", "_rowid", "s", "_rowaddr"]},
+    {"columns": ["_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"]},
+    {"with_row_id": True, "with_row_address": True},
+    {"columns": [], "with_row_id": True},
+    {"columns": ["_rowaddr", "a"], "with_row_id": True, "with_row_address": True},
+    {"limit": 0},
+    {"limit": 7, "columns": ["s"]},
+    {"limit": 40, "offset": 20, "with_row_id": True},
+    {"offset": 90, "columns": ["s", "_rowoffset"]},
+    {"offset": 1000, "columns": ["s"]},
+    {"columns": ["a"], "with_row_id": True, "include_deleted_rows": True},
+    {"columns": ["a"], "with_row_id": True, "with_row_address": True, "include_deleted_rows": True, "limit": 9},
+    {"columns": ["s", "l"], "filter": pc.field("doubled") > 100},
+    {"columns": ["s"], "filter": pc.field("doubled") > 100, "limit": 5, "offset": 3, "with_row_id": True},
+    {"columns": [], "filter": pc.field("doubled") > 100, "with_row_id": True},
+    {"filter": pc.field("doubled") > 100_000},
+    {"filter": pc.field("s") == "s42", "with_row_address": True},
+    {"filter": pc.is_null(pc.field("a")), "late_materialization": True},
+    {"filter": pc.is_null(pc.field("a")), "late_materialization": False},
+    {"filter": pc.is_null(pc.field("a")), "late_materialization": ["n"]},
+    {"columns": ["a", "s"], "order_by": ["s"], "with_row_id": True},
+    {"columns": ["a", "s"], "order_by": ["a", "s"], "limit": 20, "with_row_id": True},
+]
+
+
+@pytest.mark.parametrize("options", SCANS, ids=lambda options: " ".join(map(str, options.items()))[:60])
+def test_tables_equal_those_of_pylance(mixed_uri: str, options: dict[str, Any]) -> None:
+    expected = lance.dataset(mixed_uri).scanner(**options).to_table().combine_chunks()
+    scanner = lance_io.dataset(mixed_uri).scanner(**options)
+    for got in (scanner.to_table(), scanner.to_reader().read_all()):
+        assert got.schema.equals(expected.schema, check_metadata=True)
+        assert got.combine_chunks().equals(expected)
+        got.validate(full=True)
+    assert scanner.projected_schema.equals(expected.schema, check_metadata=True)
+    if not {"limit", "offset"} & {*options}:
+        assert scanner.count_rows() == expected.num_rows
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 3},
+        {"batch_size": 10, "strict_batch_size": True},
+        {"batch_size": 10, "limit": 33, "offset": 17},
+        {"columns": []},
+        {"batch_size": 4, "columns": ["a"], "order_by": ["s"], "with_row_id": True},
+    ],
+)
+def test_batches_have_the_sizes_of_pylance(mixed_uri: str, options: dict[str, Any]) -> None:
+    expected = list(lance.dataset(mixed_uri).scanner(**options).to_batches())
+    got = list(lance_io.dataset(mixed_uri).scanner(**options).to_batches())
+    assert [batch.num_rows for batch in got] == [batch.num_rows for batch in expected]
+    assert pa.Table.from_batches(got).equals(pa.Table.from_batches(expected))
+
+
+def test_filtered_batches_are_packed(mixed_uri: str) -> None:
+    batches = list(lance_io.dataset(mixed_uri).to_batches(["s"], pc.field("doubled") > 100, batch_size=7))
+    assert {batch.num_rows for batch in batches[:-1]} == {7}
+    assert 1 <= batches[-1].num_rows <= 7
+
+
+def test_only_chosen_fragments_in_the_order_given(mixed_uri: str) -> None:
+    ours, theirs = lance_io.dataset(mixed_uri), lance.dataset(mixed_uri)
+    for ids in ([2, 0], [3], []):
+        got = ours.scanner(["s"], fragments=[ours.get_fragment(i) for i in ids], limit=40).to_table()
+        expected = theirs.scanner(["s"], fragments=[theirs.get_fragment(i) for i in ids], limit=40).to_table()
+        assert got.column("s").to_pylist() == expected.column("s").to_pylist()
+
+
+def test_filters_see_system_columns_and_members(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    assert table.to_table(["s"], pc.field("_rowoffset") == 10).column("s").to_pylist() == ["s14"]
+    assert table.to_table(["s"], pc.field("n", "x") == 41).column("s").to_pylist() == ["s41"]
+    assert table.count_rows((pc.field("_rowid") < 1 << 32) & (pc.field("n", "y") == "6")) == 1
+
+
+def test_order_puts_nulls_and_directions_where_asked(mixed_uri: str) -> None:
+    scan = lance_io.dataset(mixed_uri).scanner(
+        ["a", "s"], order_by=[ColumnOrdering("a", ascending=False, nulls_first=True), ColumnOrdering("s")], limit=16
+    )
+    values = scan.to_table().column("a").to_pylist()
+    assert values[:14] == [None] * 14  # multiples of 7 up to 98, but for 0, which was deleted
+    assert values[14:] == [97, 96]
+
+
+def test_stable_row_ids_and_row_versions(stable_uri: str) -> None:
+    columns = ["i", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"]
+    ours, theirs = lance_io.dataset(stable_uri), lance.dataset(stable_uri)
+    assert ours.to_table(columns).combine_chunks().equals(theirs.to_table(columns).combine_chunks())
+    late = ours.to_table(["t", "_rowid"], pc.field("i") < 50, late_materialization=True)
+    assert late.combine_chunks().equals(theirs.to_table(["t", "_rowid"], pc.field("i") < 50).combine_chunks())
+
+
+def test_default_scan_options(mixed_uri: str) -> None:
+    defaults = {"with_row_id": True, "columns": ["a"]}
+    ours = lance_io.dataset(mixed_uri, default_scan_options=defaults)
+    theirs = lance.dataset(mixed_uri, default_scan_options=defaults)
+    assert ours.schema.names == theirs.schema.names == ["a", "_rowid"]
+    assert ours.to_table(["s"]).schema.names == theirs.to_table(["s"]).schema.names
+    assert ours.to_table(with_row_id=False).schema.names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"columns": ["zz"]}, BindError, "No field named zz"),
+        ({"columns": ["A"]}, BindError, "No field named A"),
+        ({"columns": ["l.p"]}, BindError, "No field named l"),
+        ({"columns": ["a", "a"]}, BindError, "Duplicate column name: a"),
+        ({"columns": "a"}, TypeError, "columns must be a list or dict"),
+        ({"columns": {"b": "a * 2"}}, UnsupportedError, "expression"),
+        ({"limit": -1}, ValueError, "Limit must be non-negative"),
+        ({"offset": -1}, ValueError, "Offset must be non-negative"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"batch_size": -1}, OverflowError, "negative"),
+        ({"batch_readahead": 0}, ValueError, "batch_readahead must be greater than 0"),
+        ({"blob_handling": "zzz"}, ValueError, "Invalid blob_handling"),
+        ({"late_materialization": "a"}, ValueError, "late_materialization must be a bool or a list of strings"),
+        ({"include_deleted_rows": True}, ValueError, "with_row_id is false"),
+        ({"batch_size_bytes": 9, "strict_batch_size": True}, ValueError, "strict_batch_size"),
+        ({"order_by": ["zz"]}, ValueError, "Column zz not found"),
+        ({"fragments": [1]}, TypeError, "LanceFragment"),
+        ({"nearest": {"column": "a"}}, NotImplementedError, "vector search"),
+        ({"full_text_query": "x"}, NotImplementedError, "full text search"),
+        ({"filter": "a > 3"}, NotImplementedError, "pyarrow.compute"),
+        ({"filter": pc.field("zz") > 3}, ValueError, "No field named zz"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    mixed_uri: str, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        lance_io.dataset(mixed_uri).scanner(**options).to_table()
+
+
+def test_a_count_refuses_a_row_window(mixed_uri: str) -> None:
+    with pytest.raises(ValueError, match="limit/offset"):
+        lance_io.dataset(mixed_uri).scanner(limit=3).count_rows()
+
+
+def test_the_builder_makes_the_same_scan(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    builder = ScannerBuilder(table).columns(["s"]).filter(pc.field("doubled") > 100).limit(4).with_row_id()
+    assert (
+        builder.to_scanner()
+        .to_table()
+        .equals(table.to_table(["s"], pc.field("doubled") > 100, limit=4, with_row_id=True))
+    )
+
+
+def test_statistics_are_reported_when_a_scan_ends(mixed_uri: str) -> None:
+    seen: list[Any] = []
+    table = lance_io.dataset(mixed_uri)
+    scanner = table.scanner(["a"], scan_stats_callback=seen.append)
+    next(iter(scanner.to_batches()))  # dropped early
+    scanner.to_table()
+    assert len(seen) == 2
+    assert all(one.bytes_read > 0 and one.iops > 0 for one in seen)
+    table.io_stats_incremental()
+    table.count_rows()
+    assert table.io_stats_incremental().read_iops == 0
+    assert table.io_stats_snapshot().read_bytes == 0 or table.io_stats_snapshot().read_iops >= 0
+
+
+def test_the_plan_names_what_is_read_first_and_later(mixed_uri: str) -> None:
+    plan = lance_io.dataset(mixed_uri).scanner(["s"], filter=pc.field("doubled") > 100).explain_plan()
+    assert plan.index("ReadLate: projection=[s]") < plan.index("Filter") < plan.index("projection=[doubled]")
+    assert "bytes_read" in lance_io.dataset(mixed_uri).scanner(["s"]).analyze_plan()

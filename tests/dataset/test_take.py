@@ -1,0 +1,131 @@
+"""Random access compared with pylance: positions, row ids, errors, samples."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_io
+
+COLUMNS: list[Any] = [None, ["s", "a"], ["n.x"], ["n.y", "s", "n.x"], {"z": "a"}, ["a", "_rowid", "l"], ["_rowaddr"]]
+PICKS = [[0], [92, 0, 0, 5], list(range(40)), [91, 90, 89], [17, 3, 60, 3, 17, 44]]
+
+
+def pylance_take(uri: str, indices: list[int], columns: Any) -> pa.Table:
+    """What pylance takes; it cannot take system columns alone, so another one is asked for and dropped."""
+    table = lance.dataset(uri)
+    if columns == ["_rowaddr"]:
+        return table.take(indices, ["_rowaddr", "s"]).select(["_rowaddr"])
+    return table.take(indices, columns)
+
+
+@pytest.mark.parametrize("columns", COLUMNS, ids=str)
+@pytest.mark.parametrize("indices", PICKS, ids=lambda rows: f"{len(rows)} rows")
+def test_takes_equal_those_of_pylance(mixed_uri: str, indices: list[int], columns: Any) -> None:
+    got = lance_io.dataset(mixed_uri).take(indices, columns)
+    expected = pylance_take(mixed_uri, indices, columns)
+    assert got.schema.equals(expected.schema)
+    assert got.combine_chunks().equals(expected.combine_chunks())
+    got.validate(full=True)
+
+
+def test_random_takes_equal_a_take_from_the_whole_table(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    whole = table.to_table(with_row_id=True)
+    rng = random.Random(7)
+    for _ in range(20):
+        indices = [rng.randrange(whole.num_rows) for _ in range(rng.randrange(1, 60))]
+        got = table.take(indices, [*whole.schema.names])
+        assert got.combine_chunks().equals(whole.take(indices).combine_chunks())
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        range(3, 9, 2),
+        np.array([5, 1], dtype=np.uint8),
+        pa.array([5, 1], pa.uint64()),
+        pa.chunked_array([[5], [1]]),
+        (5, 1),
+        iter([5, 1]),
+    ],
+    ids=["range", "numpy", "arrow", "chunked", "tuple", "iterator"],
+)
+def test_row_numbers_come_in_many_containers(mixed_uri: str, indices: Any) -> None:
+    expected = [5, 1] if not isinstance(indices, range) else [3, 5, 7]
+    got = lance_io.dataset(mixed_uri).take(indices, ["_rowoffset"])
+    assert got.column(0).to_pylist() == expected
+
+
+def test_no_rows_and_no_columns(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    assert table.take([]).schema.equals(table.schema, check_metadata=True)
+    assert table.take([]).num_rows == 0
+    assert table.take([3, 3], []).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("indices", "error"),
+    [
+        ([-1], OverflowError),
+        ([93], OSError),
+        ([1 << 63], OSError),
+        ([1 << 64], OverflowError),
+        ([1.5], TypeError),
+        ([None], TypeError),
+        (pa.array([1, None]), TypeError),
+        (["1"], TypeError),
+    ],
+    ids=str,
+)
+def test_rows_that_are_not_there(mixed_uri: str, indices: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        lance_io.dataset(mixed_uri).take(indices)
+
+
+def test_rows_by_address(mixed_uri: str) -> None:
+    ids = [(1 << 32) + 5, 0, 1 << 32, 1, 7]  # offset 5 of fragment 1 and offset 0 of fragment 0 were deleted
+    got = lance_io.dataset(mixed_uri)._take_rows(ids, ["s", "_rowid"])
+    assert got.column("s").to_pylist() == lance.dataset(mixed_uri)._take_rows(ids, ["s"]).column("s").to_pylist()
+    assert got.column("_rowid").to_pylist() == [1 << 32, 1, 7]
+    for bad in (9 << 32, 25):
+        with pytest.raises(OSError, match="row address"):
+            lance_io.dataset(mixed_uri)._take_rows([bad])
+
+
+def test_rows_by_stable_id(stable_uri: str) -> None:
+    ids = [199, 4, 3, 0, 10**9, 4, 150, 1 << 63]  # 3 and 150 were deleted, two never existed
+    got = lance_io.dataset(stable_uri)._take_rows(ids, ["i", "t", "_rowid"])
+    assert got.column("i").to_pylist() == [199, 4, 0, 4]
+    assert got.column("t").to_pylist() == ["t199", "new", "t0", "new"]
+    assert got.column("_rowid").to_pylist() == [199, 4, 0, 4]
+
+
+def test_head_slice_and_sample(mixed_uri: str) -> None:
+    ours, theirs = lance_io.dataset(mixed_uri), lance.dataset(mixed_uri)
+    assert ours.head(3, columns=["s"]).equals(theirs.head(3, columns=["s"]))
+    assert ours.slice(20, 30, ["s"]).combine_chunks().equals(theirs.slice(20, 30, ["s"]).combine_chunks())
+    for start, end in ((-1, 3), (5, 3)):
+        with pytest.raises(ValueError, match=r"must be|start"):
+            ours.slice(start, end)
+    sample = ours.sample(20, ["_rowoffset"], randomize_order=False).column(0).to_pylist()
+    assert sample == sorted(set(sample))
+    assert len(set(ours.sample(93, ["s"]).column(0).to_pylist())) == 93
+    with pytest.raises(ValueError, match="larger than population"):
+        ours.sample(94)
+
+
+def test_a_fragment_takes_its_own_positions(mixed_uri: str) -> None:
+    ours, theirs = lance_io.dataset(mixed_uri).get_fragment(1), lance.dataset(mixed_uri).get_fragment(1)
+    assert ours is not None
+    assert ours.take([0, 4, 5, 5, 23], ["s"]).equals(theirs.take([0, 4, 5, 5, 23], ["s"]))
+    for bad in ([2, 1], [24]):
+        with pytest.raises(OSError, match=r"increasing|rows"):
+            ours.take(bad)
+    with pytest.raises(OverflowError):
+        ours.take([-1])

@@ -1,0 +1,151 @@
+"""Versions, tags, branches and time travel, compared with pylance."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.errors import NotFound, UsageError
+
+
+@pytest.fixture
+def versioned_uri(mutable_uri: str) -> str:
+    table = lance.dataset(mutable_uri)
+    table.delete("i = 3")
+    lance.write_dataset(pa.table({"i": [100]}), mutable_uri, mode="append")
+    table.tags.create("first", 1)
+    branch = table.create_branch("try/out", 2)
+    branch.insert(pa.table({"i": [7, 7]}))
+    table.tags.create("on-branch", ("try/out", 3))
+    return mutable_uri
+
+
+def test_versions_are_those_of_pylance(versioned_uri: str) -> None:
+    ours, theirs = lance_io.dataset(versioned_uri), lance.dataset(versioned_uri)
+    for got, expected in zip(ours.versions(), theirs.versions(), strict=True):
+        assert (got["version"], got["metadata"]) == (expected["version"], expected["metadata"])
+        difference = got["timestamp"] - expected["timestamp"]  # pylance goes through a float: one microsecond off
+        assert abs(difference) <= timedelta(microseconds=1)
+    assert ours.version_refs() == theirs.version_refs() == [{"version": 1}, {"version": 2}, {"version": 3}]
+    assert ours.get_version() == ours.versions()[-1]
+    assert (ours.version, ours.latest_version, len(ours)) == (3, 3, 10)
+
+
+def test_a_snapshot_moves_only_when_told(mutable_uri: str) -> None:
+    table = lance_io.dataset(mutable_uri)
+    lance.write_dataset(pa.table({"i": [11]}), mutable_uri, mode="append")
+    assert (table.count_rows(), table.version, table.latest_version) == (10, 1, 2)
+    table.checkout_latest()
+    assert (table.count_rows(), table.version) == (11, 2)
+    assert table.checkout_version(1).count_rows() == 10
+    assert table.version == 2
+
+
+@pytest.mark.parametrize(
+    ("ref", "rows", "version"),
+    [
+        (1, 10, 1),
+        ("first", 10, 1),
+        ((None, 2), 9, 2),
+        (("main", None), 10, 3),
+        ("on-branch", 11, 3),
+        (("try/out", None), 11, 3),
+        (("try/out", 2), 9, 2),
+        (None, 10, 3),
+    ],
+    ids=str,
+)
+def test_what_a_version_may_be(versioned_uri: str, ref: Any, rows: int, version: int) -> None:
+    table = lance_io.dataset(versioned_uri, version=ref)
+    assert (table.count_rows(), table.version) == (rows, version)
+    assert table.to_table().num_rows == rows
+    if ref is not None:
+        assert lance_io.dataset(versioned_uri).checkout_version(ref).to_table() == table.to_table()
+
+
+def test_a_branch_keeps_its_own_numbers_and_the_tables_tags(versioned_uri: str) -> None:
+    branch = lance_io.dataset(versioned_uri, version=("try/out", None))
+    assert [one["version"] for one in branch.versions()] == [2, 3]
+    assert branch.checkout_version(2).count_rows() == 9
+    assert branch.checkout_version(("main", 3)).to_table().column("i").to_pylist()[-1] == 100
+    assert branch.tags.list() == lance.dataset(versioned_uri).tags.list()
+    assert branch.branches.list() == lance.dataset(versioned_uri).branches.list()
+    assert pickle.loads(pickle.dumps(branch)).to_table() == branch.to_table()
+
+
+def test_tags_and_branches_are_those_of_pylance(versioned_uri: str) -> None:
+    ours, theirs = lance_io.dataset(versioned_uri), lance.dataset(versioned_uri)
+    assert ours.tags.list() == theirs.tags.list()
+    assert ours.tags.get_version("first") == 1
+    for order in (None, "asc", "desc"):
+        assert [tag["version"] for _, tag in ours.tags.list_ordered(order)] == [
+            tag["version"] for _, tag in theirs.tags.list_ordered(order)
+        ]
+        assert ours.branches.list_ordered(order) == theirs.branches.list_ordered(order)
+    with pytest.raises(ValueError, match="Invalid sort order 'x'"):
+        ours.tags.list_ordered("x")
+
+
+def test_time_travel(versioned_uri: str) -> None:
+    times = [one["timestamp"] for one in lance_io.dataset(versioned_uri).versions()]
+    step = timedelta(microseconds=1)
+    assert lance_io.dataset(versioned_uri, asof=times[1]).version == 1  # strictly before
+    assert lance_io.dataset(versioned_uri, asof=times[1] + step).version == 2
+    assert lance_io.dataset(versioned_uri, asof=(times[2] + step).isoformat()).version == 3
+    assert lance_io.dataset(versioned_uri, asof=datetime(2101, 1, 1).astimezone()).version == 3
+    with pytest.raises(ValueError, match="is earlier than the first version of this dataset"):
+        lance_io.dataset(versioned_uri, asof="2001-01-01")
+    with pytest.raises(ValueError, match="Failed to parse timestamp"):
+        lance_io.dataset(versioned_uri, asof="yesterday")
+
+
+@pytest.mark.parametrize(
+    ("ref", "words"),
+    [(99, "was not found"), ("nope", "tag nope does not exist"), (("nope", None), "was not found"), (0, "not found")],
+    ids=str,
+)
+def test_what_is_not_there(versioned_uri: str, ref: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        lance_io.dataset(versioned_uri, version=ref)
+    with pytest.raises(OSError, match=words):
+        lance_io.dataset(versioned_uri).checkout_version(ref)
+
+
+def test_wrong_uses(versioned_uri: str, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="was not found"):
+        lance_io.dataset(tmp_path / "missing.lance")
+    with pytest.raises(ValueError, match="No object store provider found for scheme"):
+        lance_io.dataset("foo://bucket/table")
+    with pytest.raises(UsageError, match="version must be an integer or a string"):
+        lance_io.dataset(versioned_uri, version=1.5)  # type: ignore[arg-type]
+    with pytest.raises(OverflowError):
+        lance_io.dataset(versioned_uri, version=-1)
+    with pytest.raises(ValueError, match="uri must be given"):
+        lance_io.dataset()
+    with pytest.raises(NotImplementedError, match="namespaces"):
+        lance_io.dataset(versioned_uri, table_id=["a"])
+
+
+def test_uris_and_paths_open_the_same_table(versioned_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(versioned_uri)
+    monkeypatch.chdir(path.parent)
+    for uri in (path, f"file://{path}", path.name, f"./{path.name}/"):
+        assert lance_io.dataset(uri).count_rows() == 10
+
+
+def test_data_files_of_older_versions_are_named_when_they_are_read(tmp_path: Path) -> None:
+    for version in ("0.1", "2.0"):
+        uri = str(tmp_path / version)
+        lance.write_dataset(pa.table({"i": range(5)}), uri, data_storage_version=version)
+        table = lance_io.dataset(uri)
+        assert (table.count_rows(), table.data_storage_version) == (5, version)
+        for read in (table.to_table, lambda table=table: table.take([1])):
+            with pytest.raises(NotImplementedError, match=f"version {version}"):
+                read()

@@ -1,0 +1,83 @@
+"""DuckDB, Polars, pandas and Arrow's stream interface over our datasets."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING
+
+import duckdb
+import lance
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pytest
+
+import lance_io
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> lance_io.LanceDataset:
+    rows = pa.table(
+        {
+            "a": pa.array([None if i % 4 == 3 else i for i in range(40)], pa.int64()),
+            "s": [f"s{i}" for i in range(40)],
+            "n": [{"x": i} for i in range(40)],
+        }
+    )
+    made = lance.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=15)
+    made.delete("s = 's5'")
+    return lance_io.dataset(tmp_path / "t.lance")
+
+
+def test_duckdb(table: lance_io.LanceDataset) -> None:
+    rows = table  # noqa: F841  # DuckDB finds it by its name; `table` is a keyword
+    assert duckdb.sql("select count(*), sum(n.x), sum(a) from rows").fetchall() == [(39, 775, 565)]
+    found = duckdb.sql("select s from rows where a > 30 and s like 's3%' order by a limit 2").fetchall()
+    assert found == [("s32",), ("s33",)]
+    assert duckdb.sql("select count(*) from rows where a is null").fetchall() == [(10,)]
+    reader = table.scanner(["a"], filter=pc.field("a") > 37)  # noqa: F841
+    assert duckdb.sql("select * from reader").fetchall() == [(38,)]
+
+
+def test_polars(table: lance_io.LanceDataset) -> None:
+    lazy = pl.scan_pyarrow_dataset(table).filter(pl.col("a") > 30).select("s")
+    assert lazy.collect()["s"].to_list() == ["s32", "s33", "s34", "s36", "s37", "s38"]
+    assert pl.DataFrame(table).shape == (39, 3)
+    assert pl.from_arrow(table.to_table()).shape == (39, 3)  # type: ignore[union-attr]
+
+
+def test_pandas(table: lance_io.LanceDataset) -> None:
+    frame = table.to_pandas(["a", "s"], limit=4)
+    assert frame["s"].tolist() == ["s0", "s1", "s2", "s3"]
+    mapped = table.to_pandas(["a"], limit=4, types_mapper={pa.int64(): pd.Int64Dtype()}.get)
+    assert mapped["a"].dtype == pd.Int64Dtype()
+    assert table.get_fragments()[1].to_pandas(["s"])["s"].tolist()[0] == "s15"
+
+
+def test_arrow_streams(table: lance_io.LanceDataset) -> None:
+    whole = table.to_table()
+    for thing in (table, table.scanner(), table.get_fragments()[0]):
+        assert pa.table(thing).schema == whole.schema
+    assert pa.RecordBatchReader.from_stream(table.scanner(["s"])).read_all() == whole.select(["s"])
+
+
+def test_they_are_pyarrow_datasets(table: lance_io.LanceDataset) -> None:
+    assert isinstance(table, pyarrow.dataset.Dataset)
+    assert isinstance(table.scanner(), pyarrow.dataset.Scanner)
+    assert isinstance(table.get_fragments()[0], pyarrow.dataset.Fragment)
+
+
+def test_pickles_open_the_same_version_without_a_request(table: lance_io.LanceDataset) -> None:
+    expected = table.to_table()
+    sent = pickle.dumps(table)
+    lance.write_dataset(expected, table.uri, mode="append")
+    received = pickle.loads(sent)
+    assert received._state.location.store.stats.snapshot().requests == 0
+    assert (received.version, received.to_table()) == (table.version, expected)
+    assert copy.copy(table).to_table() == expected
