@@ -1,0 +1,12 @@
+"""Comparisons with pylance and with Parquet: `make bench`, described in `docs/benchmarks.md`.
+
+tables      the tables that are measured, written once into a cache folder
+cases       what is measured: takes, scans, opening, importing, memory
+measure     how: contenders take turns in one run, and ratios are taken within a round
+probe       one measurement in a fresh interpreter
+profiling   where the time of one case goes
+report      the table that is printed, the JSON that is kept
+picture     the drawing of a report
+buckets     the same questions asked of a bucket: requests and bytes
+run         the command line
+"""

@@ -1,0 +1,215 @@
+"""What a run found: the JSON that is kept, and the table that is printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from rich import box
+from rich.table import Table
+
+import lance_io
+from benchmarks.cases import OURS, PARQUET, PYLANCE, Case
+from benchmarks.measure import Samples, Spread, times_better
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one case.
+
+    values   per contender, seconds or bytes per operation
+    cpu_s    per contender, median of the processor seconds (all threads) per operation
+    against  per peer, how many times more it needed than we
+    goals    per peer, how many times we want it to be
+    """
+
+    name: str
+    unit: str
+    rounds: int
+    values: dict[str, Spread]
+    cpu_s: dict[str, float]
+    against: dict[str, Spread]
+    goals: dict[str, float]
+
+    @classmethod
+    def of(cls, case: Case, samples: dict[str, Samples]) -> Finding:
+        """Sum up the turns of a case."""
+        goals = {PYLANCE: case.goal, PARQUET: case.parquet_goal}
+        return cls(
+            name=case.name,
+            unit=case.unit,
+            rounds=len(samples[OURS].values),
+            values={who: Spread.of(turns.values) for who, turns in samples.items()},
+            cpu_s={who: Spread.of(turns.cpu_s).median for who, turns in samples.items()},
+            against={who: times_better(samples, OURS, who) for who in samples if who != OURS},
+            goals={who: goal for who, goal in goals.items() if goal is not None and who in samples},
+        )
+
+    def reached(self, peer: str) -> bool | None:
+        """Whether the goal against `peer` is reached; None where there is none."""
+        goal = self.goals.get(peer)
+        return None if goal is None else self.against[peer].median >= goal
+
+
+@dataclass
+class Report:
+    """All findings of a run, and on what they were found."""
+
+    scale: float
+    rounds: int
+    machine: dict[str, Any] = field(default_factory=lambda: describe_machine())
+    versions: dict[str, str] = field(default_factory=lambda: describe_versions())
+    made_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    findings: list[Finding] = field(default_factory=list)
+
+    def save(self, path: Path) -> None:
+        """Write as JSON, numbers rounded to what they are worth."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(_rounded(asdict(self)), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Report:
+        """Read what `save` wrote."""
+        content = json.loads(path.read_text())
+        findings = [
+            Finding(
+                **{
+                    **entry,
+                    "values": {who: Spread(**numbers) for who, numbers in entry["values"].items()},
+                    "against": {who: Spread(**numbers) for who, numbers in entry["against"].items()},
+                }
+            )
+            for entry in content.pop("findings")
+        ]
+        return cls(**content, findings=findings)
+
+
+def describe_machine() -> dict[str, Any]:
+    """What the numbers depend on and what does not name the machine."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def describe_versions() -> dict[str, str]:
+    """Of Python and of what is compared."""
+    return {
+        "python": platform.python_version(),
+        "lance_io": lance_io.__version__,
+        "pylance": version("pylance"),
+        "pyarrow": pa.__version__,
+        "numpy": np.__version__,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_rounded(entry) for entry in value]
+    return value
+
+
+SAME_GROUP = {"import": "open", "first": "open", "growth": "memory"}
+
+
+def grouped(findings: list[Finding]) -> dict[str, list[Finding]]:
+    """The findings that belong together (take, scan, open, memory), in their order."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kind = finding.name.split("/")[0]
+        groups.setdefault(SAME_GROUP.get(kind, kind), []).append(finding)
+    return groups
+
+
+# -- print ------------------------------------------------------------------------------------------------------------
+
+
+def quantity(value: float, unit: str) -> str:
+    """A time or a size as people read it."""
+    if unit == "bytes":
+        return f"{value / 1e6:,.0f} MB"
+    return f"{value * 1e3:,.3f} ms" if value < 0.01 else f"{value * 1e3:,.1f} ms"
+
+
+def ratio(finding: Finding, peer: str) -> str:
+    """`3.2x (3.0-3.3)`, in green where the goal is reached and in red where it is not."""
+    if peer not in finding.against:
+        return ""
+    spread = finding.against[peer]
+    color = {True: "green", False: "red", None: "default"}[finding.reached(peer)]
+    return f"[{color}]{spread.median:.2f}x[/] [dim]{spread.low:.2f}-{spread.high:.2f}[/]"
+
+
+def row(finding: Finding) -> list[str]:
+    """The cells of a finding."""
+    values = {who: quantity(spread.median, finding.unit) for who, spread in finding.values.items()}
+    goals = "  ".join(f"{goal:g}x" for goal in finding.goals.values())
+    cpu = ""
+    if finding.unit == "s" and PYLANCE in finding.cpu_s:
+        cpu = f"{finding.cpu_s[PYLANCE] / max(finding.cpu_s[OURS], 1e-9):.2f}x"
+    return [
+        finding.name,
+        values[OURS],
+        values.get(PYLANCE, ""),
+        ratio(finding, PYLANCE),
+        cpu,
+        values.get(PARQUET, ""),
+        ratio(finding, PARQUET),
+        goals,
+    ]
+
+
+COLUMNS = ("case", "lance_io", "pylance", "pylance / ours", "CPU", "Parquet", "Parquet / ours", "goals")
+
+
+def as_table(report: Report) -> Table:
+    """The findings as a table, a line between the groups."""
+    machine, versions = report.machine, report.versions
+    grid = Table(
+        title=f"lance_io {versions['lance_io']}, pylance {versions['pylance']}, pyarrow {versions['pyarrow']}",
+        caption=(
+            f"{machine['processor']}, {machine['cores']} cores, scale {report.scale:g}, {report.rounds} rounds. "
+            "Ratios: median of the rounds, then quartiles."
+        ),
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for number, heading in enumerate(COLUMNS):
+        grid.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    for findings in grouped(report.findings).values():
+        grid.add_section()
+        for finding in findings:
+            grid.add_row(*row(finding))
+    return grid
+
+
+def sums(report: Report) -> str:
+    """How many goals are reached, and which are not."""
+    judged = [(finding, peer) for finding in report.findings for peer in finding.goals]
+    missed = [
+        f"{finding.name} ({finding.against[peer].median:.2f} of {finding.goals[peer]:g} to {peer})"
+        for finding, peer in judged
+        if not finding.reached(peer)
+    ]
+    text = f"{len(judged) - len(missed)} of {len(judged)} goals reached."
+    return text + (" Missed: " + ", ".join(missed) + "." if missed else "")

@@ -1,0 +1,109 @@
+"""Compare `lance_io` with pylance and Parquet on local disk, in one run.
+
+    make bench                                           everything; writes benchmarks/results/latest.json and .png
+    python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
+    python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
+    python -m benchmarks.run --list                      names of the cases
+    python -m benchmarks.run --profile scan/five/text    where our time goes, instead of measuring
+
+A run that does not answer everything at full scale is printed, and written only where `--output` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if not __package__:  # started as a file: the checkout, not this folder, is where imports begin
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from rich.console import Console
+
+from benchmarks.cases import Case, chosen_cases, without_goals
+from benchmarks.measure import alternate
+from benchmarks.picture import draw
+from benchmarks.profiling import profile_text
+from benchmarks.report import Finding, Report, as_table, quantity, ratio, sums
+from benchmarks.tables import RECIPES, BenchTable, default_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ROUNDS = 15
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line, parsed and checked."""
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="PATTERN", action="append", default=[], help="cases, as in take/five")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the rows of the tables (default: 1)")
+    parser.add_argument("--repeat", type=int, default=ROUNDS, metavar="N", help=f"rounds (default: {ROUNDS})")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write latest.json and latest.png")
+    parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="where tables are kept")
+    parser.add_argument("--profile", action="store_true", help="profile our side of the cases, measure nothing")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument("cases", nargs="*", metavar="PATTERN", help="the same as --only")
+    options = parser.parse_args(argv)
+    if options.scale <= 0:
+        parser.error("--scale must be above 0")
+    if options.repeat < 1:
+        parser.error("--repeat must be at least 1")
+    options.only += options.cases
+    return options
+
+
+def measured(case: Case, rounds: int) -> Finding:
+    """Run one case."""
+    return Finding.of(case, alternate(case.make(), rounds))
+
+
+def line(finding: Finding) -> str:
+    """What is said of a case as soon as it is measured."""
+    ours = quantity(finding.values["lance_io"].median, finding.unit)
+    peers = "   ".join(f"{peer} {ratio(finding, peer)}" for peer in finding.against)
+    return f"{finding.name:<28} {ours:>12}   {peers}"
+
+
+def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Report | None:
+    """Do what the command line says; returns the report of a measuring run."""
+    options = arguments(argv)
+    console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 160)
+
+    @cache
+    def tables(name: str) -> BenchTable:
+        return RECIPES[name].ready(options.cache, options.scale)
+
+    cases = chosen_cases(tables, options.only)
+    if not cases:
+        raise SystemExit(f"no case is named {' or '.join(options.only)}; --list shows the names")
+    if options.list:
+        console.print("\n".join(case.name for case in cases))
+        return None
+    if options.profile:
+        for case in cases:
+            console.print(profile_text(case), markup=False, soft_wrap=True)
+        return None
+
+    report = Report(scale=options.scale, rounds=options.repeat)
+    for case in cases:
+        finding = measured(case if options.scale == 1 else without_goals(case), options.repeat)
+        report.findings.append(finding)
+        console.print(line(finding))
+    console.print(as_table(report))
+    console.print(sums(report))
+    complete = options.scale == 1 and not options.only
+    folder = options.output or (RESULTS if complete else None)
+    if folder is not None:
+        report.save(folder / "latest.json")
+        draw(report, folder / "latest.png")
+        console.print(f"[dim]written: {folder / 'latest.json'}, {folder / 'latest.png'}[/]")
+    return report
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,136 @@
+"""The tables that are measured: written by pylance (and by pyarrow as Parquet) once, then found again.
+
+    name     rows        files  columns
+    five     5,000,000       5  seven: ascending and random int64, double, random string, one of five strings,
+                                nullable int64, list of int32
+    one      1,000,000       1  the same seven
+    many     1,000,000      64  the same seven
+    vectors    500,000       1  fixed-size list of 128 floats
+
+`scale` multiplies the rows. The content depends on nothing but the table's name and the scale. The default settings of
+both writers are used; Parquet is compressed with snappy, one file for each Lance fragment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+GENERATION = 1  # counts changes of the content, so that an old cache is not mistaken for the new one
+LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
+COLORS = pa.array(["red", "green", "blue", "yellow", "black"])
+VECTOR_WIDTH = 128
+
+MakeRows = Callable[[int, int, np.random.Generator], pa.Table]
+
+
+def default_cache() -> Path:
+    """Where tables are kept between runs: `lance-io/bench` in the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lance-io" / "bench"
+
+
+def seven_columns(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Rows `first_id` and following of the table with one column for each common kind of data."""
+    lengths = rng.integers(8, 24, num_rows)
+    ends = np.cumsum(lengths, dtype=np.int32)
+    letters = LETTERS[rng.integers(0, len(LETTERS), int(lengths.sum()))]
+    list_ends = np.cumsum(rng.integers(0, 7, num_rows), dtype=np.int32)
+    items = rng.integers(0, 1000, int(list_ends[-1]), dtype=np.int32)
+    return pa.table(
+        {
+            "id": np.arange(first_id, first_id + num_rows),
+            "random": rng.integers(-(2**62), 2**62, num_rows),
+            "float": rng.random(num_rows),
+            "text": pa.StringArray.from_buffers(num_rows, pa.py_buffer(_offsets(ends)), pa.py_buffer(letters)),
+            "color": COLORS.take(rng.integers(0, len(COLORS), num_rows)),
+            "nullable": pa.array(rng.integers(0, 10_000, num_rows), mask=rng.random(num_rows) < 0.2),
+            "list": pa.ListArray.from_arrays(_offsets(list_ends), items),
+        }
+    )
+
+
+def vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Embeddings of `VECTOR_WIDTH` floats; `first_id` does not matter to them."""
+    del first_id
+    values = rng.standard_normal(num_rows * VECTOR_WIDTH, dtype=np.float32)
+    return pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)})
+
+
+def _offsets(ends: np.ndarray[tuple[int], np.dtype[np.int32]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.concatenate([np.zeros(1, np.int32), ends])
+
+
+@dataclass(frozen=True)
+class BenchTable:
+    """A table on disk, as Lance and as Parquet."""
+
+    name: str
+    num_rows: int
+    num_fragments: int
+    columns: tuple[str, ...]
+    lance_uri: str
+    parquet_folder: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a table is made."""
+
+    name: str
+    num_rows: int
+    num_fragments: int
+    make_rows: MakeRows
+
+    def ready(self, cache: Path, scale: float) -> BenchTable:
+        """The table, found in `cache` or written there. `scale` multiplies the rows, at least one per fragment."""
+        fragment_rows = max(1, round(self.num_rows * scale / self.num_fragments))
+        folder = cache / f"{self.name}-{fragment_rows}x{self.num_fragments}-pylance{lance.__version__}-{GENERATION}"
+        if not folder.exists():
+            self._write(folder, fragment_rows)
+        columns = tuple(self.make_rows(0, 1, np.random.default_rng(0)).column_names)
+        return BenchTable(
+            name=self.name,
+            num_rows=fragment_rows * self.num_fragments,
+            num_fragments=self.num_fragments,
+            columns=columns,
+            lance_uri=str(folder / "table.lance"),
+            parquet_folder=str(folder / "parquet"),
+        )
+
+    def _write(self, folder: Path, fragment_rows: int) -> None:
+        """Write below another name and rename at the end: an interrupted run leaves nothing that looks complete."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        half_done = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            (half_done / "parquet").mkdir()
+            rng = np.random.default_rng(seed=7)
+            for number in range(self.num_fragments):
+                rows = self.make_rows(number * fragment_rows, fragment_rows, rng)
+                mode = "append" if number else "create"
+                lance.write_dataset(rows, half_done / "table.lance", mode=mode, max_rows_per_file=fragment_rows)
+                pq.write_table(rows, half_done / "parquet" / f"{number:04d}.parquet", compression="snappy")
+            half_done.chmod(0o755)
+            half_done.rename(folder)
+        except BaseException:
+            shutil.rmtree(half_done, ignore_errors=True)
+            raise
+
+
+RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("five", 5_000_000, 5, seven_columns),
+        Recipe("one", 1_000_000, 1, seven_columns),
+        Recipe("many", 1_000_000, 64, seven_columns),
+        Recipe("vectors", 500_000, 1, vectors),
+    )
+}

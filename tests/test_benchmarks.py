@@ -1,0 +1,127 @@
+"""The benchmark harness: a tiny run measures, compares, writes and draws; ratios are those of hand-made rounds."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from benchmarks import cases, measure, tables
+from benchmarks.profiling import profile_text
+from benchmarks.report import Report
+from benchmarks.run import run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).resolve().parents[1]
+TINY = ["--scale", "0.0004", "--repeat", "2"]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bench")
+
+
+def run_tiny(cache: Path, *arguments: str) -> tuple[Report | None, str]:
+    console = Console(file=io.StringIO(), width=200)
+    report = run([*TINY, "--cache", str(cache), *arguments], console)
+    assert isinstance(console.file, io.StringIO)
+    return report, console.file.getvalue()
+
+
+def test_a_tiny_run_prints_stores_and_draws(cache: Path, tmp_path: Path) -> None:
+    chosen = ["take/five/100", "scan/vectors/all/batches", "open/five"]
+    report, text = run_tiny(cache, *chosen, "--output", str(tmp_path))
+    assert report is not None
+    assert [finding.name for finding in report.findings] == chosen
+    assert all(name in text for name in chosen)
+
+    stored = json.loads((tmp_path / "latest.json").read_text())
+    assert stored["versions"]["pylance"] == "14.0.2"
+    take = stored["findings"][0]
+    assert set(take["values"]) == {"lance_io", "pylance", "parquet"}
+    assert take["against"]["pylance"]["median"] > 0
+    assert Report.load(tmp_path / "latest.json").findings[0].rounds == 2
+    assert (tmp_path / "latest.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_tables_are_written_once_and_hold_what_they_promise(cache: Path) -> None:
+    recipe = tables.RECIPES["five"]
+    table = recipe.ready(cache, 0.0004)
+    stamp = Path(table.lance_uri).stat().st_mtime_ns
+    assert recipe.ready(cache, 0.0004) == table
+    assert Path(table.lance_uri).stat().st_mtime_ns == stamp
+    datasets = {name: opener(table) for name, opener in cases.OPENERS.items()}
+    assert {name: dataset.count_rows() for name, dataset in datasets.items()} == dict.fromkeys(datasets, 2000)
+    assert len(datasets["pylance"].get_fragments()) == len(list(Path(table.parquet_folder).iterdir())) == 5
+
+
+def test_memory_is_measured_in_a_fresh_process(cache: Path) -> None:
+    table = tables.RECIPES["vectors"].ready(cache, 0.0004)
+    sample = cases.probe("peak-table", "lance_io", table.lance_uri)
+    assert 20e6 < sample.value < 1e9
+    assert sample.cpu_s > 0
+
+
+def test_a_profile_names_functions_and_no_folders_of_this_machine(cache: Path) -> None:
+    table = tables.RECIPES["five"].ready(cache, 0.0004)
+    (case,) = cases.chosen_cases(lambda name: table, ["take/five/10"])
+    text = profile_text(case, seconds=0.1)
+    assert "lance_io/dataset/" in text
+    assert str(ROOT) not in text
+
+
+def test_the_makefile_may_start_it_as_a_file() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / "run.py"), "--list", "--only", "scan/five/text"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["scan/five/text/table", "scan/five/text/batches"]
+
+
+def test_an_unknown_case_is_an_error(cache: Path) -> None:
+    with pytest.raises(SystemExit, match="no case is named nonsense"):
+        run_tiny(cache, "nonsense")
+
+
+def test_other_answers_than_ours_are_not_measured() -> None:
+    ours, other = pa.table({"x": [1, 2]}), pa.table({"x": [2, 1]})
+    cases.require_equal({"lance_io": ours, "pylance": ours, "parquet": other})
+    with pytest.raises(cases.WrongAnswerError, match="pylance"):
+        cases.require_equal({"lance_io": ours, "pylance": other})
+    with pytest.raises(cases.WrongAnswerError, match="parquet"):
+        cases.require_equal({"lance_io": ours, "pylance": ours, "parquet": ours.slice(1)})
+
+
+def test_contenders_take_turns_and_ratios_are_taken_within_a_round() -> None:
+    calls: list[tuple[str, int]] = []
+
+    def turn_of(name: str, values: list[float]) -> measure.Turn:
+        def turn(number: int) -> measure.Sample:
+            calls.append((name, number))
+            return measure.Sample(values[number], 0.0)
+
+        return turn
+
+    turns: Mapping[str, Any] = {"ours": turn_of("ours", [1, 10, 1]), "peer": turn_of("peer", [2, 30, 5])}
+    samples = measure.alternate(turns, 3)
+    assert calls == [("ours", 0), ("peer", 0), ("peer", 1), ("ours", 1), ("ours", 2), ("peer", 2)]
+    assert measure.times_better(samples, "ours", "peer") == measure.Spread(median=3, low=2.5, high=4)
+
+
+def test_a_turn_repeats_short_operations_on_rows_of_their_own() -> None:
+    seen: list[int] = []
+    turn = measure.timed(seen.append, operations=3)
+    turn(0)
+    turn(2)
+    assert seen == [0, 1, 2, 6, 7, 8]
