@@ -1,7 +1,8 @@
-"""From arrays as they are stored to arrays of the types that users see. Nothing is copied.
+"""From arrays as they are stored to arrays of the types that users see. Nothing is copied (but JSON).
 
 The file room gives storage arrays: no extension types, no metadata on members. Their memory is that of the type the
-schema declares, so a batch is handed through Arrow's C interface with the declared schema in place of its own.
+schema declares, so a batch is handed through Arrow's C interface with the declared schema in place of its own. JSON is
+the exception: it is stored in another form and becomes text here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+
+from lance_io.dataset.jsonb import json_texts
+from lance_io.errors import UnsupportedError
 
 
 class _Declared:
@@ -24,8 +28,22 @@ class _Declared:
 
 
 def needs_retyping(schema: pa.Schema) -> bool:
-    """Whether storage arrays of this schema have other types than it declares."""
+    """Whether storage arrays of this schema have other types than it declares.
+
+    Raises `UnsupportedError` for JSON below a struct or list, which cannot be turned into text in place.
+    """
+    for field in schema:
+        if not _is_json(field.type) and _holds_json(field.type):
+            raise UnsupportedError(f"column {field.name!r}: JSON below a struct or list is not read yet")
     return any(_has_extension(field.type) for field in schema)
+
+
+def _is_json(dtype: pa.DataType) -> bool:
+    return isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.json"
+
+
+def _holds_json(dtype: pa.DataType) -> bool:
+    return _is_json(dtype) or any(_holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _has_extension(dtype: pa.DataType) -> bool:
@@ -43,6 +61,7 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
     """
     if not retype:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    arrays = [json_texts(one) if _is_json(field.type) else one for one, field in zip(arrays, schema, strict=True)]
     stored = pa.RecordBatch.from_arrays(arrays, [field.name for field in schema])
     declared = pa.record_batch(_Declared(stored, schema))
     return declared.replace_schema_metadata(schema.metadata)
