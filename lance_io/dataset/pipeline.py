@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from lance_io.dataset.projection import Projection, extract
 from lance_io.dataset.rebatch import empty_columns
-from lance_io.dataset.retype import batch_as, needs_retyping
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
+from lance_io.levels.retype import batch_as, needs_retyping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

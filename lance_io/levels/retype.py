@@ -1,14 +1,20 @@
-"""From arrays as they are stored to arrays of the types that users see. Nothing is copied.
+"""From arrays as they are stored to arrays of the types that users see.
 
 The file room gives storage arrays: no extension types, no metadata on members. Their memory is that of the type the
-schema declares, so a batch is handed through Arrow's C interface with the declared schema in place of its own.
+schema declares, so a batch is handed through Arrow's C interface with the declared schema in place of its own; nothing
+is copied. Only JSON is stored as something else than it is shown as: those columns are rewritten as text first,
+wherever in a nested type they are.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+
+from lance_io.levels.jsonb import json_texts
+
+_JSON: Final = "arrow.json"
 
 
 class _Declared:
@@ -24,25 +30,60 @@ class _Declared:
 
 
 def needs_retyping(schema: pa.Schema) -> bool:
-    """Whether storage arrays of this schema have other types than it declares."""
-    return any(_has_extension(field.type) for field in schema)
+    """Whether storage arrays of this schema have other types than it declares: extensions, or members with metadata."""
+    return any(_is_declared(field.type) for field in schema)
 
 
-def _has_extension(dtype: pa.DataType) -> bool:
+def _is_declared(dtype: pa.DataType) -> bool:
     if isinstance(dtype, pa.BaseExtensionType):
         return True
-    if pa.types.is_dictionary(dtype):
-        return _has_extension(dtype.value_type)
-    return any(_has_extension(dtype.field(i).type) for i in range(dtype.num_fields))
+    members = [dtype.field(i) for i in range(dtype.num_fields)]
+    return any(member.metadata or _is_declared(member.type) for member in members)
 
 
 def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.RecordBatch:
     """A record batch of `schema` over storage arrays.
 
     retype  what `needs_retyping` said about the schema
+    Raises `FormatError` for JSON values that are damaged.
     """
     if not retype:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    stored = pa.RecordBatch.from_arrays(arrays, [field.name for field in schema])
+    shown = [
+        _with_texts(array, field.type) if _holds_json(field.type) else array
+        for array, field in zip(arrays, schema, strict=True)
+    ]
+    stored = pa.RecordBatch.from_arrays(shown, [field.name for field in schema])
     declared = pa.record_batch(_Declared(stored, schema))
     return declared.replace_schema_metadata(schema.metadata)
+
+
+def _holds_json(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return bool(dtype.extension_name == _JSON)
+    return any(_holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """A storage array of the declared `dtype`, with its JSON values as texts."""
+    if not _holds_json(dtype):
+        return array
+    if isinstance(dtype, pa.BaseExtensionType):
+        return json_texts(array)
+    nulls = array.is_null() if array.null_count else None
+    if isinstance(array, pa.StructArray):
+        members = [_with_texts(array.field(i), dtype.field(i).type) for i in range(dtype.num_fields)]
+        return pa.StructArray.from_arrays(members, [member.name for member in dtype], mask=nulls)
+    if isinstance(array, pa.FixedSizeListArray):
+        items = array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size)
+        return pa.FixedSizeListArray.from_arrays(_with_texts(items, dtype.value_type), dtype.list_size, mask=nulls)
+    starts = array.offsets.to_numpy()
+    first, last = int(starts[0]), int(starts[-1])
+    offsets = pa.array(starts - starts[0])
+    if isinstance(array, pa.MapArray):
+        entries = [each.slice(first, last - first) for each in (array.keys, array.items)]
+        declared = (dtype.key_type, dtype.item_type)
+        keys, items = (_with_texts(each, one) for each, one in zip(entries, declared, strict=True))
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=nulls)
+    items = _with_texts(array.values.slice(first, last - first), dtype.value_type)
+    return type(array).from_arrays(offsets, items, mask=nulls)
