@@ -10,30 +10,34 @@ use crate::error::Checked;
 use crate::fixed;
 use crate::general::Inflater;
 use crate::gil;
-use crate::sink::{vec_with_capacity, Pick};
+use crate::sink::{count, Pick};
 use pyo3::prelude::*;
 
-/// Decode the picked values of a block to `out`, which is exactly as long as they are.
-pub fn decode(
+/// Decode the picked values of a block. `out` gives memory for so many values once their number is known to be right.
+pub fn decode<'o>(
     codec: &Codec,
     block: &[u8],
     num_values: usize,
     picks: &[Pick],
     inflater: &mut Inflater,
-    out: &mut [u8],
+    out: impl FnOnce(usize) -> &'o mut [u8],
 ) -> Checked<()> {
-    match codec {
-        Codec::General { scheme, values } => {
-            let mut plain = Vec::new();
-            inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_values), &mut plain)?;
-            decode(values, &plain, num_values, picks, inflater, out)
-        }
-        Codec::Rle { .. } => {
-            let (values, lengths) = split_rle(block)?;
-            fixed::decode(codec, &[values, lengths], num_values, picks, out)
-        }
-        _ => fixed::decode(codec, &[block], num_values, picks, out),
+    let mut plain = Vec::new();
+    let (mut codec, mut block) = (codec, block);
+    if let Codec::General { scheme, values } = codec {
+        inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_values), &mut plain)?;
+        (codec, block) = (values, &plain);
     }
+    let (values, lengths) = match codec {
+        Codec::Rle { .. } => split_rle(block)?,
+        _ => (block, &[][..]),
+    };
+    let buffers = match codec {
+        Codec::Rle { .. } => &[values, lengths][..],
+        _ => &[values],
+    };
+    fixed::check_count(codec, buffers, num_values)?;
+    fixed::decode(codec, buffers, num_values, picks, out(count(picks)))
 }
 
 fn split_rle(block: &[u8]) -> Checked<(&[u8], &[u8])> {
@@ -55,9 +59,11 @@ pub fn append_levels(
     inflater: &mut Inflater,
     levels: &mut Vec<u16>,
 ) -> Checked<()> {
-    let start = levels.len();
-    levels.resize(start + crate::sink::count(picks), 0);
-    decode(codec, block, num_values, picks, inflater, bytemuck::cast_slice_mut(&mut levels[start..]))
+    decode(codec, block, num_values, picks, inflater, |count| {
+        let start = levels.len();
+        levels.resize(start + count, 0);
+        bytemuck::cast_slice_mut(&mut levels[start..])
+    })
 }
 
 /// A block-compressed vector of levels, as u16s.
@@ -75,7 +81,7 @@ pub fn decode_levels(
     let input = Input::new(buffer)?;
     let block = input.bytes();
     let levels = gil::release(py, num_values, || {
-        let mut levels = vec_with_capacity(num_values)?;
+        let mut levels = Vec::new();
         let picks = [Pick { start: 0, end: num_values }];
         append_levels(&codec, block, num_values, &picks, &mut Inflater::default(), &mut levels)?;
         Checked::Ok(levels)

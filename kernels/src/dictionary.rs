@@ -47,7 +47,7 @@ fn decode_items(codec: &Codec, block: &[u8], num_items: usize, inflater: &mut In
                 let size = bytes_of(num_items, bits)?;
                 let mut items = Bytes::with_capacity(size)?;
                 let picks = [Pick { start: 0, end: num_items }];
-                block::decode(codec, block, num_items, &picks, inflater, items.grow(size))?;
+                block::decode(codec, block, num_items, &picks, inflater, |_| items.grow(size))?;
                 Ok(vec![items.into_buffer()])
             }
             _ => damaged!("a dictionary of neither variable-width values nor whole bytes"),

@@ -1,6 +1,6 @@
 //! Fixed-width values of whole bytes: one entry for every codec that decodes to them.
 
-use crate::bitpack::{Groups, Word};
+use crate::bitpack::{Groups, Word, GROUP};
 use crate::codec::Codec;
 use crate::damaged;
 use crate::error::Checked;
@@ -36,6 +36,25 @@ pub fn decode(codec: &Codec, buffers: &[&[u8]], num_values: usize, picks: &[Pick
         _ => damaged!("{} buffers do not fit the codec, or it does not hold fixed-width values", buffers.len()),
     }
 }
+
+/// Refuse a number of values that the buffers cannot hold, before memory is taken for them.
+pub fn check_count(codec: &Codec, buffers: &[&[u8]], num_values: usize) -> Checked<()> {
+    let bytes = buffers.last().map_or(0, |buffer| buffer.len());
+    let most = match codec {
+        Codec::Rle { .. } => bytes.saturating_mul(255),
+        Codec::Inline { .. } => GROUP,
+        Codec::OutOfLine { packed: 0, .. } | Codec::Constant(_) => EMPTY_VALUES_MAX,
+        Codec::OutOfLine { packed, .. } => bytes.saturating_mul(8) / packed,
+        _ => codec.bits().map_or(0, |bits| bytes.saturating_mul(8) / bits.max(1)),
+    };
+    match num_values <= most {
+        true => Ok(()),
+        false => damaged!("{num_values} values, of which {bytes} bytes hold at most {most}"),
+    }
+}
+
+/// Values that take no bytes at all: no more than a chunk has levels.
+const EMPTY_VALUES_MAX: usize = 1 << 16;
 
 /// How many bytes the first buffer can hold at most, where it is compressed as a whole.
 pub fn first_buffer_bytes_max(codec: &Codec, num_values: usize) -> usize {

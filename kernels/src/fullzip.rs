@@ -63,11 +63,11 @@ impl Page {
     }
 
     fn decode(&self, bytes: &[u8], pieces: &[Piece]) -> PyResult<LeafParts> {
-        let num_rows = pieces.iter().map(|piece| piece.num_rows).sum();
-        let num_bytes = pieces.iter().map(|piece| piece.length).sum();
+        let num_rows: usize = pieces.iter().map(|piece| piece.num_rows).sum();
+        let num_bytes = pieces.iter().map(|piece| piece.length).sum::<usize>().min(bytes.len());
         let prefixed = matches!(self.width, Width::Prefixed(_));
         // With repetition rows hold any number of values, so the output grows with them.
-        let expected = if self.bits_rep > 0 { 0 } else { num_rows };
+        let expected = if self.bits_rep > 0 { 0 } else { num_rows.min(bytes.len()) };
         let mut sink = RowSink::new(&self.codec, prefixed, expected, num_bytes)?;
         if let Width::Fixed(size) = self.width {
             if sink.row_bytes() != Some(size) {

@@ -41,12 +41,12 @@ pub struct Page {
     pub nullable_items_only: bool,
     pub rep: Option<Codec>,
     pub def: Option<Codec>,
-    values: Codec,
-    dictionary: Option<Kind>,
+    pub values: Codec,
+    pub dictionary: Option<Kind>,
 }
 
 impl Page {
-    fn parse(program: &[u8]) -> PyResult<Self> {
+    pub fn parse(program: &[u8]) -> PyResult<Self> {
         let mut program = Program::new(program);
         let flags = program.u8()?;
         let num_buffers = program.u8()? as usize;
@@ -130,7 +130,7 @@ impl Page {
     }
 
     /// Decode what is wanted of a page.
-    fn decode(
+    pub fn decode(
         &self,
         tables: &Tables<'_>,
         bytes: &[u8],

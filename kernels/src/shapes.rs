@@ -71,7 +71,7 @@ impl ListShape {
     /// Rows that stand alone lie like rows of a chunk: no bitmaps between them, no padding bits.
     pub fn is_plain(&self) -> bool {
         self.levels.iter().all(|(_, has_validity)| !has_validity)
-            && self.items_per_row().saturating_mul(self.item_bits) % 8 == 0
+            && self.items_per_row().saturating_mul(self.item_bits).is_multiple_of(8)
     }
 
     /// Bytes of one row where it stands alone: bitmaps, then items, each from a byte boundary.

@@ -87,7 +87,7 @@ impl Bits {
 
     /// Append `count` bits of `source`, beginning at bit `start`. The caller has checked that they are there.
     pub fn append(&mut self, source: &[u8], mut start: usize, mut count: usize) {
-        while count > 0 && self.length % 8 != 0 {
+        while count > 0 && !self.length.is_multiple_of(8) {
             let bit = (source[start / 8] >> (start % 8)) & 1;
             if let Some(last) = self.bytes.last_mut() {
                 *last |= bit << (self.length % 8);
@@ -110,7 +110,7 @@ impl Bits {
             }
         }
         self.length += count;
-        if self.length % 8 != 0 {
+        if !self.length.is_multiple_of(8) {
             if let Some(last) = self.bytes.last_mut() {
                 *last &= (1 << (self.length % 8)) - 1;
             }

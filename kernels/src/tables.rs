@@ -115,7 +115,8 @@ pub fn locate<'a>(tables: &Tables<'_>, bytes: &'a [u8]) -> PyResult<Vec<Chunk<'a
             let id = id as usize;
             let (start, end) = Tables::span(tables.byte_offsets, id)?;
             let (item_start, item_end) = Tables::span(tables.item_starts, id)?;
-            let at = (start - origin).checked_add(offset).and_then(|at| usize::try_from(at).ok());
+            let at =
+                start.checked_sub(origin).and_then(|at| at.checked_add(offset)).and_then(|at| usize::try_from(at).ok());
             let run = at.and_then(|at| bytes.get(at..at.checked_add((end - start) as usize)?));
             let Some(bytes) = run else {
                 return Err(invalid(format!("chunk {id} is not in the fetched bytes")));

@@ -84,6 +84,7 @@ impl<'a> Values<'a> {
                 Ok(())
             }
             (Sink::Fixed(Fixed::Bytes(out, size)), _) => {
+                fixed::check_count(codec, buffers, num_values)?;
                 let bytes = bytes_of(count(picks), *size * 8)?;
                 fixed::decode(codec, buffers, num_values, picks, out.grow(bytes))
             }
