@@ -119,15 +119,24 @@ def group_rows(places: IntArray, offsets: IntArray) -> Grouped:
     combined = (places << OFFSET_BITS) | offsets
     if len(combined) < 2 or bool((combined[1:] > combined[:-1]).all()):
         return Grouped(_split_by_place(combined), None)
-    distinct, restore = np.unique(combined, return_inverse=True)
-    return Grouped(_split_by_place(distinct), restore.astype(np.int64, copy=False).reshape(-1))
+    order = np.argsort(combined, kind="stable")
+    ascending = combined[order]
+    is_new = np.empty(len(ascending), dtype=np.bool_)
+    is_new[0] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
+    restore = np.empty(len(ascending), dtype=np.int64)
+    restore[order] = np.cumsum(is_new) - 1
+    return Grouped(_split_by_place(ascending[is_new]), restore)
 
 
 def _split_by_place(combined: IntArray) -> tuple[tuple[int, IntArray], ...]:
     if not len(combined):
         return ()
-    places = combined >> OFFSET_BITS
     offsets = combined & OFFSET_MASK
+    first = int(combined[0]) >> OFFSET_BITS
+    if int(combined[-1]) >> OFFSET_BITS == first:
+        return ((first, offsets),)
+    places = combined >> OFFSET_BITS
     cuts = np.flatnonzero(places[1:] != places[:-1]) + 1
     bounds = [0, *cuts.tolist(), len(combined)]
     return tuple((int(places[start]), offsets[start:end]) for start, end in pairwise(bounds))

@@ -199,15 +199,13 @@ def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) 
     if prepared.binaries is not None:
         yield from prepared.binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
     yield from _add_system(state, prepared.projection, grouped, columns)
-    if grouped.restore is not None:
-        order = pa.array(grouped.restore)
-        columns = {name: column.take(order) for name, column in columns.items()}
     if not prepared.projection.outputs:
         return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
     chosen = [extract(columns[one.path[0]], one.path[1:]) for one in prepared.projection.outputs]
-    if not prepared.retype:
-        return pa.Table.from_arrays(chosen, schema=prepared.schema)
-    return pa.Table.from_batches([batch_as(chosen, prepared.schema, retype=True)], schema=prepared.schema)
+    batch = batch_as(chosen, prepared.schema, retype=prepared.retype)
+    if grouped.restore is not None:
+        batch = batch.take(pa.array(grouped.restore))
+    return pa.Table.from_batches([batch], schema=prepared.schema)
 
 
 def _add_system(
