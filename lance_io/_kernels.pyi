@@ -116,6 +116,34 @@ def decode_miniblock(
                            None with a dictionary in the program returns the indices
     """
 
+def plan_pages(
+    pages: list[tuple[Any, ...]], rows: Buffer, cuts: Buffer, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """`plan_chunks` for single rows of many pages of a column in one call.
+
+    pages  `(number, program, base_bytes, byte_offsets, item_starts, row_starts or None, preamble or None,
+           dictionary or None)` each, as for `plan_chunks` and `decode_miniblock`; `number` is for messages
+    rows   i64[s], page-relative, ascending within a page
+    cuts   i64[pages + 1], where the rows of each page begin in `rows`
+
+    Returns `(chunk_ids, range_firsts, range_starts, range_ends, chunk_cuts, range_cuts)`: the plans of the pages one
+    after the other, and where each begins; `range_firsts` count from the first chunk of their page.
+    """
+
+def decode_pages(
+    pages: list[tuple[Any, ...]],
+    buffer: Buffer,
+    range_offsets: Buffer,
+    range_firsts: Buffer,
+    range_cuts: Buffer,
+    chunk_ids: Buffer,
+    chunk_cuts: Buffer,
+    rows: Buffer,
+    cuts: Buffer,
+    /,
+) -> Leaf:
+    """`decode_miniblock` for what `plan_pages` planned: one leaf of all pages. Their value buffers are of one kind."""
+
 # -- full-zip ---------------------------------------------------------------------------------------------------
 
 def fullzip_bounds(
@@ -139,7 +167,13 @@ def decode_levels(codec: bytes, buffer: Buffer, num_values: int, /) -> OwnedBuff
     """A block-compressed vector of levels, as u16[num_values]."""
 
 def unravel_rows(
-    rep: Buffer | None, def_: Buffer | None, layers: bytes, row_starts: Buffer, row_ends: Buffer | None, num_rows: int, /
+    rep: Buffer | None,
+    def_: Buffer | None,
+    layers: bytes,
+    row_starts: Buffer,
+    row_ends: Buffer | None,
+    num_rows: int,
+    /,
 ) -> tuple[int, list[Layer], OwnedBuffer | None]:
     """Select rows from a page's levels (u16) and rebuild validity and offsets of every layer.
 

@@ -100,6 +100,18 @@ pub struct OwnedBuffer {
 }
 
 impl OwnedBuffer {
+    /// The bytes, for kernels that put buffers together.
+    pub fn bytes(&self) -> &[u8] {
+        let whole: &[u8] = match &self.memory {
+            Memory::Bytes(v) => v,
+            Memory::Words(v) => bytemuck::cast_slice(v),
+            Memory::Levels(v) => bytemuck::cast_slice(v),
+            Memory::Ints(v) => bytemuck::cast_slice(v),
+            Memory::Longs(v) => bytemuck::cast_slice(v),
+        };
+        &whole[self.start..self.start + self.length]
+    }
+
     fn parts(&self) -> (*const u8, usize) {
         let pointer = match &self.memory {
             Memory::Bytes(v) => v.as_ptr(),

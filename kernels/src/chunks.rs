@@ -162,23 +162,24 @@ pub fn plan_chunks(
 }
 
 /// The chunks of a page as `chunk_table` and `repetition_table` tell them: n chunks, n + 1 offsets and starts.
-struct ChunkTable<'a> {
+pub struct ChunkTable<'a> {
     byte_offsets: &'a [i64],
     starts: &'a [i64],
     preamble: Option<&'a [u8]>,
     base_bytes: i64,
 }
 
+/// Chunks that hold some rows, and the byte ranges they lie in.
 #[derive(Default)]
-struct ChunkPlan {
-    chunk_ids: Vec<i64>,
-    range_firsts: Vec<i64>,
-    range_starts: Vec<i64>,
-    range_ends: Vec<i64>,
+pub struct ChunkPlan {
+    pub chunk_ids: Vec<i64>,
+    pub range_firsts: Vec<i64>,
+    pub range_starts: Vec<i64>,
+    pub range_ends: Vec<i64>,
 }
 
 impl<'a> ChunkTable<'a> {
-    fn new(
+    pub fn new(
         byte_offsets: &'a [i64],
         starts: &'a [i64],
         preamble: Option<&'a [u8]>,
@@ -202,11 +203,11 @@ impl<'a> ChunkTable<'a> {
         Ok(ChunkTable { byte_offsets, starts, preamble, base_bytes })
     }
 
-    fn num_rows(&self) -> i64 {
+    pub fn num_rows(&self) -> i64 {
         self.starts[self.starts.len() - 1]
     }
 
-    fn plan(&self, rows: &RowRanges) -> ChunkPlan {
+    pub fn plan(&self, rows: &RowRanges) -> ChunkPlan {
         let mut plan = ChunkPlan::default();
         let (mut position, mut planned) = (0, 0);
         for (start, end) in rows.iter().filter(|(start, end)| start < end) {

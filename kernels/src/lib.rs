@@ -16,7 +16,9 @@ mod fullzip;
 mod gather;
 mod general;
 mod gil;
+mod join;
 mod levels;
+mod many;
 mod miniblock;
 mod plan;
 mod pread;
@@ -54,5 +56,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(many::plan_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(many::decode_pages, m)?)?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use rustix::fd::BorrowedFd;
 use std::thread::Builder;
 
 /// A thread costs some 20 us to start: not worth it for less than this.
-const THREAD_READS_MIN: usize = 32;
+const THREAD_READS_MIN: usize = 128;
 const THREAD_BYTES_MIN: usize = 1 << 20;
 /// What one more read costs, in bytes that could have been copied meanwhile.
 const READ_COST_BYTES: usize = 8 << 10;

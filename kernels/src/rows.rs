@@ -35,6 +35,16 @@ impl<'a> RowRanges<'a> {
         Ok(rows)
     }
 
+    /// Single rows, ascending, each once, within `num_rows`.
+    pub fn of_rows(rows: &'a [i64], num_rows: i64) -> PyResult<Self> {
+        let ascending = rows.windows(2).all(|pair| pair[0] < pair[1]);
+        let within = |row: &&i64| (0..num_rows).contains(*row);
+        if !ascending || rows.first().is_some_and(|row| !within(&row)) || rows.last().is_some_and(|row| !within(&row)) {
+            return Err(PyValueError::new_err(format!("rows are not ascending within 0..{num_rows}")));
+        }
+        Ok(RowRanges { starts: Cow::Borrowed(rows), ends: None })
+    }
+
     /// Number of ranges.
     pub fn len(&self) -> usize {
         self.starts.len()

@@ -3,8 +3,8 @@
     drive_now   in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop, no hand-over
     drive       on the engine's loop, over the scheduler
 
-They run the same generators. A store's short read becomes a `FormatError`: the manifest or the file's own metadata
-promised bytes that the object does not have.
+They run the same generators, and both count what they read in `lance_io.io.stats`. A store's short read becomes a
+`FormatError`: the manifest or the file's own metadata promised bytes that the object does not have.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import numpy as np
 
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Wait
+from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
-from lance_io.limits import MIB
+from lance_io.io.stats import count_round, sinks_now
+from lance_io.limits import KIB, MIB
 from lance_io.runtime import cpu_pool
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import InvalidRange, ShortRead
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
 
     from lance_io.file.source import ReadContext
     from lance_io.io.scheduler import FileReads
+    from lance_io.io.stats import Sinks
     from lance_io.store.api import SyncReads
 
 T = TypeVar("T")
-INLINE_DECODE_BYTES_MAX: Final = 64 << 10  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
+INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
+UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
 
 
@@ -43,7 +47,7 @@ class _Scratch(threading.local):
     buffer: Any = None
 
     def of(self, num_bytes: int) -> Any | None:
-        if num_bytes < 64 << 10 or num_bytes > SCRATCH_BYTES_MAX:
+        if num_bytes < 64 * KIB or num_bytes > SCRATCH_BYTES_MAX:
             return None
         if self.buffer is None or len(self.buffer) < num_bytes:
             self.buffer = np.empty(max(num_bytes, 2 * MIB), dtype=np.uint8)
@@ -58,16 +62,42 @@ def truncated(key: str, error: Exception) -> FormatError:
     return FormatError(f"the file ends before the bytes that its metadata names ({error}). It is cut off", path=key)
 
 
-def drive_now(steps: FileSteps[T], store: SyncReads, key: str, gap_bytes: int) -> T:
-    """Run a computation on the file `key` to its end, reading in this thread."""
+def drive_now(
+    steps: FileSteps[T],
+    store: SyncReads,
+    key: str,
+    gap_bytes: int,
+    sinks: Sinks | None = None,
+    *,
+    is_charged: bool = False,
+) -> T:
+    """Run a computation on the file `key` to its end, reading in this thread.
+
+    sinks       statistics that its reads count in; None for those of the store, the process and the blocks around it
+    is_charged  the caller has charged what is read to a budget; otherwise large reads are charged to the process
+    """
+    if sinks is None:
+        sinks = sinks_now(store.identity)  # type: ignore[attr-defined]  # every store has one
+    charged_bytes = 0
     try:
         request = next(steps)
         while True:
             if type(request) is Ranges:
-                scratch = None if request.keep else _scratch.of(_span_bytes(request, gap_bytes))
-                request = steps.send(store.read_now(key, request, gap_bytes, scratch))
+                num_bytes = request.num_bytes
+                if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
+                    process_pool().charge(num_bytes - charged_bytes)
+                    charged_bytes = num_bytes
+                num_ranges = len(request.starts)
+                scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
+                fetched = store.read_now(key, request, gap_bytes, scratch)
+                bytes_read = fetched.bytes_read
+                held_bytes = 0 if is_charged else bytes_read
+                count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
+                request = steps.send(fetched)
             elif type(request) is Suffix:
-                request = steps.send(FetchedSuffix(*store.suffix_now(key, request.num_bytes)))
+                tail, file_bytes = store.suffix_now(key, request.num_bytes)
+                count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
+                request = steps.send(FetchedSuffix(tail, file_bytes))
             else:
                 _wait_now(request)  # type: ignore[arg-type]
                 request = steps.send(None)
@@ -77,12 +107,9 @@ def drive_now(steps: FileSteps[T], store: SyncReads, key: str, gap_bytes: int) -
     except (ShortRead, InvalidRange) as error:
         raise truncated(key, error) from error
     finally:
+        if charged_bytes:
+            process_pool().charge(-charged_bytes)
         steps.close()
-
-
-def _span_bytes(ranges: Ranges, gap_bytes: int) -> int:
-    """Upper bound of the buffer that a merged read of these ranges needs."""
-    return int((ranges.ends - ranges.starts).sum()) + gap_bytes * len(ranges.starts)
 
 
 def _wait_now(wait: Wait) -> None:
@@ -101,7 +128,7 @@ async def drive(steps: FileSteps[T], context: ReadContext, reads: FileReads, key
                     request = await in_pool(steps, answer)
                     continue
             elif type(request) is Suffix:
-                buffer, size, _ = await context.store.get_suffix(key, request.num_bytes)
+                buffer, size, _ = await reads.suffix(request.num_bytes)
                 answer = FetchedSuffix(buffer, size)
             else:
                 await _wait(request)  # type: ignore[arg-type]

@@ -7,9 +7,10 @@ the projection only). Specification: file container, sections 2.2 and 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_io.encodings.registry import open_page
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import decode_column
 from lance_io.levels.path import LeafPath, leaf_paths
@@ -28,7 +29,9 @@ class Column:
 
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts, in row order
-    infos       what the metadata says about each page
+    info        what the metadata says about each page
+    keys        search-cache key of each page's index
+    is_joined   rows of all pages can be decoded into one array (`v2_1.miniblock.read_rows`)
     """
 
     index: int
@@ -36,6 +39,8 @@ class Column:
     row_starts: IntArray
     pages: tuple[PageLayout, ...]
     info: ColumnInfo
+    keys: list[tuple[Any, ...]]
+    is_joined: bool
 
     @property
     def where(self) -> str:
@@ -46,6 +51,7 @@ class Column:
 class OpenedFile:
     """A data file whose metadata has been read.
 
+    identity         store, key and size: what cache entries about the file are known by
     key, size_bytes  the object
     footer           sections and version
     descriptor       the file's own schema and its number of rows
@@ -56,14 +62,15 @@ class OpenedFile:
 
     def __init__(
         self,
-        key: str,
+        identity: tuple[str, str, int],
         footer: Footer,
         descriptor: FileDescriptor,
         column_table: OffsetTable,
         global_buffers: OffsetTable,
         blocks: dict[int, bytes],
     ) -> None:
-        self.key = key
+        self.identity = identity
+        self.key = identity[1]
         self.size_bytes = footer.file_bytes
         self.footer = footer
         self.version = footer.version
@@ -76,7 +83,7 @@ class OpenedFile:
         self._columns: dict[int, Column] = {}
         if footer.num_columns != len(self.paths):
             raise FormatError(
-                f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} leaf columns", path=key
+                f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} leaf columns", path=self.key
             )
 
     @property
@@ -111,10 +118,13 @@ class OpenedFile:
             if page.num_rows % slots:
                 raise FormatError(f"{page.num_rows} slots for lists of {slots}", where=f"{where}, page {number}")
             try:
-                pages.append(open_page(self.version, page, path))
+                pages.append(open_page(self.version, page, path, number))
             except FormatError as error:
                 raise error.within(f"{where}, page {number}") from error.__cause__
         if info.num_rows != self.num_rows * slots:
             raise FormatError(f"{info.num_rows // slots} rows in its pages; the file has {self.num_rows}", where=where)
         row_starts = info.row_starts if slots == 1 else info.row_starts // slots
-        return Column(index, path, row_starts, tuple(pages), info)
+        keys = [(self.identity, index, number) for number in range(len(pages))]
+        first = pages[0] if pages else None
+        is_joined = isinstance(first, MiniBlockPage) and all(first.joins(page) for page in pages)
+        return Column(index, path, row_starts, tuple(pages), info, keys, is_joined)

@@ -63,7 +63,8 @@ def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSt
 def _open(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail]]:
     try:
         tail, file_bytes = yield from _read_tail(context, ref)
-        return (yield from _parse(ref.key, tail, file_bytes, columns))
+        identity = context.store.identity, ref.key, file_bytes
+        return (yield from _parse(identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key
         raise
@@ -81,7 +82,9 @@ def _read_tail(context: ReadContext, ref: FileRef) -> FileSteps[tuple[Tail, int]
     return Tail(size - length, bytes(fetched.piece(0, length))), size
 
 
-def _parse(key: str, tail: Tail, file_bytes: int, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail]]:
+def _parse(
+    identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
+) -> FileSteps[tuple[OpenedFile, Tail]]:
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
     if footer.globals_table_at < tail.start:
@@ -90,7 +93,7 @@ def _parse(key: str, tail: Tail, file_bytes: int, columns: Sequence[int]) -> Fil
     schema_at = int(globals_table.positions[0])
     metadata_at = min(schema_at, footer.columns_at)
     if tail.start - metadata_at > WIDE_METADATA_BYTES:
-        return (yield from _open_wide(key, tail, footer, globals_table, columns))
+        return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at)
     descriptor = decode_file_descriptor(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
@@ -99,18 +102,18 @@ def _parse(key: str, tail: Tail, file_bytes: int, columns: Sequence[int]) -> Fil
         index: bytes(_slice(tail, at, at + size))
         for index, (at, size) in enumerate(zip(table.positions.tolist(), table.sizes.tolist(), strict=True))
     }
-    return OpenedFile(key, footer, descriptor, table, globals_table, blocks), tail
+    return OpenedFile(identity, footer, descriptor, table, globals_table, blocks), tail
 
 
 def _open_wide(
-    key: str, tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
+    identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     schema = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
     wanted = [schema, (footer.column_table_at, footer.globals_table_at)]
     fetched: Fetched = yield Ranges.of(*wanted, purpose="metadata")
     descriptor = decode_file_descriptor(fetched.piece(0, schema[1] - schema[0]))
     table = decode_column_table(fetched.piece(1, wanted[1][1] - wanted[1][0]), footer)
-    file = OpenedFile(key, footer, descriptor, table, globals_table, {})
+    file = OpenedFile(identity, footer, descriptor, table, globals_table, {})
     yield from load_columns(file, list(columns))
     return file, tail
 

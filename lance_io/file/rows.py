@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.encodings.api import PageIndex, RowSelection
+from lance_io.encodings.v2_1.miniblock import read_rows
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.opening import opened
 from lance_io.file.steps import FileSteps, Tail, Wait, served_by, together
@@ -30,22 +31,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class PageRows:
-    """Rows wanted of one page."""
+class ColumnRows:
+    """Rows wanted of one column.
+
+    numbers  pages that hold them, ascending
+    rows     i64[n], page-relative, ascending within a page
+    cuts     i64[pages + 1], where the rows of each page begin in `rows`
+    """
 
     column: Column
-    number: int
-    rows: RowSelection
+    numbers: list[int]
+    rows: IntArray
+    cuts: IntArray
 
     @property
-    def page(self) -> PageLayout:
-        """The page's layout."""
-        return self.column.pages[self.number]
+    def pages(self) -> list[PageLayout]:
+        """Layouts of the pages."""
+        pages = self.column.pages
+        return [pages[number] for number in self.numbers]
 
-    def located(self, error: FormatError, key: str) -> FormatError:
-        """The error, told where it was found."""
-        error.path = key
-        return error.within(f"{self.column.where}, page {self.number}")
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Cache keys of the pages' indexes."""
+        keys = self.column.keys
+        return [keys[number] for number in self.numbers]
+
+    def of_page(self, at: int) -> RowSelection:
+        """The rows of the page `numbers[at]`."""
+        rows = self.rows[self.cuts[at] : self.cuts[at + 1]]
+        return RowSelection.of_rows(rows).scaled(self.column.path.slots_per_row)
+
+
+def located(error: FormatError, file: OpenedFile, column: Column, number: int | None = None) -> FormatError:
+    """The error, told where it was found."""
+    error.path = file.key
+    return error.within(column.where if number is None else f"{column.where}, page {number}")
 
 
 def take(context: ReadContext, ref: FileRef, columns: Sequence[int], rows: IntArray) -> FileSteps[list[pa.Array]]:
@@ -55,15 +75,9 @@ def take(context: ReadContext, ref: FileRef, columns: Sequence[int], rows: IntAr
     """
     file, tail = yield from opened(context, ref, columns)
     _check_rows(file, rows)
-    parts: list[PageRows] = []
-    counts = []
-    for index in columns:
-        wanted = _split_rows(file.column(index), rows)
-        counts.append(len(wanted))
-        parts += wanted
-    indexes = yield from _indexes(context.cache, context.store.identity, file, parts, tail)
-    arrays = yield from together([_read_part(file, p, i, tail) for p, i in zip(parts, indexes, strict=True)])
-    return _by_column(file, columns, arrays, counts)
+    wanted = [_split_rows(file.column(index), rows) for index in columns]
+    indexes = yield from _indexes(context.cache, file, wanted, tail)
+    return (yield from together([_read_column(file, w, i, tail) for w, i in zip(wanted, indexes, strict=True)]))
 
 
 def _check_rows(file: OpenedFile, rows: IntArray) -> None:
@@ -71,165 +85,125 @@ def _check_rows(file: OpenedFile, rows: IntArray) -> None:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
 
 
-def _split_rows(column: Column, rows: IntArray) -> list[PageRows]:
-    """The rows by page, page-relative."""
-    slots = column.path.slots_per_row
-    if len(column.pages) == 1:
-        return [PageRows(column, 0, RowSelection.of_rows(rows).scaled(slots))] if len(rows) else []
+_NO_CUTS = np.zeros(1, dtype=np.int64)
+
+
+def _split_rows(column: Column, rows: IntArray) -> ColumnRows:
+    """The rows by page."""
+    count = len(rows)
+    if not count:
+        return ColumnRows(column, [], rows, _NO_CUTS)
     starts = column.row_starts
-    if len(rows) == 1:
+    if len(starts) == 2:
+        return ColumnRows(column, [0], rows, np.array([0, count], dtype=np.int64))
+    if count == 1:
         number = int(starts.searchsorted(rows[0], side="right")) - 1
-        return [PageRows(column, number, RowSelection.of_rows(rows - starts[number]).scaled(slots))]
+        return ColumnRows(column, [number], rows - starts[number], np.array([0, 1], dtype=np.int64))
     cuts = rows.searchsorted(starts)
-    return [
-        PageRows(column, number, RowSelection.of_rows(rows[low:high] - starts[number]).scaled(slots))
-        for number, (low, high) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True))
-        if low < high
-    ]
+    counts = np.diff(cuts)
+    touched = np.flatnonzero(counts)
+    relative = rows - np.repeat(starts[touched], counts[touched])
+    return ColumnRows(column, touched.tolist(), relative, np.append(cuts[touched], count))
 
 
-def _by_column(file: OpenedFile, columns: Sequence[int], arrays: list[pa.Array], counts: list[int]) -> list[pa.Array]:
-    result = []
-    position = 0
-    for index, count in zip(columns, counts, strict=True):
-        if count == 1:
-            result.append(arrays[position])
-        elif count == 0:
-            result.append(pa.array([], file.column(index).path.nodes[0].arrow_type))
-        else:
-            result.append(pa.concat_arrays(arrays[position : position + count]))
-        position += count
-    return result
+def _read_column(
+    file: OpenedFile, wanted: ColumnRows, indexes: list[PageIndex | None], tail: Tail | None
+) -> Steps[pa.Array]:
+    column = wanted.column
+    if not wanted.numbers:
+        return pa.array([], column.path.nodes[0].arrow_type)
+    if column.is_joined:
+        steps = read_rows(column.pages[0], indexes, wanted.rows, wanted.cuts)  # type: ignore[arg-type]  # is_joined
+        try:
+            return (yield from (steps if tail is None else served_by(tail, steps)))
+        except FormatError as error:
+            raise located(error, file, column) from error.__cause__
+    parts = [_read_page(file, wanted, at, index, tail) for at, index in enumerate(indexes)]
+    arrays = yield from together(parts)
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _read_part(file: OpenedFile, part: PageRows, index: PageIndex | None, tail: Tail | None) -> Steps[pa.Array]:
-    steps = part.page.read(index, part.rows)
+def _read_page(
+    file: OpenedFile, wanted: ColumnRows, at: int, index: PageIndex | None, tail: Tail | None
+) -> Steps[pa.Array]:
+    steps = wanted.pages[at].read(index, wanted.of_page(at))
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except FormatError as error:
-        raise part.located(error, file.key) from error.__cause__
+        raise located(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
 
 
 # -- page indexes --------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True, eq=False)
+class _Missing:
+    """A page whose index is not in the cache: `found[column][at]` is its place in the result."""
+
+    wanted: ColumnRows
+    at: int
+    place: list[PageIndex | None]
+
+    @property
+    def page(self) -> PageLayout:
+        return self.wanted.column.pages[self.wanted.numbers[self.at]]
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.wanted.column.keys[self.wanted.numbers[self.at]]
+
+
 def _indexes(
-    cache: SearchCache, store: str, file: OpenedFile, parts: list[PageRows], tail: Tail | None
-) -> FileSteps[list[PageIndex | None]]:
+    cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None
+) -> FileSteps[list[list[PageIndex | None]]]:
     """The index of every page, from the cache or by one round of reading."""
-    keys: list[tuple[Any, ...]] = [(store, file.key, file.size_bytes, p.column.index, p.number) for p in parts]
-    found: list[PageIndex | None] = [cache.get(key) for key in keys]
-    todo = [i for i, value in enumerate(found) if value is None and _needs_index(parts[i].page)]
+    found = [cache.get_many(one.keys) for one in wanted]
+    todo = [
+        _Missing(one, at, place)
+        for one, place in zip(wanted, found, strict=True)
+        if None in place
+        for at, index in enumerate(place)
+        if index is None
+    ]
+    todo = [one for one in todo if one.page.index_ranges() is not None]
     while todo:
-        claims = cache.claim_many([keys[i] for i in todo])
-        mine = [(i, claim) for i, claim in zip(todo, claims, strict=True) if isinstance(claim, Mine)]
+        claims = cache.claim_many([one.key for one in todo])
+        mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if isinstance(claim, Mine)]
         if mine:
-            loaded = yield from _load([(file, parts[i], claim) for i, claim in mine], tail)
-            for (i, _), value in zip(mine, loaded, strict=True):
-                found[i] = value
-        todo = yield from _settle(todo, claims, found)
+            yield from _load(file, mine, tail)
+        todo = yield from _settle(todo, claims)
     return found
 
 
-def _needs_index(page: PageLayout) -> bool:
-    return page.index_ranges() is not None
-
-
-def _settle(todo: list[int], claims: list[Claim], found: list[PageIndex | None]) -> FileSteps[list[int]]:
+def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missing]]:
     """Take what was found, wait for what others load; what is left must be claimed again."""
     left = []
-    for i, claim in zip(todo, claims, strict=True):
+    for one, claim in zip(todo, claims, strict=True):
         if isinstance(claim, Found):
-            found[i] = claim.value
+            one.place[one.at] = claim.value
         elif not isinstance(claim, Mine):
             yield Wait(claim.future)
-            left.append(i)
+            left.append(one)
     return left
 
 
-def _load(wanted: list[tuple[OpenedFile, PageRows, Mine]], tail: Tail | None) -> Steps[list[PageIndex]]:
+def _load(file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
     try:
-        steps = [served_by(tail, _load_index(file, part)) for file, part, _ in wanted]
-        values = yield from together(steps)
+        values = yield from together([served_by(tail, _load_index(file, one)) for one, _ in mine])
     except LanceError as error:
-        for _, _, claim in wanted:
+        for _, claim in mine:
             claim.abandon(error)
         raise
-    for (_, _, claim), value in zip(wanted, values, strict=True):
+    for (one, claim), value in zip(mine, values, strict=True):
+        one.place[one.at] = value
         claim.fulfil(value, value.nbytes)
-    return values
 
 
-def _load_index(file: OpenedFile, part: PageRows) -> Steps[PageIndex]:
-    ranges = part.page.index_ranges()
+def _load_index(file: OpenedFile, one: _Missing) -> Steps[PageIndex]:
+    ranges = one.page.index_ranges()
     assert ranges is not None, "asked only for pages that have one"
     fetched: Fetched = yield ranges
     try:
-        return part.page.load_index(fetched)
+        return one.page.load_index(fetched)
     except FormatError as error:
-        raise part.located(error, file.key) from error.__cause__
-
-
-# -- scans -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False)
-class Piece:
-    """Unit of a scan: some rows of one page.
-
-    row_start, row_end  rows of the file
-    num_bytes           what will be read for it, about
-    """
-
-    file: OpenedFile
-    column: Column
-    number: int
-    row_start: int
-    row_end: int
-    num_bytes: int
-    tail: Tail | None
-
-    def steps(self) -> Steps[pa.Array]:
-        """Read and decode it: one round for a whole page, two for a part of one (nothing is cached)."""
-        page = self.column.pages[self.number]
-        first = int(self.column.row_starts[self.number])
-        whole = self.row_end - self.row_start == int(self.column.row_starts[self.number + 1]) - first
-        steps = page.scan() if whole else _read_span(page, self._selection(first))
-        try:
-            return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
-        except FormatError as error:
-            part = PageRows(self.column, self.number, RowSelection.span(0, 0))
-            raise part.located(error, self.file.key) from error.__cause__
-
-    def _selection(self, first: int) -> RowSelection:
-        span = RowSelection.span(self.row_start - first, self.row_end - first)
-        return span.scaled(self.column.path.slots_per_row)
-
-
-def _read_span(page: PageLayout, rows: RowSelection) -> Steps[pa.Array]:
-    ranges = page.index_ranges()
-    index = None
-    if ranges is not None:
-        fetched = yield ranges
-        index = page.load_index(fetched)
-    return (yield from page.read(index, rows))
-
-
-def pieces(file: OpenedFile, column_index: int, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
-    """The pieces of one column that hold rows `row_start` to `row_end` of the file, in row order."""
-    column = file.column(column_index)
-    starts = column.row_starts
-    if row_end > file.num_rows:
-        raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
-    first = int(np.searchsorted(starts, row_start, side="right")) - 1
-    result = []
-    for number in range(max(first, 0), len(column.pages)):
-        low, high = int(starts[number]), int(starts[number + 1])
-        if low >= row_end:
-            break
-        a, b = max(low, row_start), min(high, row_end)
-        if a < b:
-            size = column.info.pages[number].data_bytes
-            share = size if b - a == high - low else size * (b - a) // (high - low)
-            result.append(Piece(file, column, number, a, b, share, tail))
-    return result
+        raise located(error, file, one.wanted.column, one.wanted.numbers[one.at]) from error.__cause__

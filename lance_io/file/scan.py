@@ -3,25 +3,30 @@
     spans -> files opened -> pieces (a page of a leaf column each), ordered by first row -> read and decoded ahead on
     the CPU pool -> one queue of arrays per leaf -> batches
 
-A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. At most
-`PIECES_AHEAD` pieces are decoded before they are needed, so memory holds one page per leaf column and those. On an
-object store the bytes of further pieces are requested ahead; the scheduler's budget bounds them.
+A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is
+bounded twice. At most `PIECES_AHEAD` pieces are decoded before they are needed, so what is decoded is one page per leaf
+column and those. What is read and not yet decoded is held to `io_buffer_bytes`: only the piece that the consumer waits
+for may go over it. A consumer that stops asking thus stops the reading.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from lance_io.errors import FormatError
 from lance_io.file.drive import Finished, drive, drive_now, in_pool, truncated
 from lance_io.file.opening import opened
-from lance_io.file.rows import Piece, pieces
+from lance_io.file.pieces import column_pieces
+from lance_io.io.budget import process_pool
+from lance_io.io.stats import count_held, sinks_now
 from lance_io.levels.assemble import merge
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.runtime import cpu_pool
@@ -31,14 +36,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
     from concurrent.futures import Future
 
+    from lance_io.file.pieces import Piece
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.file.steps import FileSteps
     from lance_io.file.table import FileColumns, Projection
     from lance_io.io.scheduler import FileReads, Handle
+    from lance_io.io.stats import Sinks
     from lance_io.spans import Steps
 
     Span = tuple[FragmentSource, int, int]
 
+T = TypeVar("T")
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
 SPANS_AHEAD: Final = 8  # fragments whose bytes are requested ahead on an object store, as far as the budget goes
 
@@ -59,10 +67,8 @@ class ScanBatch:
 def _file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
     file, tail = yield from opened(context, here.ref, here.columns)
-    found = []
-    for leaf_id, column in zip(here.leaf_ids, here.columns, strict=True):
-        found += [(leaf_id, piece) for piece in pieces(file, column, start, end, tail)]
-    return found
+    columns = yield from column_pieces(file, here.columns, start, end, tail)
+    return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 
 def _in_row_order(found: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
@@ -144,20 +150,30 @@ class _Cutter:
 # -- in the caller's thread ---------------------------------------------------------------------------------------
 
 
-def _decode_now(context: ReadContext, piece: Piece) -> pa.Array:
-    """Read and decode one piece; runs on the CPU pool."""
-    gap = context.store.profile.scan_gap_bytes
-    return drive_now(piece.steps(), context.store, piece.file.key, gap)  # type: ignore[arg-type]
+class _Held:
+    """Bytes of the pieces being read and decoded, bounded as in a `Budget`; thread-safe, because the pool gives back.
 
+    capacity_bytes  the bound; 0 for none
+    """
 
-def _span_pieces_now(context: ReadContext, projection: Projection, span: Span) -> list[tuple[int, Piece]]:
-    source, start, end = span
-    found: list[tuple[int, Piece]] = []
-    if start < end:
-        for here in projection.locate(source):
-            gap = context.store.profile.take_gap_bytes
-            found += drive_now(_file_pieces(context, here, start, end), context.store, here.ref.key, gap)  # type: ignore[arg-type]
-    return _in_row_order(found)
+    def __init__(self, capacity_bytes: int, sinks: Sinks) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._sinks = sinks
+        self._pool = process_pool()
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+
+    def has_room(self, num_bytes: int) -> bool:
+        """May so many bytes be read ahead of need?"""
+        is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
+        return is_within and num_bytes <= self._pool.avail_bytes
+
+    def charge(self, num_bytes: int) -> None:
+        """Take bytes, or give them back (negative)."""
+        with self._lock:
+            self._held_bytes += num_bytes
+        self._pool.charge(num_bytes)
+        count_held(self._sinks, num_bytes)
 
 
 class _Ahead:
@@ -165,22 +181,51 @@ class _Ahead:
 
     def __init__(self, context: ReadContext, projection: Projection, spans: Sequence[Span], pieces_ahead: int) -> None:
         self._context = context
+        self._projection = projection
+        self._sinks = sinks_now(context.store.identity)  # the pool's threads know nothing of the caller's blocks
+        self._held = _Held(context.io_buffer_bytes, self._sinks)
         self._source = (
-            (index, leaf_id, piece)
-            for index, span in enumerate(spans)
-            for leaf_id, piece in _span_pieces_now(context, projection, span)
+            (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
         )
+        self._next: tuple[int, int, Piece] | None = None
         self._jobs: deque[tuple[int, int, Piece, Future[pa.Array]]] = deque()
         self._ahead = pieces_ahead
         self._fill()
 
+    def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
+        source, start, end = span
+        found: list[tuple[int, Piece]] = []
+        if start < end:
+            for here in self._projection.locate(source):
+                steps = _file_pieces(self._context, here, start, end)
+                found += self._drive(steps, here.ref.key, self._context.store.profile.take_gap_bytes)
+        return _in_row_order(found)
+
+    def _decode(self, piece: Piece) -> pa.Array:
+        """Read and decode one piece; runs on the CPU pool."""
+        gap_bytes = self._context.store.profile.scan_gap_bytes
+        return self._drive(piece.steps(), piece.file.key, gap_bytes, is_charged=True)
+
+    def _drive(self, steps: FileSteps[T], key: str, gap_bytes: int, *, is_charged: bool = False) -> T:
+        store: Any = self._context.store  # offers `SyncReads`
+        return drive_now(steps, store, key, gap_bytes, self._sinks, is_charged=is_charged)
+
     def _fill(self) -> None:
         while len(self._jobs) < self._ahead:
-            found = next(self._source, None)
-            if found is None:
+            if self._next is None:
+                self._next = next(self._source, None)
+            if self._next is None or (self._jobs and not self._held.has_room(self._next[2].num_bytes)):
                 return
-            index, leaf_id, piece = found
-            self._jobs.append((index, leaf_id, piece, cpu_pool().submit(_decode_now, self._context, piece)))
+            index, leaf_id, piece = self._next
+            self._next = None
+            self._held.charge(piece.num_bytes)
+            job = cpu_pool().submit(self._decode, piece)
+            job.add_done_callback(partial(self._ended, piece.num_bytes))
+            self._jobs.append((index, leaf_id, piece, job))
+
+    def _ended(self, num_bytes: int, _: Future[pa.Array]) -> None:
+        """A piece has been decoded, has failed, or was cancelled before it began."""
+        self._held.charge(-num_bytes)
 
     def before(self, span_index: int, row: int) -> bool:
         """True when the next piece belongs to the span and starts before the row."""
@@ -268,7 +313,7 @@ class _Collector:
 
 
 class _Job:
-    """One piece on an object store: its bytes are requested at once, it is decoded when it is nearly needed."""
+    """One piece on an object store: its bytes are requested at once; it is decoded when they are there, or needed."""
 
     def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int) -> None:
         self.leaf_id = leaf_id
@@ -278,6 +323,7 @@ class _Job:
         self._steps: Steps[pa.Array] = piece.steps()
         self._handle: Handle | None = None
         self._array: pa.Array | None = None
+        self._is_needed = False
         self.task: asyncio.Task[pa.Array] | None = None
         try:
             self._handle = reads.submit(next(self._steps), priority)
@@ -285,16 +331,26 @@ class _Job:
             self._array = done.value
 
     def start(self) -> None:
-        """Begin to await its bytes and decode it."""
+        """Decode it as soon as its bytes have come, without demanding them."""
         if self.task is None:
             self.task = asyncio.ensure_future(self._run())
 
+    async def result(self) -> pa.Array:
+        """The decoded piece, which is the next thing needed: its bytes are demanded now."""
+        self.start()
+        self._is_needed = True
+        if self._handle is not None:
+            self._handle.demand()
+        assert self.task is not None, "it has been started"
+        return await self.task
+
     async def _run(self) -> pa.Array:
-        handle = self._handle
         try:
-            while handle is not None:
+            while (handle := self._handle) is not None:
+                if not self._is_needed:
+                    await handle.arrived()
                 request = await in_pool(self._steps, await handle)
-                handle = self._reads.submit(request, self._priority)
+                self._handle = self._reads.submit(request, self._priority)
         except Finished as finished:
             return finished.value
         except (ShortRead, InvalidRange) as error:
@@ -321,7 +377,7 @@ class _Jobs:
         self._jobs: deque[tuple[int, _Job]] = deque()
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
-        self._budget = context.io_buffer_bytes or IO_BUFFER_BYTES
+        self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
         self._scheduler = context.scheduler("scan")
 
     async def until(self, span_index: int) -> None:
@@ -339,7 +395,7 @@ class _Jobs:
         while (
             self._next_span < len(self._spans)
             and len(self._opening) < SPANS_AHEAD
-            and (self._requested_bytes < self._budget or not self._opening)
+            and (self._requested_bytes < self._ahead_bytes or not self._opening)
         ):
             index = self._next_span
             self._next_span += 1
@@ -372,8 +428,7 @@ class _Jobs:
         """The next piece, decoded."""
         _, job = self._jobs[0]
         self._decode_ahead()
-        assert job.task is not None, "the first job is always started"
-        array = await job.task
+        array = await job.result()
         self._jobs.popleft()
         self._requested_bytes -= job.piece.num_bytes
         self._open_ahead()

@@ -144,6 +144,23 @@ class SearchCache:
             self._hits += 1
             return entry[0]
 
+    def get_many(self, keys: Sequence[Key]) -> list[Any | None]:
+        """`get` for each key under one lock."""
+        found: list[Any | None] = []
+        with self._lock:
+            entries = self._entries
+            for key in keys:
+                entry = entries.get(key)
+                if entry is None:
+                    found.append(None)
+                else:
+                    entries.move_to_end(key)
+                    found.append(entry[0])
+            missing = found.count(None)
+            self._misses += missing
+            self._hits += len(found) - missing
+        return found
+
     def put(self, key: Key, value: Any, nbytes: int) -> None:
         """Keep `value`, `nbytes` long, dropping the least recently used until everything fits.
 

@@ -31,7 +31,10 @@ from lance_io.limits import PAGE_ROWS_MAX
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io._kernels import Leaf
+    from lance_io.encodings.api import PageLayout
     from lance_io.proto import encodings21_pb2 as pb
     from lance_io.spans import Fetched, IntArray, Steps
 
@@ -47,6 +50,7 @@ class MiniBlockIndex:
     row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
     preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
     dictionary    `(offsets or None, data)` of the decoded dictionary
+    page          all of that as the kernels take it, with the page's number, program and place
     """
 
     byte_offsets: Any
@@ -54,6 +58,7 @@ class MiniBlockIndex:
     row_starts: Any | None
     preamble: Any | None
     dictionary: tuple[Any | None, Any] | None
+    page: tuple[Any, ...]
 
     @property
     def nbytes(self) -> int:
@@ -167,7 +172,10 @@ class MiniBlockPage:
                 dictionary = (None, decoded[0]) if len(decoded) == 1 else (decoded[0], decoded[1])
         except DamagedError as error:
             raise damaged(error) from None
-        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary)
+        given = None if pa.types.is_dictionary(self.source.path.leaf_type) else dictionary
+        place = self.source.number, self.program, self.source.buffer_offsets[1]
+        page = (*place, byte_offsets, item_starts, row_starts, preamble, given)
+        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows, in one round: the chunks they lie in."""
@@ -180,6 +188,15 @@ class MiniBlockPage:
         fetched = yield Ranges(int64s(range_starts), int64s(range_ends))
         leaf = self._decode(index, selection, fetched.buffer, fetched.offsets, range_firsts, chunk_ids)
         return self._build(index, leaf, selection.num_rows)
+
+    def joins(self, other: PageLayout) -> bool:
+        """True when rows of both pages can be decoded into one array by `read_rows`."""
+        return (
+            isinstance(other, MiniBlockPage)
+            and other.value_shape == self.value_shape
+            and not pa.types.is_dictionary(self.source.path.leaf_type)
+            and self.source.path.slots_per_row == 1
+        )
 
     def scan(self) -> Steps[pa.Array]:
         """All rows and all buffers in one round."""
@@ -260,6 +277,28 @@ class MiniBlockPage:
         if self.has_lists:
             details["items"] = self.num_items
         return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details)
+
+
+def read_rows(
+    page: MiniBlockPage, indexes: Sequence[MiniBlockIndex], rows: IntArray, cuts: IntArray
+) -> Steps[pa.Array]:
+    """Single rows of several pages of one column, in one round and one array.
+
+    page     any of the pages; they join each other (`joins`)
+    indexes  of the pages
+    rows     i64[n], page-relative, ascending within a page
+    cuts     i64[pages + 1], where the rows of each page begin in `rows`
+    """
+    pages = [index.page for index in indexes]
+    chunk_ids, range_firsts, starts, ends, chunk_cuts, range_cuts = _kernels.plan_pages(pages, rows, cuts)
+    fetched = yield Ranges(int64s(starts), int64s(ends))
+    try:
+        leaf = _kernels.decode_pages(
+            pages, fetched.buffer, fetched.offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts
+        )
+    except DamagedError as error:
+        raise damaged(error) from None
+    return page._build(indexes[0], leaf, len(rows))
 
 
 def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:

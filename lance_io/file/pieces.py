@@ -1,0 +1,137 @@
+"""The pieces that a scan reads and decodes one by one: a page each, or a part of a page.
+
+Pages are read whole, in one round, with nothing cached. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of
+about that size, so that memory stays bounded whatever the writer put into one page: the index of such a page is read
+once, before its first piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py`
+tells the one exception).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lance_io import limits
+from lance_io.encodings.api import RowSelection
+from lance_io.encodings.cuts import cut_page
+from lance_io.errors import FormatError
+from lance_io.file.steps import served_by, together
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.file.opened import Column, OpenedFile
+    from lance_io.file.steps import FileSteps, Tail
+    from lance_io.spans import Steps
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Unit of a scan: some rows of one page.
+
+    row_start, row_end  rows of the file
+    num_bytes           what will be read for it, about
+    tail                end of the file, which serves the ranges inside it
+    index               of a page that was cut; None to read what is needed
+    """
+
+    file: OpenedFile
+    column: Column
+    number: int
+    row_start: int
+    row_end: int
+    num_bytes: int
+    tail: Tail | None
+    index: PageIndex | None = None
+
+    @property
+    def page(self) -> PageLayout:
+        """Layout of the page."""
+        return self.column.pages[self.number]
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Which slots of the page it is."""
+        first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
+        return (self.row_start - first) * per_row, (self.row_end - first) * per_row
+
+    @property
+    def is_whole(self) -> bool:
+        """True when it is all of the page."""
+        return self.slots == (0, self.page.num_rows)
+
+    def steps(self) -> Steps[pa.Array]:
+        """Read and decode it: one round, two for a part of a page that was not cut and has an index."""
+        is_plain = self.is_whole and self.index is None
+        steps = self.page.scan() if is_plain else _read_span(self.page, self.index, *self.slots)
+        try:
+            return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
+        except FormatError as error:
+            raise self._located(error) from error.__cause__
+
+    def cut(self) -> Steps[list[Piece]]:
+        """The pieces of it: itself unless it is too large. One round if the page has an index, else none."""
+        if self.num_bytes <= 2 * limits.SCAN_PIECE_BYTES:
+            return [self]
+        try:
+            cuts = yield from served_by(self.tail, cut_page(self.page, *self.slots, limits.SCAN_PIECE_BYTES))
+        except FormatError as error:
+            raise self._located(error) from error.__cause__
+        if cuts is None:
+            return [self]
+        rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
+        return [
+            Piece(self.file, self.column, self.number, start, end, size, self.tail, cuts.index)
+            for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), cuts.sizes.tolist(), strict=True)
+            if start < end
+        ]
+
+    def _located(self, error: FormatError) -> FormatError:
+        error.path = self.file.key
+        return error.within(f"{self.column.where}, page {self.number}")
+
+
+def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
+    ranges = page.index_ranges() if index is None else None
+    if ranges is not None:
+        index = page.load_index((yield ranges))
+    return (yield from page.read(index, RowSelection.span(start, end)))
+
+
+def column_pieces(
+    file: OpenedFile, columns: Sequence[int], row_start: int, row_end: int, tail: Tail | None
+) -> FileSteps[list[list[Piece]]]:
+    """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
+
+    At most one round, for the indexes of all pages that are cut. Raises FormatError.
+    """
+    pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
+    if not any(piece.num_bytes > 2 * limits.SCAN_PIECE_BYTES for column in pages for piece in column):
+        return pages
+    parts = yield from together([piece.cut() for column in pages for piece in column])
+    remaining = iter(parts)
+    return [[part for _ in column for part in next(remaining)] for column in pages]
+
+
+def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
+    if row_end > file.num_rows:
+        raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
+    column = file.column(column_index)
+    starts = column.row_starts
+    first = max(int(np.searchsorted(starts, row_start, side="right")) - 1, 0)
+    result = []
+    for number in range(first, len(column.pages)):
+        low, high = int(starts[number]), int(starts[number + 1])
+        if low >= row_end:
+            break
+        start, end = max(low, row_start), min(high, row_end)
+        if start < end:
+            size = column.info.pages[number].data_bytes
+            share = size if end - start == high - low else size * (end - start) // (high - low)
+            result.append(Piece(file, column, number, start, end, share, tail))
+    return result
