@@ -97,14 +97,15 @@ def _random_rows(state: "DatasetState", num_rows: int, seed: int) -> list[int]:
 
 
 def _show(report: dict[str, Any], all_requests: bool) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.ioplan import counted, format_bytes
 
+    opening = report["opening"]
     parts: list[RenderableType | str] = [
-        f"opening: {report['opening']['num_requests']} requests, {format_bytes(report['opening']['num_bytes'])}"
+        f"opening: {counted(opening['num_requests'], 'request')}, {format_bytes(opening['num_bytes'])}"
     ]
     for one in report["rounds"]:
         title = (
-            f"round {one['number']}, {one['purpose']}: {one['num_requests']:,} requests, "
+            f"round {one['number']}, {one['purpose']}: {counted(one['num_requests'], 'request')}, "
             f"{format_bytes(one['request_bytes'])} for {format_bytes(one['wanted_bytes'])}"
         )
         shown = one["requests"] if all_requests else one["requests"][:REQUESTS_SHOWN_MAX]
@@ -115,7 +116,8 @@ def _show(report: dict[str, Any], all_requests: bool) -> "RenderableType":
             rows.append((f"... and {one['num_requests'] - len(shown):,} more (--all shows them)", "", "", ""))
         parts.append(table(["object", ">from", ">to", ">bytes"], rows, title=title))
     parts.append(
-        f"{report['operation']}: {report['num_rounds']} rounds, {report['num_requests']:,} requests, "
+        f"{report['operation']}: {counted(report['num_rounds'], 'round')}, "
+        f"{counted(report['num_requests'], 'request')}, "
         f"{format_bytes(report['num_bytes'])} for {format_bytes(report['wanted_bytes'])}"
     )
     parts += [f"note: {note}" for note in report["notes"]]

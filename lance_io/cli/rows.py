@@ -43,20 +43,34 @@ def head(
 
 def _rows(found: "pa.Table") -> list[dict[str, Any]]:
     """Rows as dicts of plain values."""
-    columns = [_whole_microseconds(column).to_pylist() for column in found.columns]
+    columns = [_values(column) for column in found.columns]
     return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _whole_microseconds(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Times of nanoseconds as text: Python's own times have no room for them."""
+def _readable(dtype: "pa.DataType") -> "pa.DataType":
+    """A type with nanoseconds as text (durations: as a number), at any depth: Python's times have no room for them."""
     import pyarrow as pa
 
-    dtype = column.type
-    if pa.types.is_duration(dtype) and dtype.unit == "ns":
-        return column.cast(pa.int64())
-    if (pa.types.is_timestamp(dtype) or pa.types.is_time64(dtype)) and dtype.unit == "ns":
-        return column.cast(pa.string())
-    return column
+    if getattr(dtype, "unit", None) == "ns":
+        return pa.int64() if pa.types.is_duration(dtype) else pa.string()
+    if pa.types.is_struct(dtype):
+        return pa.struct([member.with_type(_readable(member.type)) for member in dtype])
+    if pa.types.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_readable(dtype.value_type)))
+    if pa.types.is_large_list(dtype):
+        return pa.large_list(dtype.value_field.with_type(_readable(dtype.value_type)))
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(dtype.value_field.with_type(_readable(dtype.value_type)), dtype.list_size)
+    if pa.types.is_map(dtype):
+        return pa.map_(_readable(dtype.key_type), _readable(dtype.item_type))
+    return dtype
+
+
+def _values(column: "pa.ChunkedArray") -> list[Any]:
+    """A column as Python values."""
+    dtype = _readable(column.type)
+    found: list[Any] = (column if dtype == column.type else column.cast(dtype)).to_pylist()
+    return found
 
 
 def _show_rows(report: dict[str, Any]) -> "RenderableType":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.dataset import execute
-from lance_io.dataset.blobfile import read_blob_ranges, read_blobs
+from lance_io.dataset.asyncblob import AsyncBlobFile
+from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.describe import Version, VersionRef
+    from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.projection import Columns
@@ -202,6 +204,13 @@ class AsyncDataset:
         positions = sample_positions(num_rows, await self.count_rows(), randomize_order=randomize_order)
         return await self.take(positions, columns)
 
+    async def take_blobs(
+        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
+    ) -> list[AsyncBlobFile | None]:
+        """Blobs as awaitable files, None where the blob is null; selectors as for `LanceDataset.take_blobs`."""
+        found = await self._run(take_blobs(self._state, blob_column, ids, addresses, indices, 0))
+        return [None if blob is None else AsyncBlobFile(blob) for blob in found]
+
     async def read_blobs(
         self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
     ) -> list[tuple[int, bytes | None]]:
@@ -263,3 +272,9 @@ class AsyncScanner:
         """What the scan will read, as text."""
         plan = await runtime.wrap(drive(plan_scan(self._state, self._options)))
         return explain(self._state, plan, self._options)
+
+    async def explain_io(self, *, cold: bool = False) -> IoPlan:
+        """The requests of the scan, round by round; see `LanceScanner.explain_io`."""
+        from lance_io.dataset.explain import explain_scan
+
+        return await runtime.wrap(drive(explain_scan(self._state, self._options, cold=cold)))

@@ -124,7 +124,7 @@ class IoPlan:
         lines = []
         for one in self.rounds:
             lines.append(
-                f"round {one.number}  {one.purpose:<8}  {_counted(len(one.requests), 'request')}, "
+                f"round {one.number}  {one.purpose:<8}  {counted(len(one.requests), 'request')}, "
                 f"{format_bytes(one.request_bytes)} ({format_bytes(one.wanted_bytes)} wanted)"
             )
             shown = one.requests[:SHOWN_REQUESTS_MAX]
@@ -132,14 +132,15 @@ class IoPlan:
             if len(one.requests) > len(shown):
                 lines.append(f"    ... and {len(one.requests) - len(shown)} more")
         lines.append(
-            f"total  {_counted(self.num_rounds, 'round')}, {_counted(self.num_requests, 'request')}, "
+            f"total  {counted(self.num_rounds, 'round')}, {counted(self.num_requests, 'request')}, "
             f"{format_bytes(self.num_bytes)} ({format_bytes(self.wanted_bytes)} wanted)"
         )
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: `1 request`, `1,200 requests`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

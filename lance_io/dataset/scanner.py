@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd  # type: ignore[import-untyped]
 
+    from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset
 
@@ -103,6 +104,15 @@ class LanceScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]
         """What the scan will read, as text."""
         plan = execute.run(self._state, plan_scan(self._state, self._options))
         return explain(self._state, plan, self._options)
+
+    def explain_io(self, *, cold: bool = False) -> IoPlan:
+        """The requests of the scan, round by round; reads the metadata that this needs, never data.
+
+        cold  as if nothing had been read before; otherwise what is in the search cache is not asked for again
+        """
+        from lance_io.dataset.explain import explain_scan
+
+        return execute.run(self._state, explain_scan(self._state, self._options, cold=cold))
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""

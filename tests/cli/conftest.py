@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from lance_io.cli.main import app
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 FRAGMENT_ROWS = 3000
@@ -48,6 +49,12 @@ def write_table(uri: str, version: str, **options: Any) -> lance.LanceDataset:
     dataset.delete(f"id % 7 = 3 and id < {FRAGMENT_ROWS + 500}")
     dataset.tags.create("second", 2)
     return lance.dataset(uri, **options)
+
+
+@pytest.fixture(scope="session")
+def write() -> Callable[..., lance.LanceDataset]:
+    """The function `write_table`."""
+    return write_table
 
 
 @pytest.fixture(scope="package", params=["2.1", "2.2"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import subprocess
+import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +16,9 @@ import lance
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
+from rich.progress import Progress
 
+from lance_io.cli import output
 from lance_io.cli.main import app
 from lance_io.cli.options import column_names, row_numbers, storage_options
 from lance_io.cli.output import plain
@@ -21,6 +27,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_START = Progress.start
 COMMANDS = ["info", "schema", "versions", "fragments", "pages", "head", "count", "explain", "bench"]
 
 
@@ -123,6 +130,20 @@ def test_head(run: Any, table: lance.LanceDataset) -> None:
     shown = run("head", table.uri, "-n", 1).out
     assert "400 bytes" in shown
     assert "null" in shown
+
+
+def test_head_of_nanoseconds(run: Any, tmp_path: Path) -> None:
+    time = pa.timestamp("ns")
+    columns = {
+        "at": pa.array([1, None], time),
+        "many": pa.array([[1_000_000_001], []], pa.list_(time)),
+        "inside": pa.array([{"d": 5}, None], pa.struct([("d", pa.duration("ns"))])),
+    }
+    lance.write_dataset(pa.table(columns), tmp_path / "t")
+    assert run("head", tmp_path / "t", "--json").report["rows"] == [
+        {"at": "1970-01-01 00:00:00.000000001", "many": ["1970-01-01 00:00:01.000000001"], "inside": {"d": 5}},
+        {"at": None, "many": [], "inside": None},
+    ]
 
 
 def test_count_of_versions(run: Any, table: lance.LanceDataset) -> None:
@@ -251,7 +272,43 @@ def test_version_and_help(run: Any) -> None:
     assert app.info.name == "lance-io"
 
 
-async def test_plain_values() -> None:
+def test_progress_shows_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown: dict[float, str] = {}
+    for delay in (0.0, 3600.0):
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        monkeypatch.setattr(output, "PROGRESS_AFTER_SECONDS", delay)
+        started = threading.Event()
+        monkeypatch.setattr(Progress, "start", lambda self, event=started: (_START(self), event.set()))
+        with output.progress("counting sheep", 2) as step:
+            step()
+            assert delay or started.wait(10)
+        shown[delay] = terminal.getvalue()
+    assert "counting sheep" in shown[0.0]
+    assert shown[3600.0] == ""
+
+
+def test_a_closed_pipe_is_no_failure(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"a": range(50_000)}), tmp_path / "t")
+    program = [sys.executable, "-m", "lance_io.cli.main", "head", tmp_path / "t", "-n", "50000", "--json"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "{\n"
+        process.stdout.close()
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, lance_io.cli.main; print(sorted({'numpy', 'pyarrow', 'asyncio'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plain_values() -> None:
     assert plain({"x": [b"\x00\xff", math.nan, datetime(2020, 1, 2, tzinfo=UTC)]}) == {
         "x": ["AP8=", "nan", "2020-01-02T00:00:00+00:00"]
     }

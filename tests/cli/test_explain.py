@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from lance_io.dataset import execute
+from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.entry import open_options
 from lance_io.dataset.explain import explain_scan, explain_take
 from lance_io.dataset.opening import open_steps
@@ -17,6 +18,7 @@ from lance_io.dataset.options import ColumnOrdering, scan_options
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.session import Session
 from lance_io.dataset.steps import drive_now
+from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.take import take_positions
 from lance_io.store.api import CLOUD
 from lance_io.store.local import LocalStore
@@ -152,6 +154,18 @@ def test_text_and_plain_values(state: DatasetState) -> None:
     assert all(
         request["key"].startswith(("data/", "_deletions/")) for one in values["rounds"] for request in one["requests"]
     )
+
+
+async def test_scanners_explain_themselves(table: lance.LanceDataset) -> None:
+    dataset = LanceDataset(table.uri)
+    plan = dataset.scanner(["id"], limit=2000).explain_io()
+    cold = execute.run(
+        dataset._state, explain_scan(dataset._state, scan_options(columns=["id"], limit=2000), cold=True)
+    )
+    assert dataset.scanner(["id"], limit=2000).explain_io(cold=True) == cold == plan
+    assert [one.purpose for one in dataset.scanner(["id"], limit=10).explain_io().rounds] == ["index", "data"]
+    async with AsyncDataset.open(table.uri) as opened:
+        assert await opened.scanner(["id"], limit=2000).explain_io() == plan
 
 
 def test_command(run: Any, table: lance.LanceDataset) -> None:
