@@ -121,7 +121,7 @@ class BlobFile(io.BufferedIOBase):
         return self._ahead[begin : begin + length]
 
     def _fetch(self, ranges: Ranges) -> list[bytes]:
-        fetched = run(self._state, _read(self._state, self._key, ranges))
+        fetched = run(self._state, read_bytes(self._state, self._key, ranges))
         return bytes_of(fetched, ranges)
 
     def _check_open(self, message: str) -> None:
@@ -140,7 +140,8 @@ def check_range(offset: int, length: int, size: int) -> None:
         raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
 
 
-def _read(state: DatasetState, key: str, ranges: Ranges) -> Plan[Any]:
+def read_bytes(state: DatasetState, key: str, ranges: Ranges) -> Plan[Any]:
+    """Byte ranges of one object, as `Fetched`."""
     return (yield ReadBytes(state.context, key, ranges))
 
 

@@ -14,7 +14,7 @@ from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.pipeline import Pipeline
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
-from lance_io.dataset.scan import plan_count, plan_scan
+from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.stream import batches, batches_now
 
@@ -103,8 +103,9 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
     if options.order_by:
         yield from _cut(collect(state, options, schema), options)
         return
-    rebatch = Rebatcher(options.batch_rows, across=_across(options))
-    for span, batch in _pieces_now(state, options, None, options.batch_rows):
+    batch_rows = _batch_rows(options, schema)
+    rebatch = Rebatcher(batch_rows, across=_across(options))
+    for span, batch in _pieces_now(state, options, None, batch_rows):
         yield from rebatch.push(batch, span)
     yield from rebatch.flush()
 
@@ -117,8 +118,9 @@ async def stream_async(
         for batch in _cut(await collect_async(state, options, schema), options):
             yield batch
         return
-    rebatch = Rebatcher(options.batch_rows, across=_across(options))
-    pieces = _pieces_async(state, options, None, options.batch_rows)
+    batch_rows = _batch_rows(options, schema)
+    rebatch = Rebatcher(batch_rows, across=_across(options))
+    pieces = _pieces_async(state, options, None, batch_rows)
     try:
         async for span, piece in pieces:
             for batch in rebatch.push(piece, span):
@@ -129,12 +131,16 @@ async def stream_async(
         yield batch
 
 
+def _batch_rows(options: ScanOptions, schema: pa.Schema) -> int:
+    return options.batch_rows(sum(width_bytes(field.type) for field in schema))
+
+
 def _across(options: ScanOptions) -> bool:
     return bool(options.strict_batch_size) or options.filter is not None
 
 
 def _cut(table: pa.Table, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    yield from table.combine_chunks().to_batches(max_chunksize=options.batch_rows)
+    yield from table.combine_chunks().to_batches(max_chunksize=_batch_rows(options, table.schema))
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------

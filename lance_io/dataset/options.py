@@ -69,10 +69,12 @@ class ScanOptions:
     order_by: Sequence[ColumnOrdering] | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def batch_rows(self) -> int:
-        """Rows per batch."""
-        return BATCH_ROWS if self.batch_size is None else self.batch_size
+    def batch_rows(self, row_bytes: float) -> int:
+        """Rows per batch, of rows that take about `row_bytes`."""
+        num_rows = BATCH_ROWS if self.batch_size is None else self.batch_size
+        if self.batch_size_bytes is None:
+            return num_rows
+        return min(num_rows, max(1, int(self.batch_size_bytes / max(row_bytes, 1 / 8))))
 
     def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
         """These options, with what they leave open taken from `default_scan_options`."""

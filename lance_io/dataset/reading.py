@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lance_io.file.drive import truncated
 from lance_io.file.table import TableReader
+from lance_io.store.api import InvalidRange, ShortRead
 
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
 
@@ -139,13 +141,19 @@ class ReadBytes:
     def now(self) -> Fetched:
         """See `Ask`."""
         store: Any = self.context.store
-        fetched: Fetched = store.read_now(self.key, self.ranges, self.context.store.profile.take_gap_bytes)
+        try:
+            fetched: Fetched = store.read_now(self.key, self.ranges, self.context.store.profile.take_gap_bytes)
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(self.key, error) from error
         return fetched
 
     async def later(self) -> Fetched:
         """See `Ask`."""
         reads = self.context.scheduler().file(self.key, size_bytes=None)
-        fetched: Fetched = await reads.submit(self.ranges)
+        try:
+            fetched: Fetched = await reads.submit(self.ranges)
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(self.key, error) from error
         return fetched
 
 

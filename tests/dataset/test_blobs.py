@@ -83,6 +83,28 @@ def test_a_blob_is_a_file(blob_uri: str) -> None:
         blob.read()
 
 
+async def test_blobs_awaited(blob_uri: str) -> None:
+    sync = lance_io.dataset(blob_uri)
+    async with lance_io.AsyncDataset.open(blob_uri) as table:
+        files = await table.take_blobs("blob", indices=[1, 3, 5, 1])
+        content = [data for _, data in sync.read_blobs("blob", indices=[1, 3, 5, 1])]
+        assert [one and await one.read() for one in files] == [content[0], None, content[2], content[3]]
+        assert await table.read_blobs("blob", indices=[1]) == sync.read_blobs("blob", indices=[1])
+        requests = [(1, 0, 3), (0, 1, 2)]
+        assert await table.read_blob_ranges("blob", requests, selector="ids") == sync.read_blob_ranges(
+            "blob", requests, selector="ids"
+        )
+        blob = files[0]
+        assert blob is not None
+        async with blob:
+            assert (blob.seek(4), await blob.read(3), blob.tell()) == (4, content[0][4:7], 7)
+            assert await blob.read_ranges([(0, 2), (9, 1)]) == [content[0][:2], content[0][9:10]]
+            with pytest.raises(ValueError, match="exceeds blob size"):
+                await blob.read_range(0, 10**9)
+        with pytest.raises(ValueError, match="closed"):
+            await blob.read_range(0, 1)
+
+
 def test_frames_hold_files_bytes_or_descriptions(blob_uri: str) -> None:
     table = lance_io.dataset(blob_uri)
     content = [data for _, data in table.read_blobs("blob", indices=range(4))]

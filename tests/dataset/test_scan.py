@@ -82,6 +82,14 @@ def test_filtered_batches_are_packed(mixed_uri: str) -> None:
     assert 1 <= batches[-1].num_rows <= 7
 
 
+def test_batches_of_about_so_many_bytes(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    sizes = [batch.num_rows for batch in table.to_batches(["a", "doubled"], batch_size_bytes=160)]
+    assert max(sizes) == 10
+    assert sum(sizes) == 93
+    assert {batch.num_rows for batch in table.to_batches(["a"], batch_size_bytes=1)} == {1}
+
+
 def test_only_chosen_fragments_in_the_order_given(mixed_uri: str) -> None:
     ours, theirs = lance_io.dataset(mixed_uri), lance.dataset(mixed_uri)
     for ids in ([2, 0], [3], []):
