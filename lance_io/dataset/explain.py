@@ -1,8 +1,9 @@
 """Which bytes a scan or a take would ask for, without reading a single row.
 
-The computations that read (`lance_io.file.rows`) are run as they are: what they ask for as metadata or page index is
-read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the search cache, so
-explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's alone.
+The computations that read (opening files, pages, pieces of scans) are run as they are: what they ask for as metadata or
+page index is read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the
+search cache, so explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's
+alone.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
 from lance_io.dataset.steps import Get, Together
 from lance_io.dataset.take import group_positions, row_numbers
-from lance_io.errors import LanceError
+from lance_io.encodings.api import RowSelection
+from lance_io.errors import FormatError, LanceError
 from lance_io.file.drive import truncated
 from lance_io.file.opening import opened
-from lance_io.file.rows import _check_rows, _indexes, _read_part, _split_rows, pieces
-from lance_io.file.steps import FetchedSuffix, Suffix
+from lance_io.file.pieces import column_pieces
+from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.file.table import Projection
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.spans import Ranges
@@ -46,10 +48,13 @@ if TYPE_CHECKING:
     from lance_io.dataset.projection import Projection as OutputProjection
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Ask, Plan
-    from lance_io.file.rows import Piece
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.file.opened import Column
+    from lance_io.file.pieces import Piece
     from lance_io.file.source import ReadContext
     from lance_io.file.steps import FileSteps
     from lance_io.file.table import FileColumns
+    from lance_io.io.cache import SearchCache
     from lance_io.spans import IntArray, Steps
     from lance_io.store.api import ObjectStore, SyncReads
 
@@ -151,12 +156,54 @@ def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: In
 
 
 def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
-    """What `lance_io.file.rows.take` does before it reads rows; then the reading of each page, not begun."""
+    """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
     file, tail = yield from opened(context, here.ref, here.columns)
-    _check_rows(file, rows)
-    parts = [part for index in here.columns for part in _split_rows(file.column(index), rows)]
-    indexes = yield from _indexes(context.cache, context.store.identity, file, parts, tail)
-    return [_read_part(file, part, index, tail) for part, index in zip(parts, indexes, strict=True)]
+    if len(rows) and rows[-1] >= file.num_rows:
+        raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
+    pages = [page for index in here.columns for page in _split_rows(file.column(index), rows)]
+    try:
+        indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
+    except FormatError as error:
+        error.path = file.key
+        raise
+    return [served_by(tail, page.layout.read(index, page.rows)) for page, index in zip(pages, indexes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PageRows:
+    """Rows wanted of one page; `key` is that of its index in the search cache."""
+
+    layout: PageLayout
+    key: tuple[Any, ...]
+    rows: RowSelection
+    where: str
+
+
+def _split_rows(column: Column, rows: IntArray) -> list[_PageRows]:
+    """The rows by page."""
+    cuts = rows.searchsorted(column.row_starts)
+    slots = column.path.slots_per_row
+    found = []
+    for number, (page, key) in enumerate(zip(column.pages, column.keys, strict=True)):
+        relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
+        if len(relative):
+            selection = RowSelection.of_rows(relative).scaled(slots)
+            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}"))
+    return found
+
+
+def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
+    index: PageIndex | None = cache.get(page.key)
+    ranges = page.layout.index_ranges() if index is None else None
+    if ranges is None:
+        return index
+    fetched = yield ranges
+    try:
+        index = page.layout.load_index(fetched)
+    except FormatError as error:
+        raise error.within(page.where) from error.__cause__
+    cache.put(page.key, index, index.nbytes)
+    return index
 
 
 def _scan_file(
@@ -178,7 +225,8 @@ def _file_pieces(context: ReadContext, here: FileColumns, span: tuple[int, int, 
     if start == end:
         return []
     file, tail = yield from opened(context, here.ref, here.columns)
-    return [piece for column in here.columns for piece in pieces(file, column, start, end, tail)]
+    columns = yield from column_pieces(file, here.columns, start, end, tail)
+    return [piece for column in columns for piece in column]
 
 
 # -- driving ---------------------------------------------------------------------------------------------------------
