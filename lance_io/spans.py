@@ -56,12 +56,16 @@ class Ranges:
 class Fetched:
     """The answer to `Ranges`: one buffer that holds all of them.
 
-    buffer   readable, C-contiguous bytes; may hold more than was asked for (merged gaps)
-    offsets  i64[n], where range i starts inside `buffer`; its length is that of the range asked for
+    buffer      readable, C-contiguous bytes; may hold more than was asked for (merged gaps)
+    offsets     i64[n], where range i starts inside `buffer`; its length is that of the range asked for
+    num_reads   how many reads a store made for it that was asked for all of it at once, else 0
+    bytes_read  what those brought, gaps included
     """
 
     buffer: Any
     offsets: IntArray
+    num_reads: int = 0
+    bytes_read: int = 0
 
     def piece(self, index: int, length_bytes: int) -> memoryview:
         """Range `index` as a view without a copy."""

@@ -25,6 +25,7 @@ from lance_io.errors import FormatError
 from lance_io.file.drive import Finished, drive, drive_now, in_pool, truncated
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces
+from lance_io.file.rows import typed_column
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import count_held, sinks_now
 from lance_io.levels.assemble import merge
@@ -67,6 +68,8 @@ class ScanBatch:
 def _file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
     file, tail = yield from opened(context, here.ref, here.columns)
+    for index, dtype in zip(here.columns, here.types, strict=True):
+        typed_column(file, index, dtype)
     columns = yield from column_pieces(file, here.columns, start, end, tail)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
@@ -134,7 +137,6 @@ class _Cutter:
                 path=piece.file.key,
                 where=f"{piece.column.where}, page {piece.number}",
             )
-        self.projection.check(leaf_id, array, piece.file.key)
         self.leaves.setdefault(leaf_id, _Leaf()).arrays.append((piece.row_start, array))
 
     def cut(self) -> ScanBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from lance_io.io.ranges import check_ranges
@@ -70,9 +69,7 @@ class Handle:
         try:
             if not request.ended:
                 self._scheduler._demand(request)
-                if request.waiter is None:
-                    request.waiter = asyncio.get_running_loop().create_future()
-                yield from request.waiter
+                yield from request.waiting()
             if request.error is not None:
                 raise request.error
             if request.answer is None:
@@ -81,6 +78,16 @@ class Handle:
             return answer
         finally:
             self._scheduler._leave(request)
+
+    def demand(self) -> None:
+        """Say that this is the next thing needed, as awaiting does, without waiting."""
+        if not self._request.ended:
+            self._scheduler._demand(self._request)
+
+    async def arrived(self) -> None:
+        """Wait until the answer is there, or an error, without demanding it: that is for awaiting the handle."""
+        if not self._request.ended:
+            await self._request.waiting()
 
     def cancel(self) -> None:
         """Give the request up; whoever awaits it, now or later, gets a `RuntimeError`. Harmless once it was taken."""

@@ -13,6 +13,7 @@ Nothing here awaits; `scheduler.py` moves these objects along.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,7 +26,6 @@ from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import ShortRead
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Coroutine, Sequence
 
     from lance_io.io.budget import Priority, Ticket
@@ -131,6 +131,12 @@ class Request:
         if self.merging.mode == "take":
             return (self.key, self.merging, self.priority)
         return (self.key, self.merging)
+
+    def waiting(self) -> asyncio.Future[None]:
+        """What is done when answer or error is there."""
+        if self.waiter is None:
+            self.waiter = asyncio.get_running_loop().create_future()
+        return self.waiter
 
     def end(self) -> None:
         """Answer or error is there: wake who waits for it."""

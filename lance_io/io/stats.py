@@ -96,6 +96,11 @@ def sinks(own: IoStats, identity: str) -> Sinks:
     return (own, store_stats(identity), _process)
 
 
+def sinks_now(identity: str) -> Sinks:
+    """Where a synchronous read counts: its store, the process, and the `io_stats()` blocks around the caller."""
+    return (store_stats(identity), _process, *_scopes.get())
+
+
 def scopes() -> Sinks:
     """The `io_stats()` blocks around the caller."""
     return _scopes.get()
@@ -134,8 +139,13 @@ def end_read(sinks: Sinks, num_bytes: int) -> None:
             stats.bytes_read += num_bytes
 
 
-def count_round(sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int, bytes_read: int) -> None:
-    """A synchronous driver asked for ranges and had them read, in one round."""
+def count_round(
+    sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int, bytes_read: int, bytes_held: int = 0
+) -> None:
+    """A synchronous driver asked for ranges and had them read, in one round.
+
+    bytes_held  what it holds at this moment beyond what `count_held` was told
+    """
     with _lock:
         for stats in sinks:
             stats.num_ranges += num_ranges
@@ -143,6 +153,7 @@ def count_round(sinks: Sinks, num_ranges: int, bytes_wanted: int, num_reads: int
             stats.num_reads += num_reads
             stats.bytes_read += bytes_read
             stats.rounds += num_reads > 0 and stats._in_flight == 0
+            stats.bytes_held_peak = max(stats.bytes_held_peak, stats._bytes_held + bytes_held)
 
 
 def count_held(sinks: Sinks, delta_bytes: int) -> None:

@@ -207,7 +207,8 @@ class LocalStore:
             self._explain(key, ranges, file, error)
             raise
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
-        return Fetched(scratch if buffer is None else buffer, np.frombuffer(memoryview(offsets), np.int64))
+        starts = np.frombuffer(memoryview(offsets), np.int64)
+        return Fetched(scratch if buffer is None else buffer, starts, num_reads, num_bytes)
 
     def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
         """Raise the error of ours for a read that failed; return if it was none of the reader's business."""

@@ -67,10 +67,12 @@ class MemoryStore:
     def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """The whole object as buffer, and where the ranges lie in it; see `SyncReads`."""
         data, meta = self._find("get", key)
-        if len(ranges):
-            check_ranges(key, ranges.starts, ranges.ends, meta.size_bytes)
-            self.stats.count_reads(key, *merged(ranges.starts, ranges.ends, gap_bytes), ranges)
-        return Fetched(data, ranges.starts)
+        if not len(ranges):
+            return Fetched(data, ranges.starts)
+        check_ranges(key, ranges.starts, ranges.ends, meta.size_bytes)
+        num_reads, num_bytes = merged(ranges.starts, ranges.ends, gap_bytes)
+        self.stats.count_reads(key, num_reads, num_bytes, ranges)
+        return Fetched(data, ranges.starts, num_reads, num_bytes)
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""
