@@ -5,7 +5,9 @@
     opening   footer, schema and column metadata in one or two reads
     opened    the opened file: columns and their pages
     rows      selected rows of a file
+    pieces    what a scan reads one by one: pages, and parts of large ones
     drive     the two drivers: in the caller's thread, or on the engine's loop
+    scan      pieces read and decoded ahead, batches cut from them
     table     many fragments: takes and scans of projected fields
     reader    `LanceFileReader`, `AsyncFileReader`
 
