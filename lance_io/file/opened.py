@@ -16,6 +16,8 @@ from lance_io.format.columns import decode_column
 from lance_io.levels.path import LeafPath, leaf_paths
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lance_io.encodings.api import PageLayout
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
@@ -31,6 +33,7 @@ class Column:
     pages       layouts, in row order
     info        what the metadata says about each page
     keys        search-cache key of each page's index
+    accepted    the leaf type that the table was last found to declare for this column
     is_joined   rows of all pages can be decoded into one array (`v2_1.miniblock.read_rows`)
     """
 
@@ -41,6 +44,15 @@ class Column:
     info: ColumnInfo
     keys: list[tuple[Any, ...]]
     is_joined: bool
+    accepted: pa.DataType | None = None
+
+    def expect_type(self, dtype: pa.DataType) -> None:
+        """Raise FormatError unless the table's schema declares for this column the leaf type that the file has."""
+        if dtype is self.accepted:  # the usual case, without comparing
+            return
+        if dtype != self.path.leaf_type:
+            raise FormatError(f"{self.path.leaf_type} in the file, {dtype} in the table", where=self.where)
+        self.accepted = dtype
 
     @property
     def where(self) -> str:

@@ -1,8 +1,7 @@
-"""Selected rows of one file, and whole pages of it, as computations.
+"""Selected rows of one file, as computations.
 
 `take` is what both drivers run for random access: open the file, load the page indexes that the cache lacks (one
-round), read the chunks or values that hold the rows (one round, two for large full-zip pages). A `Piece` is the unit of
-a scan: one page, or the part of it that the scan wants.
+round), read the chunks or values that hold the rows (one round, two for large full-zip pages).
 """
 
 from __future__ import annotations
@@ -68,16 +67,30 @@ def located(error: FormatError, file: OpenedFile, column: Column, number: int | 
     return error.within(column.where if number is None else f"{column.where}, page {number}")
 
 
-def take(context: ReadContext, ref: FileRef, columns: Sequence[int], rows: IntArray) -> FileSteps[list[pa.Array]]:
+def take(
+    context: ReadContext, ref: FileRef, columns: Sequence[int], types: Sequence[pa.DataType], rows: IntArray
+) -> FileSteps[list[pa.Array]]:
     """Rows of some columns of a file, one array per column.
 
-    rows  i64[n], ascending, each once
+    types  leaf type that the table declares for each column
+    rows   i64[n], ascending, each once
     """
     file, tail = yield from opened(context, ref, columns)
     _check_rows(file, rows)
-    wanted = [_split_rows(file.column(index), rows) for index in columns]
+    wanted = [_split_rows(typed_column(file, index, dtype), rows) for index, dtype in zip(columns, types, strict=True)]
     indexes = yield from _indexes(context.cache, file, wanted, tail)
     return (yield from together([_read_column(file, w, i, tail) for w, i in zip(wanted, indexes, strict=True)]))
+
+
+def typed_column(file: OpenedFile, index: int, dtype: pa.DataType) -> Column:
+    """A column of a file, checked to have the leaf type that the table declares."""
+    column = file.column(index)
+    try:
+        column.expect_type(dtype)
+    except FormatError as error:
+        error.path = file.key
+        raise
+    return column
 
 
 def _check_rows(file: OpenedFile, rows: IntArray) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lance_io.errors import FormatError
 from lance_io.file.rows import take
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
@@ -34,11 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids and column indices."""
+    """What to read of one file: parallel lists of leaf field ids, column indices and expected leaf types."""
 
     ref: FileRef
     leaf_ids: list[int]
     columns: list[int]
+    types: list[pa.DataType]
 
 
 class Projection:
@@ -51,40 +51,30 @@ class Projection:
         self.fields = list(fields)
         self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
+        self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
 
     def locate(self, source: FragmentSource) -> list[FileColumns]:
         """Which file of a fragment holds which leaves; leaves that no file has are left out."""
+        known = self._located.get(id(source))
+        if known is not None:
+            return known[1]
         found = []
         for ref in source.files:
             here = [leaf for leaf in self.leaves if leaf in ref.columns]
             if here:
-                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here]))
+                types = [self.leaves[leaf].leaf_type for leaf in here]
+                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types))
+        self._located[id(source)] = source, found
         return found
 
     def assemble(self, leaves: dict[int, pa.Array], num_rows: int) -> list[pa.Array]:
         """Field arrays from leaf arrays of `num_rows` each."""
         arrays = []
         for field, paths in zip(self.fields, self.paths, strict=True):
-            array = leaves.get(field.id) if len(paths) == 1 and len(paths[0].nodes) == 1 else None
-            arrays.append(merge(field, leaves, num_rows) if array is None else array)
+            array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
+            is_whole = array is not None and (len(paths[0].nodes) == 1 or array.type == field.arrow_type)
+            arrays.append(array if is_whole else merge(field, leaves, num_rows))
         return arrays
-
-    def check(self, leaf_id: int, array: pa.Array, key: str) -> pa.Array:
-        """Raise FormatError unless a file's column has the leaf type that the table's schema declares."""
-        path = self.leaves[leaf_id]
-        found = innermost(array.type, len(path.nodes) - 1)
-        if found != path.leaf_type:
-            raise FormatError(
-                f"column {path.name!r} is {found} in the file and {path.leaf_type} in the table", path=key
-            )
-        return array
-
-
-def innermost(dtype: pa.DataType, depth: int) -> pa.DataType:
-    """The type below `depth` structs and lists of one member each."""
-    for _ in range(depth):
-        dtype = dtype.field(0).type if pa.types.is_struct(dtype) else dtype.value_type
-    return dtype
 
 
 class TableReader:
@@ -113,9 +103,9 @@ class TableReader:
         for source, rows in picks:
             leaves: dict[int, pa.Array] = {}
             for here in self.projection.locate(source):
-                steps = take(context, here.ref, here.columns, rows)
+                steps = take(context, here.ref, here.columns, here.types, rows)
                 arrays = drive_now(steps, context.store, here.ref.key, gap)  # type: ignore[arg-type]
-                self._collect(leaves, here, arrays)
+                leaves.update(zip(here.leaf_ids, arrays, strict=True))
             parts.append(self.projection.assemble(leaves, len(rows)))
         return self._joined(parts)
 
@@ -135,7 +125,7 @@ class TableReader:
         for (_, rows), files in zip(picks, jobs, strict=True):
             leaves: dict[int, pa.Array] = {}
             for here, job in files:
-                self._collect(leaves, here, job.result())
+                leaves.update(zip(here.leaf_ids, job.result(), strict=True))
             parts.append(self.projection.assemble(leaves, len(rows)))
         return self._joined(parts)
 
@@ -143,11 +133,9 @@ class TableReader:
         from lance_io.file.drive import drive
 
         reads = scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None)
-        return await drive(take(self.context, here.ref, here.columns, rows), self.context, reads, here.ref.key)
-
-    def _collect(self, leaves: dict[int, pa.Array], here: FileColumns, arrays: list[pa.Array]) -> None:
-        for leaf_id, array in zip(here.leaf_ids, arrays, strict=True):
-            leaves[leaf_id] = self.projection.check(leaf_id, array, here.ref.key)
+        return await drive(
+            take(self.context, here.ref, here.columns, here.types, rows), self.context, reads, here.ref.key
+        )
 
     def _joined(self, parts: list[list[pa.Array]]) -> list[pa.Array]:
         if len(parts) == 1:
