@@ -68,9 +68,9 @@ for command in (
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from lance_io import __version__
+        import lance_io
 
-        typer.echo(f"lance-io {__version__}")
+        typer.echo(f"lance-io {lance_io.__version__}")
         raise typer.Exit
 
 
