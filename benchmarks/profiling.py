@@ -1,73 +1,58 @@
-"""Where the time of a case goes, on our side.
+"""Where the time of a case goes, on our side: `cProfile` in every thread that we run, for some seconds.
 
-Two views, because each is blind to something: `cProfile` counts every call of the calling thread (and slows short calls
-down), the sampler looks at all threads a thousand times a second and costs nothing, but sees only Python lines; a line
-that calls a kernel stands for the kernel.
+A kernel is one line of the profile, so the kernels, the reads, the planning in Python and the waiting can be told
+apart. The clock of `cProfile` makes Python functions look about twice as slow as they are and kernels as slow as they
+are: a share that is small here is smaller still without it. (A sampling thread inside the process would cost less, but
+it wakes up when others let go of the interpreter lock, so it sees kernels and system calls and little else.)
 """
 
 from __future__ import annotations
 
 import cProfile
-import io
 import pstats
 import sys
 import threading
 import time
-from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.measure import Operation, operations_per_turn
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Iterator
 
     from benchmarks.cases import Case
 
-PROFILE_S = 3.0
-SAMPLE_S = 0.001
-LINES = 28
+PROFILE_S = 4.0
+LINES = 32
+WAITS = ("'acquire' of '_thread.lock'", "'get' of '_queue.SimpleQueue'", "_acquire_restore")
 ROOT = Path(__file__).resolve().parents[1]
 
-
-class Sampler:
-    """Counts what every other thread is doing while it is entered: line and function of the innermost frame."""
-
-    def __init__(self) -> None:
-        self.places: Counter[str] = Counter()
-        self.looks = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="sampler", daemon=True)
-
-    def __enter__(self) -> Sampler:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        me = threading.get_ident()
-        while not self._done.wait(SAMPLE_S):
-            self.looks += 1
-            for thread, frame in sys._current_frames().items():
-                if thread != me:
-                    self.places[place(frame)] += 1
+CallStats = tuple[int, int, float, float, Any]  # primitive calls, calls, own seconds, total seconds, callers
+Place = tuple[str, int, str]  # file, line, function
 
 
-def place(frame: FrameType) -> str:
-    """`file:line function` of a frame, the file as seen from the checkout."""
-    code = frame.f_code
-    return f"{short(code.co_filename)}:{frame.f_lineno} {code.co_qualname}"
+@contextmanager
+def profiled_threads() -> Iterator[list[cProfile.Profile]]:
+    """Give every thread that starts in the block a profile, which the list gains.
 
+    Python 3.11 profiles thread by thread; from 3.12 on a profile sees the calls of all of them by itself.
+    """
+    profiles: list[cProfile.Profile] = []
 
-def short(filename: str) -> str:
-    """A file name without what differs from machine to machine."""
-    path = Path(filename)
-    if "site-packages" in path.parts:
-        return "/".join(path.parts[path.parts.index("site-packages") + 1 :])
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+    def begin(frame: object, event: str, argument: object) -> None:
+        del frame, event, argument
+        profile = cProfile.Profile()
+        profiles.append(profile)
+        profile.enable()  # takes the place of this function
+
+    if sys.version_info < (3, 12):
+        threading.setprofile(begin)
+    try:
+        yield profiles
+    finally:
+        threading.setprofile(None)
 
 
 def repeat(operation: Operation, seconds: float) -> tuple[int, float]:
@@ -81,37 +66,49 @@ def repeat(operation: Operation, seconds: float) -> tuple[int, float]:
 
 
 def profile_text(case: Case, seconds: float = PROFILE_S) -> str:
-    """Both views of our side of `case`, as text."""
+    """The profile of our side of `case`, as text."""
     if case.profiled is None:
         return f"{case.name}: a fresh process does the work; try python -X importtime or a memory profiler\n"
-    operation = case.profiled()
-    operations_per_turn(operation)  # warm
-
-    with Sampler() as sampler:
+    with profiled_threads() as others:
+        operation = case.profiled()
+        operations_per_turn(operation)  # warms, and starts the threads
+        often, passed = repeat(operation, seconds / 4)
+        undisturbed_ms = passed / often * 1e3
+        for profile in others:
+            profile.clear()
+        own = cProfile.Profile()
+        own.enable()
         often, passed = repeat(operation, seconds)
-    out = io.StringIO()
-    print(f"{case.name}: {passed / often * 1e3:.3f} ms each\n\nAll threads, share of {sampler.looks} looks:", file=out)
-    for where, count in sampler.places.most_common(LINES):
-        print(f"  {count / max(sampler.looks, 1):6.1%}  {where}", file=out)
-
-    profile = cProfile.Profile()
-    profile.enable()
-    often, passed = repeat(operation, seconds)
-    profile.disable()
-    print(f"\nCalls of the calling thread, {often} operations, {passed / often * 1e3:.3f} ms each:", file=out)
-    print(calls_text(profile, often), file=out)
-    return out.getvalue()
+        own.disable()
+    heading = f"{case.name}: {undisturbed_ms:.3f} ms each, {passed / often * 1e3:.3f} ms under the profiler\n"
+    other_threads = f"Other threads ({len(others)})"
+    return "\n".join([heading, "Calling thread", calls_text([own], often), other_threads, calls_text(others, often)])
 
 
-def calls_text(profile: cProfile.Profile, often: int) -> str:
-    """The calls that took most of the time themselves: count and microseconds per operation."""
-    stats = pstats.Stats(profile)
-    rows = []
-    for (filename, number, name), (_, calls, own_s, total_s, _) in stats.stats.items():  # type: ignore[attr-defined]
+def calls_text(profiles: list[cProfile.Profile], often: int) -> str:
+    """The calls that took most of the time themselves: count and microseconds per operation, waiting in one line."""
+    if not profiles:
+        return "  none\n"
+    merged = pstats.Stats(profiles[0])
+    for profile in profiles[1:]:
+        merged.add(profile)
+    stats: dict[Place, CallStats] = merged.stats  # type: ignore[attr-defined]
+    waiting_s, rows = 0.0, []
+    for (filename, number, name), (_, calls, own_s, total_s, _) in stats.items():
+        if any(wait in name for wait in WAITS):
+            waiting_s += own_s
+            continue
         where = name if filename == "~" else f"{short(filename)}:{number} {name}"
-        rows.append(
-            (own_s, f"  {own_s / often * 1e6:10.1f} {total_s / often * 1e6:10.1f} {calls / often:9.1f}  {where}")
-        )
+        rows.append((own_s, f"{own_s / often * 1e6:12.1f} {total_s / often * 1e6:12.1f} {calls / often:9.1f}  {where}"))
     rows.sort(reverse=True)
-    heading = f"  {'own us':>10} {'total us':>10} {'calls':>9}"
-    return "\n".join([heading, *(text for _, text in rows[:LINES])])
+    heading = f"{'own us':>12} {'total us':>12} {'calls':>9}"
+    waiting = f"{waiting_s / often * 1e6:12.1f} {'':12} {'':9}  (waiting for other threads)"
+    return "\n".join([heading, waiting, *(text for _, text in rows[:LINES]), ""])
+
+
+def short(filename: str) -> str:
+    """A file name without what differs from machine to machine."""
+    path = Path(filename)
+    if "site-packages" in path.parts:
+        return "/".join(path.parts[path.parts.index("site-packages") + 1 :])
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
