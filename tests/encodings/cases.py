@@ -1,17 +1,20 @@
 """One-column tables that between them use every layout and codec of file versions 2.1 and 2.2.
 
-The list is section 12 of the structural encodings' specification. Data is made from a fixed seed; each case names itself.
+The list is section 12 of the structural encodings' specification. Data is made from a fixed seed, cases are named.
 """
 
 from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 N = 5000
 
@@ -281,8 +284,9 @@ def fixed() -> Iterator[Case]:
         dtype = pa.list_(pa.int32(), size)
         yield Case(f"vector of int {size} null items", lambda t=dtype: random_rows(t, 400, 0.15, 0, 19))
     for size in (5, 16):
-        yield Case(f"vector of bool {size}", lambda t=pa.list_(pa.bool_(), size): random_rows(t, 500, 0, 0, 19))
-        yield Case(f"vector of bool {size} nulls", lambda t=pa.list_(pa.bool_(), size): random_rows(t, 500, 0.2, 0, 19))
+        dtype = pa.list_(pa.bool_(), size)
+        yield Case(f"vector of bool {size}", lambda t=dtype: random_rows(t, 500, 0, 0, 19))
+        yield Case(f"vector of bool {size} nulls", lambda t=dtype: random_rows(t, 500, 0.2, 0, 19))
     for outer in (3, 40):
         dtype = pa.list_(pa.list_(pa.int16(), 4), outer)
         for null in (0, 0.15):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from lance.file import LanceFileReader as PeerReader
@@ -14,6 +14,9 @@ from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
 from lance_io.io.cache import SearchCache
 from lance_io.store.url import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def write(path: Path, table: pa.Table, version: str, *, tiny_pages: bool = False) -> None:

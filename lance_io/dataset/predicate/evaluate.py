@@ -33,7 +33,7 @@ _KERNELS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
-_NULL = pa.scalar(None, pa.bool_())
+_NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
 _FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
