@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from lance_io.spans import Fetched, Ranges, Steps
+from lance_io.spans import Fetched, Purpose, Ranges, Steps
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -101,7 +101,8 @@ def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> l
 def _merged(wanted: list[Ranges]) -> Ranges:
     starts = np.concatenate([w.starts for w in wanted])
     ends = np.concatenate([w.ends for w in wanted])
-    return Ranges(starts, ends, wanted[0].purpose, any(w.keep for w in wanted))
+    purpose: Purpose = "data" if any(w.purpose == "data" for w in wanted) else wanted[0].purpose
+    return Ranges(starts, ends, purpose, any(w.keep for w in wanted))
 
 
 def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
