@@ -64,7 +64,6 @@ __all__ = [
     "LanceScanner",
     "ScanStatistics",
     "Session",
-    "__version__",
     "dataset",
     "json_to_schema",
     "schema_to_json",

@@ -158,7 +158,7 @@ class BlobBinaries:
                 located = locate_blobs(key, columns[name].slice(start, num_rows))
                 pieces.append((yield from read_located(self._state, located)))
                 start += num_rows
-            columns[name] = concat(pieces) if pieces else pa.array([], pa.large_binary())
+            columns[name] = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
 
 
 def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.arrays import booleans
 from lance_io.dataset.projection import Projection, extract
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
@@ -190,7 +191,7 @@ class Pipeline:
         else:
             kept = np.ones(rows.num_rows, dtype=np.bool_)
             kept[dropped] = False
-            yield rows.keep(pa.array(kept))
+            yield rows.keep(booleans(kept))
 
     def _filtered(self, rows: _Rows) -> _Rows:
         predicate = self._plan.predicate

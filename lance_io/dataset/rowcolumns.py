@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from lance_io.dataset.arrays import numbers
 from lance_io.dataset.rows import UIntArray, addresses
 from lance_io.dataset.system import CREATED_AT, ROW_ADDRESS, ROW_ID, ROW_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.dataset.rows import LiveRows
     from lance_io.spans import IntArray
@@ -58,7 +60,7 @@ class RowColumns:
         with_deleted  deleted rows are among them: their id and address are null
         """
         mask = self.live[place].is_deleted(offsets) if with_deleted and name in (ROW_ID, ROW_ADDRESS) else None
-        return pa.array(self._values(name, place, offsets), pa.uint64(), mask=mask)
+        return numbers(self._values(name, place, offsets), mask)
 
     def _values(self, name: str, place: int, offsets: IntArray) -> UIntArray:
         lineage = self.lineages.get(place)

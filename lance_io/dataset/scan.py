@@ -7,13 +7,12 @@ its columns are read first and the others either with them or, when they are wid
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from lance_io.dataset.loading import load_live, load_live_counts, load_row_columns
 from lance_io.dataset.pipeline import ScanPlan, Span
-from lance_io.dataset.predicate import compile_filter
 from lance_io.dataset.projection import columns_key, project
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import SYSTEM_COLUMNS
@@ -58,7 +57,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
         raise UsageError("include_deleted_rows is set but with_row_id is false")
     projection = projection or scan_projection(state, options)
     places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
-    predicate = None if options.filter is None else compile_filter(options.filter, state.stored_schema)
+    predicate = None if options.filter is None else _compiled(state, options.filter)
     first, last = (0, None) if predicate is not None else _row_window(options)
     spans, live = yield from _spans(state, places, first, last, keep_deleted=bool(options.include_deleted_rows))
     system = {*projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
@@ -81,6 +80,12 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
         keep_deleted=bool(options.include_deleted_rows),
     )
     return plan if predicate is None else replace(plan, skip=options.offset or 0, limit=options.limit)
+
+
+def _compiled(state: DatasetState, filter: Any) -> Predicate:
+    from lance_io.dataset.predicate import compile_filter  # makes Arrow scalars, which loads pandas: only for filters
+
+    return compile_filter(filter, state.stored_schema)
 
 
 def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lance_io.dataset.arrays import numbers
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
 from lance_io.dataset.pipeline import concat
@@ -191,7 +192,7 @@ def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
 def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) -> Plan[pa.Table]:
     """The rows of `grouped`, in the order in which they were asked for."""
     if not grouped.groups:
-        return prepared.schema.empty_table()
+        return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
     columns: dict[str, pa.Array] = {}
     if prepared.reader is not None:
         arrays = yield from prepared.reader.read(grouped.groups)
@@ -204,7 +205,7 @@ def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) 
     chosen = [extract(columns[one.path[0]], one.path[1:]) for one in prepared.projection.outputs]
     batch = batch_as(chosen, prepared.schema, retype=prepared.retype)
     if grouped.restore is not None:
-        batch = batch.take(pa.array(grouped.restore))
+        batch = batch.take(numbers(grouped.restore))
     return pa.Table.from_batches([batch], schema=prepared.schema)
 
 
