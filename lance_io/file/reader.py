@@ -20,6 +20,7 @@ from lance_io.file.drive import drive, drive_now
 from lance_io.file.opening import load_columns, opened
 from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
+from lance_io.format.schema import Schema
 from lance_io.io.cache import SearchCache
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
@@ -54,9 +55,8 @@ class FileAccess:
         leaves = tuple(path.leaf.id for path in file.paths)
         whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (whole,))
-        self.arrow_schema = pa.schema(
-            [field.described().to_arrow() for field in self.schema.fields], metadata=schema.to_arrow().metadata
-        )
+        shown = Schema(tuple(field.described() for field in self.schema.fields), schema.metadata)
+        self.arrow_schema = shown.to_arrow(json_as_text=False)
         self.retype = needs_retyping(self.arrow_schema)
         self.reader = TableReader(context, self.schema.fields)
 

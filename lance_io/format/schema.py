@@ -13,6 +13,7 @@ the protobuf form, `schema_arrow.py` makes a schema out of an Arrow one.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import pyarrow as pa
 
 from lance_io.errors import BindError, FormatError
+from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
 from lance_io.format.logical_types import (
+    BFLOAT16,
     EXTENSION_NAME,
     LISTS,
     fixed_size_list_dimension,
@@ -128,17 +131,21 @@ class Field:
         return replace(self, children=kept) if kept else None
 
     def described(self) -> Field:
-        """The blob's description, which is what its column holds: position and size, for 2.2 also kind and place.
+        """This field with every blob in it replaced by its description, which is what its column holds.
 
-        Other fields are returned as they are.
+        A description is position and size, for 2.2 also kind and place. Fields without blobs are returned as they are.
         """
         if self.is_blob:
             members = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
             return replace(self, logical_type="struct", children=members, metadata={BLOB_KEY: b"true"})
-        if self.is_blob_v2:
+        if self.is_blob_v2 and any(child.id >= 0 for child in self.children):
             metadata = {BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"}
             return replace(self, children=_BLOB_V2_DESCRIPTION, metadata=metadata)
-        return self
+        if self.has_column:
+            return self
+        children = tuple(child.described() for child in self.children)
+        changed = any(new is not old for new, old in zip(children, self.children, strict=True))
+        return replace(self, children=children) if changed else self
 
     def to_storage(self) -> pa.Field[Any]:
         """The Arrow field as stored: extension types stay in the metadata, JSON is large binary (JSONB)."""
@@ -277,13 +284,19 @@ class Schema:
         """The Arrow schema as stored, see `Field.to_storage`."""
         return pa.schema([each.to_storage() for each in self.fields], metadata=self._arrow_metadata)
 
-    def to_arrow(self) -> pa.Schema:
-        """The Arrow schema as users see it, see `Field.to_arrow`."""
-        plain = pa.schema([each._field(stored=False) for each in self.fields], metadata=self._arrow_metadata)
-        try:
-            return pa.schema(cast("Any", _Exported(plain)))
-        except (pa.ArrowException, ValueError) as error:
-            raise FormatError(f"schema: an extension type does not fit its storage or metadata: {error}") from error
+    def to_arrow(self, *, json_as_text: bool = True) -> pa.Schema:
+        """The Arrow schema as users see it, see `Field.to_arrow`.
+
+        json_as_text  False shows JSON as it is stored, which is what readers of single files do
+        """
+        plain = pa.schema([each._field(stored=not json_as_text) for each in self.fields], metadata=self._arrow_metadata)
+        with known_extensions() if self._names_extensions else nullcontext():
+            return _resolved(plain)
+
+    @property
+    def _names_extensions(self) -> bool:
+        """Whether a type is named that pyarrow does not know by itself (of lists of bfloat16, the text names it)."""
+        return any(each.extension_name in EXTENSION_NAMES or BFLOAT16 in each.logical_type for each in self.walk())
 
     @property
     def _arrow_metadata(self) -> dict[str | bytes, str | bytes] | None:
@@ -296,6 +309,14 @@ def _keep(node: Field, nodes: set[int]) -> Field | None:
         return node
     kept = tuple(pruned for child in node.children if (pruned := _keep(child, nodes)) is not None)
     return replace(node, children=kept) if kept else None
+
+
+def _resolved(plain: pa.Schema) -> pa.Schema:
+    """A schema whose extension types are spelled out in metadata, with the types in their place."""
+    try:
+        return pa.schema(cast("Any", _Exported(plain)))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise FormatError(f"schema: an extension type does not fit its storage or metadata: {error}") from error
 
 
 class _Exported:

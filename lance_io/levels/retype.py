@@ -8,10 +8,12 @@ wherever in a nested type they are.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Final
 
 import pyarrow as pa
 
+from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
 from lance_io.levels.jsonb import json_texts
 
 _JSON: Final = "arrow.json"
@@ -54,7 +56,8 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
         for array, field in zip(arrays, schema, strict=True)
     ]
     stored = pa.RecordBatch.from_arrays(shown, [field.name for field in schema])
-    declared = pa.record_batch(_Declared(stored, schema))
+    with known_extensions() if any(_names_extension(field.type) for field in schema) else nullcontext():
+        declared = pa.record_batch(_Declared(stored, schema))
     return declared.replace_schema_metadata(schema.metadata)
 
 
@@ -62,6 +65,12 @@ def _holds_json(dtype: pa.DataType) -> bool:
     if isinstance(dtype, pa.BaseExtensionType):
         return bool(dtype.extension_name == _JSON)
     return any(_holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _names_extension(dtype: pa.DataType) -> bool:
+    if isinstance(dtype, pa.BaseExtensionType):
+        return dtype.extension_name in EXTENSION_NAMES
+    return any(_names_extension(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:

@@ -1,0 +1,7 @@
+"""Extension types of the format, for those who make or test for such columns. See `format.extensions`."""
+
+from __future__ import annotations
+
+from lance_io.format.extensions import BFloat16Array, BFloat16Scalar, BFloat16Type, BlobType
+
+__all__ = ["BFloat16Array", "BFloat16Scalar", "BFloat16Type", "BlobType"]
