@@ -5,6 +5,7 @@
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases
     python -m benchmarks.run --profile scan/five/text    where our time goes, instead of measuring
+    python -m benchmarks.run --s3 URL --latency 0.03     requests, bytes and times against a bucket
 
 A run that does not answer everything at full scale is printed, and written only where `--output` says.
 """
@@ -22,6 +23,7 @@ if not __package__:  # started as a file: the checkout, not this folder, is wher
 
 from rich.console import Console
 
+from benchmarks import buckets
 from benchmarks.cases import Case, chosen_cases, without_goals
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
@@ -47,6 +49,11 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="where tables are kept")
     parser.add_argument("--profile", action="store_true", help="profile our side of the cases, measure nothing")
     parser.add_argument("--list", action="store_true", help="print the names of the cases")
+    parser.add_argument(
+        "--s3", metavar="URL", help="ask the endpoint of a bucket instead; credentials: AWS_* variables"
+    )
+    parser.add_argument("--bucket", default="lance-io", help="bucket for --s3 (default: lance-io)")
+    parser.add_argument("--latency", type=float, default=0.0, metavar="S", help="seconds added to requests of --s3")
     parser.add_argument("cases", nargs="*", metavar="PATTERN", help="the same as --only")
     options = parser.parse_args(argv)
     if options.scale <= 0:
@@ -69,6 +76,16 @@ def line(finding: Finding) -> str:
     return f"{finding.name:<28} {ours:>12}   {peers}"
 
 
+def ask_bucket(options: argparse.Namespace, table: BenchTable, console: Console) -> None:
+    """Requests, bytes and times of both libraries against `--s3`."""
+    found = buckets.costs(table, options.s3, options.bucket, options.latency, options.repeat)
+    console.print(buckets.as_table(found, options.latency))
+    if options.output or options.scale == 1:
+        path = (options.output or RESULTS) / "bucket.json"
+        buckets.save(found, options.latency, path)
+        console.print(f"[dim]written: {path}[/]")
+
+
 def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Report | None:
     """Do what the command line says; returns the report of a measuring run."""
     options = arguments(argv)
@@ -78,6 +95,9 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
     def tables(name: str) -> BenchTable:
         return RECIPES[name].ready(options.cache, options.scale)
 
+    if options.s3:
+        ask_bucket(options, tables("five"), console)
+        return None
     cases = chosen_cases(tables, options.only)
     if not cases:
         raise SystemExit(f"no case is named {' or '.join(options.only)}; --list shows the names")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from benchmarks import cases, measure, tables
+from benchmarks import buckets, cases, measure, tables
 from benchmarks.profiling import profile_text
 from benchmarks.report import Report
 from benchmarks.run import run
@@ -117,6 +120,38 @@ def test_contenders_take_turns_and_ratios_are_taken_within_a_round() -> None:
     samples = measure.alternate(turns, 3)
     assert calls == [("ours", 0), ("peer", 0), ("peer", 1), ("ours", 1), ("ours", 2), ("peer", 2)]
     assert measure.times_better(samples, "ours", "peer") == measure.Spread(median=3, low=2.5, high=4)
+
+
+class Greeter(BaseHTTPRequestHandler):
+    """Answers every GET with four bytes, over a connection that stays."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"moin")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+def test_the_relay_counts_what_passes_and_changes_nothing() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Greeter)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with buckets.metered(f"http://127.0.0.1:{server.server_port}", latency_s=0.0) as meter:
+        client = http.client.HTTPConnection(meter.endpoint.removeprefix("http://"))
+        for _ in range(3):
+            client.request("GET", "/")
+            assert client.getresponse().read() == b"moin"
+        counts = meter.take_counts()
+        assert (counts["requests"], counts["connections"]) == (3, 1)
+        assert 3 * 4 < counts["bytes"] < 3 * 500
+        assert meter.take_counts() == {"requests": 0, "bytes": 0, "connections": 0}
+        client.close()
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_turn_repeats_short_operations_on_rows_of_their_own() -> None:
