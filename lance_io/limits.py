@@ -24,6 +24,9 @@ IO_BUFFER_BYTES: Final = 256 * MIB  # read but not yet consumed, per scan
 IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
 SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk
 
+# -- takes -----------------------------------------------------------------------------------------------------
+TAKE_FILES_AT_ONCE: Final = 256  # files of one take that are read side by side: as many as a store takes requests
+
 # -- decoding hostile input ------------------------------------------------------------------------------------
 CHUNK_VALUES_MAX: Final = 1 << 15  # u16 chunk words hold log2 of at most 15
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4

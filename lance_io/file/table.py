@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lance_io.errors import first_error
 from lance_io.file.rows import take
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
+from lance_io.limits import TAKE_FILES_AT_ONCE
 
 if TYPE_CHECKING:
+    from asyncio import Semaphore
     from collections.abc import AsyncGenerator, Iterator, Sequence
 
     from lance_io.file.scan import ScanBatch, Span
@@ -44,11 +47,11 @@ class FileColumns:
 class Projection:
     """Projected fields and the leaves they need.
 
-    fields  pruned top-level schema fields; results come in this order
+    fields  pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
-        self.fields = list(fields)
+        self.fields = [field.described() for field in fields]
         self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
@@ -113,14 +116,18 @@ class TableReader:
         """The same on the engine's loop; files are read side by side."""
         import asyncio
 
-        async with self.context.scheduler() as scheduler, asyncio.TaskGroup() as group:
-            jobs = [
-                [
-                    (here, group.create_task(self._take_file(scheduler, here, rows)))
-                    for here in self.projection.locate(source)
+        at_once = asyncio.Semaphore(TAKE_FILES_AT_ONCE)
+        try:
+            async with self.context.scheduler() as scheduler, asyncio.TaskGroup() as group:
+                jobs = [
+                    [
+                        (here, group.create_task(self._take_file(scheduler, at_once, here, rows)))
+                        for here in self.projection.locate(source)
+                    ]
+                    for source, rows in picks
                 ]
-                for source, rows in picks
-            ]
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
         parts = []
         for (_, rows), files in zip(picks, jobs, strict=True):
             leaves: dict[int, pa.Array] = {}
@@ -129,13 +136,15 @@ class TableReader:
             parts.append(self.projection.assemble(leaves, len(rows)))
         return self._joined(parts)
 
-    async def _take_file(self, scheduler: ReadScheduler, here: FileColumns, rows: IntArray) -> list[pa.Array]:
+    async def _take_file(
+        self, scheduler: ReadScheduler, at_once: Semaphore, here: FileColumns, rows: IntArray
+    ) -> list[pa.Array]:
         from lance_io.file.drive import drive
 
         reads = scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None)
-        return await drive(
-            take(self.context, here.ref, here.columns, here.types, rows), self.context, reads, here.ref.key
-        )
+        steps = take(self.context, here.ref, here.columns, here.types, rows)
+        async with at_once:
+            return await drive(steps, self.context, reads, here.ref.key)
 
     def _joined(self, parts: list[list[pa.Array]]) -> list[pa.Array]:
         if len(parts) == 1:
