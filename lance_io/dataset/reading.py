@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.file.drive import truncated
+from lance_io.file.drive import drive_now, truncated
 from lance_io.file.table import TableReader
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.steps import Plan
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.format.schema import Field
-    from lance_io.spans import Fetched, IntArray, Ranges
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,12 @@ class SpanReader:
             for piece in self._cut(await self._reader.take(self._picks())):
                 yield piece
             return
-        async for batch in self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order):
-            yield batch
+        batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order)
+        try:
+            async for batch in batches:
+                yield batch
+        finally:
+            await batches.aclose()
 
     def _picks(self) -> list[tuple[FragmentSource, IntArray]]:
         return [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
@@ -138,14 +142,13 @@ class ReadBytes:
     key: str
     ranges: Ranges
 
+    def _steps(self) -> Steps[Fetched]:
+        return (yield replace(self.ranges, keep=True))
+
     def now(self) -> Fetched:
         """See `Ask`."""
         store: Any = self.context.store
-        try:
-            fetched: Fetched = store.read_now(self.key, self.ranges, self.context.store.profile.take_gap_bytes)
-        except (ShortRead, InvalidRange) as error:
-            raise truncated(self.key, error) from error
-        return fetched
+        return drive_now(self._steps(), store, self.key, store.profile.take_gap_bytes)
 
     async def later(self) -> Fetched:
         """See `Ask`."""
