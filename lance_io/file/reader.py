@@ -303,8 +303,12 @@ class AsyncFileReader:
         """Batches of rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
         access = self._opened
         spans = access.span(start, num_rows)
-        async for batch in stream(lambda: access.reader.scan(spans, batch_size)):
-            yield access.batch(batch.arrays)
+        batches = stream(lambda: access.reader.scan(spans, batch_size))
+        try:
+            async for batch in batches:
+                yield access.batch(batch.arrays)
+        finally:
+            await batches.aclose()
 
     async def read_range(self, start: int, num_rows: int) -> pa.Table:
         """Rows `start` to `start + num_rows` as a table."""
