@@ -87,6 +87,7 @@ def profile_text(case: Case, seconds: float = PROFILE_S) -> str:
 
 def calls_text(profiles: list[cProfile.Profile], often: int) -> str:
     """The calls that took most of the time themselves: count and microseconds per operation, waiting in one line."""
+    profiles = [profile for profile in profiles if profile.getstats()]  # pstats refuses what has seen no call
     if not profiles:
         return "  none\n"
     merged = pstats.Stats(profiles[0])
