@@ -91,7 +91,8 @@ def _load_deleted(state: DatasetState, place: int) -> Plan[IntArray]:
 
 def load_live_counts(state: DatasetState, places: Sequence[int]) -> Plan[list[int]]:
     """Rows that are left, of the fragments at `places`; from the manifest, which nearly always says."""
-    counts = [state.manifest.fragments[place].num_rows for place in places]
+    known = state.manifest.fragments.num_rows
+    counts = [known[place] for place in places]
     unknown = [place for place, count in zip(places, counts, strict=True) if count is None]
     if not unknown:
         return [count for count in counts if count is not None]

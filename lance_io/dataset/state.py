@@ -185,7 +185,7 @@ class DatasetState:
     @cached_property
     def fragment_ids(self) -> list[int]:
         """Fragment ids by place."""
-        return [fragment.id for fragment in self.manifest.fragments]
+        return self.manifest.fragments.ids
 
     @cached_property
     def place_by_id(self) -> dict[int, int]:
@@ -216,19 +216,20 @@ class DatasetState:
     @cached_property
     def physical_rows(self) -> IntArray:
         """Rows of every fragment by place, deleted ones included."""
-        for fragment in self.manifest.fragments:
-            if fragment.physical_rows is None:
-                raise UnsupportedError(
-                    f"fragment {fragment.id} does not say how many rows it has (a table of file version "
-                    f"{self.data_storage_version}, from an old release), which this release does not read",
-                    path=self.location.uri,
-                )
-        return np.array([fragment.physical_rows for fragment in self.manifest.fragments], dtype=np.int64)
+        rows = np.array(self.manifest.fragments.physical_rows, dtype=np.int64)
+        if not rows.all():
+            fragment_id = self.fragment_ids[int(np.argmin(rows))]
+            raise UnsupportedError(
+                f"fragment {fragment_id} does not say how many rows it has (a table of file version "
+                f"{self.data_storage_version}, from an old release), which this release does not read",
+                path=self.location.uri,
+            )
+        return rows
 
     @cached_property
     def has_deletions(self) -> list[bool]:
         """Whether a fragment has a deletion file, by place."""
-        return [fragment.deletion_file is not None for fragment in self.manifest.fragments]
+        return [place in self.manifest.fragments.deleted_rows for place in self.all_places]
 
     @property
     def has_stable_row_ids(self) -> bool:

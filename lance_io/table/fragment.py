@@ -6,15 +6,16 @@ rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
 from lance_io.format.wire import I64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection
 
     from lance_io.proto import table_pb2
 
@@ -96,13 +97,106 @@ class Fragment:
         return next((each for each in self.files if field_id in each.fields), None)
 
 
-def decode_fragments(messages: Iterable[table_pb2.DataFragment]) -> tuple[Fragment, ...]:
-    """All fragments of a manifest, in its order.
+class Fragments(Sequence[Fragment]):
+    """All fragments of a manifest, in row order. Each is decoded when it is first asked for, and then kept.
 
-    Raises `FormatError` for ids, counts and file lists that cannot be, `UnsupportedError` for overlays and for parts
-    that are stored elsewhere. A message with the same id twice is let through, as pylance does.
+    A table may have many thousands of fragments of which a take touches one, so what opening and counting need is
+    held for all of them as plain columns; these have been checked:
+
+    ids             fragment ids; one may occur twice, as pylance lets through
+    physical_rows   rows with the deleted ones, 0 where the manifest does not say
+    deleted_rows    by place, for those that have a deletion file: its length, 0 where the manifest does not say
+    version_pairs   (major, minor) of every data file's version, each once
+
+    Getting a fragment raises `FormatError` for file lists that cannot be or a base path that is not among `bases`,
+    and `UnsupportedError` for overlays and for parts that are stored elsewhere.
     """
-    return tuple(_decode_fragment(message) for message in messages)
+
+    __slots__ = ("_bases", "_made", "_messages", "deleted_rows", "ids", "physical_rows", "version_pairs")
+
+    def __init__(self, messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = ()) -> None:
+        self._messages = messages
+        self._bases = bases
+        self._made: dict[int, Fragment] = {}
+        self.ids: list[int] = []
+        self.physical_rows: list[int] = []
+        self.deleted_rows: dict[int, int] = {}
+        self.version_pairs: set[tuple[int, int]] = set()
+        self._survey()
+
+    def _survey(self) -> None:
+        for message in self._messages:
+            self.ids.append(message.id)
+            self.physical_rows.append(message.physical_rows)
+            if message.HasField("deletion_file"):
+                self.deleted_rows[len(self.ids) - 1] = message.deletion_file.num_deleted_rows
+            for file in message.files:
+                self.version_pairs.add((file.file_major_version, file.file_minor_version))
+        if max(self.ids, default=0) > FRAGMENT_ID_MAX:
+            raise FormatError(f"a fragment's id needs more than 32 bits: {max(self.ids)}")
+        if max(self.physical_rows, default=0) > FRAGMENT_ROWS_MAX:
+            raise FormatError(f"a fragment of {max(self.physical_rows)} rows, at most {FRAGMENT_ROWS_MAX}")
+        for place, deleted in self.deleted_rows.items():
+            if deleted > (self.physical_rows[place] or FRAGMENT_ROWS_MAX):
+                raise FormatError(f"fragment {self.ids[place]}: {deleted} deleted rows of {self.physical_rows[place]}")
+
+    @property
+    def num_rows(self) -> list[int | None]:
+        """Rows of each that are not deleted, None where the manifest does not say."""
+        counts: list[int | None] = [rows or None for rows in self.physical_rows]
+        for place, deleted in self.deleted_rows.items():
+            rows = self.physical_rows[place]
+            counts[place] = rows - deleted if rows and deleted else None
+        return counts
+
+    def first_without_row_ids(self) -> int | None:
+        """Id of the first fragment that has no row id sequence, None when all have one."""
+        for place, message in enumerate(self._messages):
+            if not message.HasField("inline_row_ids") and self[place].row_ids is None:
+                return message.id
+        return None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Fragment: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Fragment, ...]: ...
+    def __getitem__(self, place: int | slice) -> Fragment | tuple[Fragment, ...]:
+        if isinstance(place, slice):
+            return tuple(self[one] for one in range(len(self))[place])
+        place = range(len(self))[place]
+        made = self._made.get(place)
+        if made is None:
+            made = self._made[place] = self._decode(place)
+        return made
+
+    def _decode(self, place: int) -> Fragment:
+        fragment = _decode_fragment(self._messages[place])
+        used = {file.base_id for file in fragment.files}
+        if fragment.deletion_file is not None:
+            used.add(fragment.deletion_file.base_id)
+        undeclared = used.difference(self._bases, (None,))
+        if undeclared:
+            raise FormatError(
+                f"fragment {fragment.id}: files lie below base path {undeclared.pop()}, "
+                "which the manifest does not declare"
+            )
+        return fragment
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fragments) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def decode_fragments(messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = ()) -> Fragments:
+    """All fragments of a manifest, in its order; `bases` are the ids of the base paths that it declares.
+
+    Raises `FormatError` for ids and counts that cannot be, at once; the rest is checked as `Fragments` says.
+    """
+    return Fragments(messages, bases)
 
 
 # DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else
@@ -114,24 +208,17 @@ def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
     values: dict[int, Any] = {descriptor.number: value for descriptor, value in message.ListFields()}
     if not values.keys() <= _HARMLESS:
         raise _foreign_parts(message)
-    physical_rows = values.get(_ROWS)
     try:
-        if message.id > FRAGMENT_ID_MAX:
-            raise FormatError(f"the id needs more than 32 bits: {message.id}")
-        if physical_rows is not None and physical_rows > FRAGMENT_ROWS_MAX:
-            raise FormatError(f"{physical_rows} rows, at most {FRAGMENT_ROWS_MAX}")
         files = tuple([_decode_file(each) for each in values.get(_FILES, ())])
         _check_disjoint(files)
         deletion = _decode_deletion(values[_DELETION]) if _DELETION in values else None
-        if deletion is not None and (deletion.num_deleted_rows or 0) > (physical_rows or FRAGMENT_ROWS_MAX):
-            raise FormatError(f"{deletion.num_deleted_rows} deleted rows of {physical_rows}")
     except FormatError as error:
         raise error.within(f"fragment {message.id}") from error.__cause__
     return Fragment(
         id=message.id,
         files=files,
         deletion_file=deletion,
-        physical_rows=physical_rows,
+        physical_rows=values.get(_ROWS),
         row_ids=values.get(_ROW_IDS),
         created_at_versions=values.get(_CREATED),
         last_updated_at_versions=values.get(_UPDATED),

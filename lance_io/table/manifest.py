@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import MAGIC
 from lance_io.format.schema_messages import decode_schema
-from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name
+from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
 from lance_io.table.flags import (
@@ -30,7 +30,7 @@ from lance_io.table.flags import (
     V2_FORMAT,
     check_reader_flags,
 )
-from lance_io.table.fragment import Fragment, decode_fragments
+from lance_io.table.fragment import Fragments, decode_fragments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,7 @@ class Manifest:
 
     version                          number of the version; detached ones have bit 63 set
     schema                           fields and schema metadata
-    fragments                        in row order
+    fragments                        in row order, decoded one by one as they are needed
     timestamp_ns                     time of the commit, ns since the epoch, UTC
     reader_flags, writer_flags       feature flags, checked
     data_version                     file version of the data
@@ -84,7 +84,7 @@ class Manifest:
 
     version: int
     schema: Schema
-    fragments: tuple[Fragment, ...]
+    fragments: Fragments
     timestamp_ns: int
     reader_flags: int
     writer_flags: int
@@ -114,7 +114,7 @@ class Manifest:
     @property
     def num_rows(self) -> int | None:
         """Rows that are not deleted, None when a fragment of an old release does not say."""
-        counts = [fragment.num_rows for fragment in self.fragments]
+        counts = self.fragments.num_rows
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def summary(self) -> dict[str, str]:
@@ -179,7 +179,8 @@ def from_message(message: table_pb2.Manifest, position: int) -> Manifest:
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags)
     if message.HasField("fragment_tree"):
         raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
-    fragments = decode_fragments(message.fragments)
+    base_paths = _base_paths(message)
+    fragments = decode_fragments(message.fragments, base_paths)
     manifest = Manifest(
         version=message.version,
         schema=decode_schema(message.fields, message.schema_metadata),
@@ -190,7 +191,7 @@ def from_message(message: table_pb2.Manifest, position: int) -> Manifest:
         data_version=_data_version(message, fragments),
         config=dict(message.config),
         table_metadata=dict(message.table_metadata),
-        base_paths=_base_paths(message),
+        base_paths=base_paths,
         branch=message.branch if message.HasField("branch") else None,
         max_fragment_id=message.max_fragment_id if message.HasField("max_fragment_id") else None,
         next_row_id=message.next_row_id,
@@ -210,10 +211,11 @@ def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict
     So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
     """
     message, _position = _decode_message(data, data_start)
-    return message.version, _timestamp_ns(message), summarize(decode_fragments(message.fragments))
+    fragments = decode_fragments(message.fragments, _base_paths(message))
+    return message.version, _timestamp_ns(message), summarize(fragments)
 
 
-def summarize(fragments: tuple[Fragment, ...]) -> dict[str, str]:
+def summarize(fragments: Fragments) -> dict[str, str]:
     """Totals over fragments as decimal texts; what a manifest does not know counts as 0."""
     files = [file for fragment in fragments for file in fragment.files]
     totals = {
@@ -235,7 +237,7 @@ def _timestamp_ns(message: table_pb2.Manifest) -> int:
     return seconds * 1_000_000_000 + nanos
 
 
-def _data_version(message: table_pb2.Manifest, fragments: tuple[Fragment, ...]) -> FileVersion:
+def _data_version(message: table_pb2.Manifest, fragments: Fragments) -> FileVersion:
     """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it."""
     if message.HasField("data_format"):
         return version_of_name(message.data_format.version)
@@ -274,7 +276,7 @@ def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> in
 
 def _check_consistency(manifest: Manifest) -> None:
     """Raise `FormatError` where two statements of one manifest contradict each other."""
-    versions = {file.version for fragment in manifest.fragments for file in fragment.files}
+    versions = {version_of_pair(major, minor) for major, minor in manifest.fragments.version_pairs}
     modern = {version for version in versions if version >= V2_0}
     if modern and len(versions) > len(modern):
         raise FormatError("data files of version 0.1 and of 2.x in one table")
@@ -286,14 +288,9 @@ def _check_consistency(manifest: Manifest) -> None:
             f"versions (feature flag {MIXED_FILE_VERSIONS}) are not enabled"
         )
     if manifest.has_stable_row_ids:
-        without = next((fragment.id for fragment in manifest.fragments if fragment.row_ids is None), None)
+        without = manifest.fragments.first_without_row_ids()
         if without is not None:
             raise FormatError(f"fragment {without} has no row ids, but all fragments must have row ids (flag 2)")
-    highest = max((fragment.id for fragment in manifest.fragments), default=-1)
+    highest = max(manifest.fragments.ids, default=-1)
     if manifest.max_fragment_id is not None and highest > manifest.max_fragment_id:
         raise FormatError(f"fragment {highest} is above the highest id given out, {manifest.max_fragment_id}")
-    used = {file.base_id for fragment in manifest.fragments for file in fragment.files}
-    used |= {each.deletion_file.base_id for each in manifest.fragments if each.deletion_file is not None}
-    undeclared = used - manifest.base_paths.keys() - {None}
-    if undeclared:
-        raise FormatError(f"files lie below base path {undeclared.pop()}, which the manifest does not declare")
