@@ -118,20 +118,21 @@ class Fragments(Sequence[Fragment]):
         self._messages = messages
         self._bases = bases
         self._made: dict[int, Fragment] = {}
-        self.ids: list[int] = []
-        self.physical_rows: list[int] = []
+        self.ids: list[int]
+        self.physical_rows: list[int]
         self.deleted_rows: dict[int, int] = {}
         self.version_pairs: set[tuple[int, int]] = set()
         self._survey()
 
     def _survey(self) -> None:
-        for message in self._messages:
-            self.ids.append(message.id)
-            self.physical_rows.append(message.physical_rows)
-            if message.HasField("deletion_file"):
-                self.deleted_rows[len(self.ids) - 1] = message.deletion_file.num_deleted_rows
-            for file in message.files:
+        messages = self._messages[:]  # a slice is a list, which iterates many times faster than a repeated field
+        self.ids = [message.id for message in messages]
+        self.physical_rows = [message.physical_rows for message in messages]
+        for place, message in enumerate(messages):
+            for file in message.files[:]:
                 self.version_pairs.add((file.file_major_version, file.file_minor_version))
+            if message.HasField("deletion_file"):
+                self.deleted_rows[place] = message.deletion_file.num_deleted_rows
         if max(self.ids, default=0) > FRAGMENT_ID_MAX:
             raise FormatError(f"a fragment's id needs more than 32 bits: {max(self.ids)}")
         if max(self.physical_rows, default=0) > FRAGMENT_ROWS_MAX:
