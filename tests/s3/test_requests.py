@@ -1,0 +1,133 @@
+"""What reading a table on S3 costs in requests and bytes, beside what pylance needs for the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_io
+
+if TYPE_CHECKING:
+    from servers import S3Server
+
+    from tests.s3.proxy import CountingProxy, Spent
+
+ROWS = 100_000
+FRAGMENTS = 2
+NAMES = (
+    "open",
+    "count",
+    "cold take",
+    "warm take",
+    "take of other rows",
+    "take of 100 rows",
+    "warm scan of a column",
+    "reopen",
+    "cold take of 100 rows",
+    "open again",
+    "cold scan",
+)
+CHUNK_TABLE_BYTES = 2048
+WIDE_ROWS = 40_000
+
+
+def part(number: int) -> pa.Table:
+    dice = np.random.default_rng(number)
+    return pa.table(
+        {
+            "a": np.arange(ROWS) + number * ROWS,
+            "b": dice.random(ROWS),
+            "s": [f"row {x}" for x in range(ROWS)],
+        }
+    )
+
+
+def wide_part(number: int) -> pa.Table:
+    """Seven columns, as in the benchmarks."""
+    dice = np.random.default_rng(number)
+    numbers = dice.integers(0, 1 << 60, WIDE_ROWS)
+    lengths = dice.integers(0, 6, WIDE_ROWS)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.table(
+        {
+            "ascending": np.arange(WIDE_ROWS) + number * WIDE_ROWS,
+            "number": numbers,
+            "float": dice.random(WIDE_ROWS),
+            "text": [f"{x:015x}" for x in numbers.tolist()],
+            "word": [f"word {x % 40}" for x in numbers.tolist()],
+            "nullable": pa.array(numbers % 1000, mask=numbers % 5 == 0),
+            "list": pa.ListArray.from_arrays(offsets, pa.array(dice.integers(0, 1000, int(offsets[-1])))),
+        }
+    )
+
+
+def operations(library: Any, uri: str, options: dict[str, str], rows: int) -> Any:
+    """The operations to compare, to be run in order: (name, call)."""
+    kept: dict[str, Any] = {}
+    scattered = np.random.default_rng(1).choice(FRAGMENTS * rows, 100, replace=False).tolist()
+
+    def open_table() -> None:
+        kept["table"] = library.dataset(uri, storage_options=options)
+
+    yield "open", open_table
+    yield "count", lambda: kept["table"].count_rows()
+    yield "cold take", lambda: kept["table"].take([5, rows + 7])
+    yield "warm take", lambda: kept["table"].take([5, rows + 7])
+    yield "take of other rows", lambda: kept["table"].take([rows // 2, rows + rows // 3])
+    yield "take of 100 rows", lambda: kept["table"].take(scattered)
+    yield "warm scan of a column", lambda: kept["table"].to_table([kept["table"].schema.names[1]])
+    yield "reopen", open_table
+    yield "cold take of 100 rows", lambda: kept["table"].take(scattered)
+    yield "open again", open_table
+    yield "cold scan", lambda: kept["table"].to_table()
+
+
+def costs(
+    library: Any, uri: str, options: dict[str, str], rows: int, proxy: CountingProxy
+) -> tuple[dict[str, Spent], list[Any]]:
+    """What each operation cost, and the results."""
+    found, results = {}, []
+    proxy.take()
+    for name, call in operations(library, uri, options, rows):
+        results.append(call())
+        found[name] = proxy.take()
+    return found, results
+
+
+def compare(parts: list[pa.Table], version: str, uri: str, s3: S3Server, proxy: CountingProxy) -> dict[str, int]:
+    """Our requests by operation; neither they nor our bytes are above pylance's anywhere."""
+    for table in parts:
+        lance.write_dataset(table, uri, mode="append", data_storage_version=version, storage_options=s3.options())
+    options, rows = s3.options(aws_endpoint=proxy.endpoint), len(parts[0])
+    theirs, expected = costs(lance, uri, options, rows, proxy)
+    ours, found = costs(lance_io, uri, options, rows, proxy)
+    assert found == expected
+    for name, spent in ours.items():
+        assert spent.requests <= theirs[name].requests, name
+        slack = CHUNK_TABLE_BYTES if name == "warm scan of a column" else 0  # scans do not look into the cache
+        assert spent.body_bytes <= theirs[name].body_bytes + slack, name
+        assert spent.count("HEAD") == 0, name
+    return {name: spent.requests for name, spent in ours.items()}
+
+
+@pytest.fixture(autouse=True)
+def unlimited_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pylance does not hold itself back."""
+    for name, value in {"INITIAL_RATE": "50000", "MAX_RATE": "50000", "BURST_CAPACITY": "5000"}.items():
+        monkeypatch.setenv(f"LANCE_AIMD_{name}", value)
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_three_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    ours = compare([part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
+    assert ours == dict(zip(NAMES, (2, 0, 14, 6, 6, 3, 2, 2, 11, 2, 4), strict=True))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_seven_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    ours = compare([wide_part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
+    assert ours == dict(zip(NAMES, (2, 0, 24, 10, 12, 6, 2, 2, 16, 2, 4), strict=True))
