@@ -17,7 +17,7 @@ from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
-from lance_io.dataset.scanstats import watched
+from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.steps import Plan, drive
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
 from lance_io.errors import UsageError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.projection import Columns
+    from lance_io.dataset.scanstats import IOStats
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset, Ref
 
@@ -53,8 +54,9 @@ class Opening:
         from lance_io.dataset.entry import open_options
 
         uri, version, options = self._arguments
-        state = await runtime.wrap(drive(open_steps(open_options(uri, version, **options))))
-        return AsyncDataset(state)
+        checked = open_options(uri, version, **options)
+        meter = IoMeter(checked.location.store)
+        return AsyncDataset(await runtime.wrap(drive(open_steps(checked))), meter)
 
     def __await__(self) -> Generator[Any, None, AsyncDataset]:
         return self._open().__await__()
@@ -73,8 +75,9 @@ class Opening:
 class AsyncDataset:
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
-    def __init__(self, state: DatasetState) -> None:
+    def __init__(self, state: DatasetState, meter: IoMeter | None = None) -> None:
         self._state = state
+        self._meter = meter or IoMeter(state.location.store)
 
     @staticmethod
     def open(uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> Opening:
@@ -121,6 +124,14 @@ class AsyncDataset:
         """File version of new data, such as "2.1"."""
         return self._state.data_storage_version
 
+    def io_stats_snapshot(self) -> IOStats:
+        """Requests and bytes of the dataset, its opening included, or since `io_stats_incremental` was last asked."""
+        return self._meter.snapshot()
+
+    def io_stats_incremental(self) -> IOStats:
+        """Requests and bytes since this was last asked, at first since before the opening."""
+        return self._meter.incremental()
+
     async def latest_version(self) -> int:
         """Number of the newest version of the branch."""
         return await self._run(latest_of(self._state))
@@ -143,7 +154,8 @@ class AsyncDataset:
 
     async def checkout_version(self, version: Ref) -> AsyncDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
-        return type(self)(await self._run(checked_out(self._state, version)))
+        meter = IoMeter(self._state.location.store)
+        return type(self)(await self._run(checked_out(self._state, version)), meter)
 
     async def checkout_latest(self) -> None:
         """Move this object to the newest version of its branch."""
@@ -247,19 +259,17 @@ class AsyncScanner:
     async def to_table(self) -> pa.Table:
         """All rows."""
         schema = self.projected_schema
-        with watched(self._state, self._options):
-            return await runtime.wrap(execute.collect_async(self._state, self._options, schema))
+        return await runtime.wrap(execute.collect_async(self._state, self._options, schema))
 
     async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows batch by batch; leaving the loop early cancels the reads under way."""
         schema = self.projected_schema
-        with watched(self._state, self._options):
-            found = runtime.stream(lambda: execute.stream_async(self._state, self._options, schema))
-            try:
-                async for batch in found:
-                    yield batch
-            finally:
-                await found.aclose()
+        found = runtime.stream(lambda: execute.stream_async(self._state, self._options, schema))
+        try:
+            async for batch in found:
+                yield batch
+        finally:
+            await found.aclose()
 
     def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         return self.to_batches()

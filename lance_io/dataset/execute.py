@@ -15,17 +15,18 @@ from lance_io.dataset.pipeline import Pipeline
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
+from lance_io.dataset.scanstats import watch_items, watched
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.stream import batches, batches_now
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Generator, Iterator
 
     import pyarrow as pa
 
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
-    from lance_io.dataset.projection import Projection
+    from lance_io.dataset.scanstats import ScanWatch
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
 
@@ -42,31 +43,64 @@ def run(state: DatasetState, plan: Plan[T]) -> T:
 # -- pieces: one scan as it comes ------------------------------------------------------------------------------------
 
 
+class _Run:
+    """One run of a scan.
+
+    watch  counts it, where somebody wants to know
+    """
+
+    def __init__(self, state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> None:
+        self.state = state
+        self.options = options
+        self._watch = watch
+        self._ordering = Ordering(state, options) if options.order_by else None
+        self._projection = None if self._ordering is None else self._ordering.projection
+
+    def pieces_now(self, batch_rows: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+        """Its batches as they are decoded, each with the number of its span."""
+        plan = drive_now(plan_scan(self.state, self._scanned, self._projection))
+        return batches_now(*self._parts(plan, batch_rows), self._watch)
+
+    async def pieces(self, batch_rows: int | None) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+        """`pieces_now` on the running loop."""
+        plan = await drive(plan_scan(self.state, self._scanned, self._projection))
+        found = batches(*self._parts(plan, batch_rows), self._watch)
+        try:
+            async for piece in found:
+                yield piece
+        finally:
+            await found.aclose()
+
+    @property
+    def _scanned(self) -> ScanOptions:
+        return self.options if self._ordering is None else self._ordering.options
+
+    def _parts(self, plan: ScanPlan, batch_rows: int | None) -> tuple[Pipeline, SpanReader]:
+        if self._watch is not None:
+            self._watch.planned(plan)
+        return _parts(self.state, plan, self._scanned, batch_rows)
+
+    def table_now(self, schema: pa.Schema) -> pa.Table:
+        """All of it, ordered if that was asked for."""
+        found = [batch for _, batch in self.pieces_now(None)]
+        if self._ordering is None:
+            return to_table(found, schema)
+        return drive_now(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
+
+    async def table(self, schema: pa.Schema) -> pa.Table:
+        """`table_now` on the running loop."""
+        found = [batch async for _, batch in self.pieces(None)]
+        if self._ordering is None:
+            return to_table(found, schema)
+        return await drive(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
+
+
 def _parts(
     state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
 ) -> tuple[Pipeline, SpanReader]:
     _, late = state.row_reader(plan.late_paths)
     pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
     return pipeline, SpanReader(state, plan, options, batch_rows)
-
-
-def _pieces_now(
-    state: DatasetState, options: ScanOptions, projection: Projection | None, batch_rows: int | None
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    plan = drive_now(plan_scan(state, options, projection))
-    return batches_now(*_parts(state, plan, options, batch_rows))
-
-
-async def _pieces_async(
-    state: DatasetState, options: ScanOptions, projection: Projection | None, batch_rows: int | None
-) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    plan = await drive(plan_scan(state, options, projection))
-    pieces = batches(*_parts(state, plan, options, batch_rows))
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        await pieces.aclose()
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -76,20 +110,14 @@ def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.
     """All rows of a scan as a table over whatever pieces were decoded."""
     if not state.answers_now:
         return runtime.run(collect_async(state, options, schema))
-    if options.order_by:
-        ordering = Ordering(state, options)
-        pieces = _pieces_now(state, ordering.options, ordering.projection, None)
-        return drive_now(ordering.finish(to_table([b for _, b in pieces], ordering.projection.arrow_schema)))
-    return to_table([batch for _, batch in _pieces_now(state, options, None, None)], schema)
+    with watched(options.scan_stats_callback) as watch:
+        return _Run(state, options, watch).table_now(schema)
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """`collect` on the running loop."""
-    if options.order_by:
-        ordering = Ordering(state, options)
-        found = [b async for _, b in _pieces_async(state, ordering.options, ordering.projection, None)]
-        return await drive(ordering.finish(to_table(found, ordering.projection.arrow_schema)))
-    return to_table([batch async for _, batch in _pieces_async(state, options, None, None)], schema)
+    with watched(options.scan_stats_callback) as watch:
+        return await _Run(state, options, watch).table(schema)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -97,15 +125,21 @@ async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Sc
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
-    if not state.answers_now:
+    if state.answers_now:
+        yield from watch_items(
+            options.scan_stats_callback, lambda watch: _stream_now(_Run(state, options, watch), schema)
+        )
+    else:
         yield from runtime.iterate(lambda: stream_async(state, options, schema))
+
+
+def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+    batch_rows = _batch_rows(run.options, schema)
+    if run.options.order_by:
+        yield from _cut(run.table_now(schema), batch_rows)
         return
-    if options.order_by:
-        yield from _cut(collect(state, options, schema), options)
-        return
-    batch_rows = _batch_rows(options, schema)
-    rebatch = Rebatcher(batch_rows, across=_across(options))
-    for span, batch in _pieces_now(state, options, None, batch_rows):
+    rebatch = Rebatcher(batch_rows, across=_across(run.options))
+    for span, batch in run.pieces_now(batch_rows):
         yield from rebatch.push(batch, span)
     yield from rebatch.flush()
 
@@ -113,22 +147,24 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
 async def stream_async(
     state: DatasetState, options: ScanOptions, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`stream` on the running loop."""
-    if options.order_by:
-        for batch in _cut(await collect_async(state, options, schema), options):
-            yield batch
-        return
-    batch_rows = _batch_rows(options, schema)
-    rebatch = Rebatcher(batch_rows, across=_across(options))
-    pieces = _pieces_async(state, options, None, batch_rows)
-    try:
-        async for span, piece in pieces:
-            for batch in rebatch.push(piece, span):
+    """`stream` on the running loop; one task must run it from its first item to its end."""
+    with watched(options.scan_stats_callback) as watch:
+        run = _Run(state, options, watch)
+        batch_rows = _batch_rows(options, schema)
+        if options.order_by:
+            for batch in _cut(await run.table(schema), batch_rows):
                 yield batch
-    finally:
-        await pieces.aclose()
-    for batch in rebatch.flush():
-        yield batch
+            return
+        rebatch = Rebatcher(batch_rows, across=_across(options))
+        pieces = run.pieces(batch_rows)
+        try:
+            async for span, piece in pieces:
+                for batch in rebatch.push(piece, span):
+                    yield batch
+        finally:
+            await pieces.aclose()
+        for batch in rebatch.flush():
+            yield batch
 
 
 def _batch_rows(options: ScanOptions, schema: pa.Schema) -> int:
@@ -139,8 +175,8 @@ def _across(options: ScanOptions) -> bool:
     return bool(options.strict_batch_size) or options.filter is not None
 
 
-def _cut(table: pa.Table, options: ScanOptions) -> Iterator[pa.RecordBatch]:
-    yield from table.combine_chunks().to_batches(max_chunksize=_batch_rows(options, table.schema))
+def _cut(table: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------

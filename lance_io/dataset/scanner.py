@@ -11,8 +11,8 @@ import pyarrow.dataset
 from lance_io.dataset import execute
 from lance_io.dataset.options import ScanOptions, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
-from lance_io.dataset.scanstats import watched
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,22 +54,17 @@ class LanceScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]
 
     def to_table(self) -> pa.Table:
         """All rows, as a table over what was decoded, without copies where there is no filter."""
-        with watched(self._state, self._options):
-            return execute.collect(self._state, self._options, self.projected_schema)
+        return execute.collect(self._state, self._options, self.projected_schema)
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows in batches of at most `batch_size` rows; few batches are in memory at once."""
         schema = self.projected_schema  # what does not fit the schema is said now, not at the first batch
-        return self._stream(schema)
-
-    def _stream(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        with watched(self._state, self._options):
-            yield from execute.stream(self._state, self._options, schema)
+        return execute.stream(self._state, self._options, schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as an Arrow reader."""
         schema = self.projected_schema
-        return pa.RecordBatchReader.from_batches(schema, self._stream(schema))
+        return pa.RecordBatchReader.from_batches(schema, execute.stream(self._state, self._options, schema))
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""
@@ -116,10 +111,9 @@ class LanceScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""
-        before = self._state.location.store.stats.snapshot()
-        num_rows = self.count_rows() if count_rows else self.to_table().num_rows
-        spent = self._state.location.store.stats.snapshot() - before
-        counters = f"output_rows={num_rows}, requests={spent.requests}, bytes_read={spent.bytes_read}"
+        with io_stats() as spent:
+            num_rows = self.count_rows() if count_rows else self.to_table().num_rows
+        counters = f"output_rows={num_rows}, requests={spent.num_reads}, bytes_read={spent.bytes_read}"
         return f"{self.explain_plan()}metrics=[{counters}]\n"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

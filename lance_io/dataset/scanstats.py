@@ -1,25 +1,36 @@
-"""What a scan cost: counted by the store, reported when the scan is over."""
+"""What reading cost: of one scan, reported when it is over, and of a dataset since it was opened."""
 
 from __future__ import annotations
 
+import contextvars
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Generator, Iterator
 
-    from lance_io.dataset.options import ScanOptions
-    from lance_io.dataset.state import DatasetState
-    from lance_io.store.api import StatsSnapshot
+    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.io.stats import IoStats
+    from lance_io.store.api import ObjectStore, StatsSnapshot
+
+T = TypeVar("T")
+_END: Final = object()
 
 
 @dataclass(frozen=True)
 class ScanStatistics:
-    """Counts of one scan. Requests of other users of the same store at the same time are counted with them.
+    """Counts of one scan, whatever else reads from the store at the same time.
 
     iops, requests  reads that went to the store
     bytes_read      payload bytes they brought
+    all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (before the filter)
+    all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
+
+    The other numbers concern indices, which this release does not read.
     """
 
     iops: int
@@ -34,9 +45,81 @@ class ScanStatistics:
     all_times: dict[str, int] = field(default_factory=dict)
 
 
+class ScanWatch:
+    """Counts one scan while it runs.
+
+    seen  the reads made for it
+    """
+
+    def __init__(self, seen: IoStats) -> None:
+        self._seen = seen
+        self._started_ns = time.perf_counter_ns()
+        self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
+
+    def planned(self, plan: ScanPlan) -> None:
+        """What the scan is about to read."""
+        self._counts["fragments_scanned"] += len({span.place for span in plan.spans})
+        self._counts["ranges_scanned"] += len(plan.spans)
+
+    def read(self, num_rows: int) -> None:
+        """So many rows have come from the file room."""
+        self._counts["rows_scanned"] += num_rows
+
+    def statistics(self) -> ScanStatistics:
+        """The counts so far."""
+        elapsed_ns = time.perf_counter_ns() - self._started_ns
+        seen = self._seen.snapshot()
+        return ScanStatistics(
+            seen.num_reads,
+            seen.num_reads,
+            seen.bytes_read,
+            all_counts=dict(self._counts),
+            all_times={"elapsed": elapsed_ns},
+        )
+
+
+@contextmanager
+def watched(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
+    """Count the reads made inside the block and tell `callback`, also when the block ends early; None counts nothing.
+
+    Not for a generator that plain code drives: what its consumer reads between two items would count; see
+    `watch_items`.
+    """
+    if callback is None:
+        yield None
+        return
+    with io_stats() as seen:
+        watch = ScanWatch(seen)
+        try:
+            yield watch
+        finally:
+            callback(watch.statistics())
+
+
+def watch_items(
+    callback: Callable[[ScanStatistics], Any] | None, make: Callable[[ScanWatch | None], Generator[T, None, None]]
+) -> Generator[T, None, None]:
+    """The items that `make` gives, counting what is read while it makes them; see `watched`."""
+    if callback is None:
+        yield from make(None)
+        return
+    context = contextvars.copy_context()  # the consumer's own context does not change between two items
+    counting = watched(callback)
+    items = make(context.run(counting.__enter__))
+    try:
+        while (item := context.run(next, items, _END)) is not _END:
+            yield item  # type: ignore[misc]
+    finally:
+        context.run(items.close)
+        context.run(counting.__exit__, None, None, None)
+
+
+# -- of a dataset ----------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class IOStats:
-    """Requests and bytes of a dataset's store since it was opened, or since they were last asked for."""
+    """Requests and bytes of a dataset's store since the dataset was opened, or since they were last asked for."""
 
     read_iops: int
     read_bytes: int
@@ -44,22 +127,28 @@ class IOStats:
     write_bytes: int
 
 
-def io_stats(spent: StatsSnapshot) -> IOStats:
-    """The counters of a store under pylance's names."""
+class IoMeter:
+    """Counts a store from one moment on. Datasets that share a store (by a session) are counted together.
+
+    store   where the dataset is
+    before  the counters before it was opened; those of now if not given
+    """
+
+    def __init__(self, store: ObjectStore, before: StatsSnapshot | None = None) -> None:
+        self._store = store
+        self._before = store.stats.snapshot() if before is None else before
+
+    def snapshot(self) -> IOStats:
+        """Requests and bytes since this began, or since `incremental` was last asked."""
+        return _pylance_counts(self._store.stats.snapshot() - self._before)
+
+    def incremental(self) -> IOStats:
+        """The same; starts counting anew."""
+        now = self._store.stats.snapshot()
+        spent, self._before = now - self._before, now
+        return _pylance_counts(spent)
+
+
+def _pylance_counts(spent: StatsSnapshot) -> IOStats:
     reads = sum(spent[name].requests for name in ("get", "head", "list"))
     return IOStats(reads, spent.bytes_read, spent.requests - reads, spent.bytes_written)
-
-
-@contextmanager
-def watched(state: DatasetState, options: ScanOptions) -> Iterator[None]:
-    """Call the scan's callback with what the store counted inside the block; also when the block ends early."""
-    callback = options.scan_stats_callback
-    if callback is None:
-        yield
-        return
-    before = state.location.store.stats.snapshot()
-    try:
-        yield
-    finally:
-        spent = state.location.store.stats.snapshot() - before
-        callback(ScanStatistics(spent.requests, spent.requests, spent.bytes_read))

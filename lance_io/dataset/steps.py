@@ -13,6 +13,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -79,11 +81,20 @@ class Get:
 
     def now(self) -> Buffer:
         """See `Ask`."""
-        return cast("SyncReads", self.store).get_now(self.key)
+        data = cast("SyncReads", self.store).get_now(self.key)
+        count_round(sinks_now(self.store.identity), 1, len(data), 1, len(data))
+        return data
 
     async def later(self) -> Buffer:
         """See `Ask`."""
-        data, _ = await self.store.get(self.key)
+        sinks, num_bytes = sinks_now(self.store.identity), 0
+        begin_read(sinks)
+        try:
+            data, _ = await self.store.get(self.key)
+            num_bytes = len(data)
+        finally:
+            end_read(sinks, num_bytes)
+        count_wanted(sinks, 1, num_bytes)
         return data
 
 

@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.pipeline import Pipeline
     from lance_io.dataset.reading import SpanReader
+    from lance_io.dataset.scanstats import ScanWatch
 
 
-def batches_now(pipeline: Pipeline, reader: SpanReader) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-    """Run a scan in this thread."""
+def batches_now(
+    pipeline: Pipeline, reader: SpanReader, watch: ScanWatch | None = None
+) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    """Run a scan in this thread; `watch` counts its rows."""
     if not pipeline.done():
         pieces = reader.read_now()
         try:
             for piece in pieces:
+                if watch is not None:
+                    watch.read(piece.num_rows)
                 yield from drive_now(pipeline.push(piece.span_index, piece.row_start, piece.num_rows, piece.arrays))
                 if pipeline.done():
                     break
@@ -34,12 +39,16 @@ def batches_now(pipeline: Pipeline, reader: SpanReader) -> Generator[tuple[int, 
     yield from drive_now(pipeline.finish())
 
 
-async def batches(pipeline: Pipeline, reader: SpanReader) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    """Run a scan on the running loop."""
+async def batches(
+    pipeline: Pipeline, reader: SpanReader, watch: ScanWatch | None = None
+) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
+    """Run a scan on the running loop; `watch` counts its rows."""
     if not pipeline.done():
         pieces = reader.read()
         try:
             async for piece in pieces:
+                if watch is not None:
+                    watch.read(piece.num_rows)
                 push = pipeline.push(piece.span_index, piece.row_start, piece.num_rows, piece.arrays)
                 for batch in await drive(push):
                     yield batch

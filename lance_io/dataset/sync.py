@@ -14,7 +14,7 @@ from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import Branches, Tags
 from lance_io.dataset.scanner import LanceScanner, fragment_ids
-from lance_io.dataset.scanstats import IOStats, io_stats
+from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import LanceStats
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.lanceschema import LanceSchema
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.projection import Columns
+    from lance_io.dataset.scanstats import IOStats
     from lance_io.dataset.session import Session
     from lance_io.dataset.state import DatasetState
     from lance_io.table.manifest import Manifest
@@ -53,14 +54,15 @@ class LanceDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
         from lance_io.dataset.entry import open_options
 
-        self._state = _opened(open_options(uri, version, **options))
-        self._counted = self._state.location.store.stats.snapshot()
+        checked = open_options(uri, version, **options)
+        self._meter = IoMeter(checked.location.store)
+        self._state = _opened(checked)
 
     @classmethod
-    def _of(cls, state: DatasetState) -> Self:
+    def _of(cls, state: DatasetState, meter: IoMeter | None = None) -> Self:
         dataset: Self = cls.__new__(cls)
         dataset._state = state
-        dataset._counted = state.location.store.stats.snapshot()
+        dataset._meter = meter or IoMeter(state.location.store)
         return dataset
 
     # -- what it is --------------------------------------------------------------------------------------------------
@@ -141,14 +143,12 @@ class LanceDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return LanceStats(self._state)
 
     def io_stats_snapshot(self) -> IOStats:
-        """Requests and bytes since this object was made."""
-        return io_stats(self._state.location.store.stats.snapshot() - self._counted)
+        """Requests and bytes of the dataset, its opening included, or since `io_stats_incremental` was last asked."""
+        return self._meter.snapshot()
 
     def io_stats_incremental(self) -> IOStats:
-        """Requests and bytes since this was last asked; starts counting anew."""
-        now = self._state.location.store.stats.snapshot()
-        spent, self._counted = now - self._counted, now
-        return io_stats(spent)
+        """Requests and bytes since this was last asked, at first since before the opening."""
+        return self._meter.incremental()
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,8 @@ class LanceDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     def checkout_version(self, version: Ref) -> LanceDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
-        return type(self)._of(execute.run(self._state, checked_out(self._state, version)))
+        meter = IoMeter(self._state.location.store)
+        return type(self)._of(execute.run(self._state, checked_out(self._state, version)), meter)
 
     def checkout_latest(self) -> None:
         """Move this object to the newest version of its branch."""

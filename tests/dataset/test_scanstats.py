@@ -1,0 +1,87 @@
+"""What a scan and a dataset say they have read: compared with pylance, with the store's log, and between drivers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow.compute as pc
+import pytest
+
+import lance_io
+
+if TYPE_CHECKING:
+    from lance_io.dataset import ScanStatistics
+
+
+def statistics(table: Any, **options: Any) -> ScanStatistics:
+    """What the callback of a scan is told."""
+    told: list[ScanStatistics] = []
+    table.scanner(**options, scan_stats_callback=told.append).to_table()
+    (one,) = told
+    return one
+
+
+def test_opening_is_part_of_the_counts(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    opened = table.io_stats_snapshot()
+    assert (opened.read_iops, opened.write_iops) == (2, 0)  # listing and manifest
+    assert opened.read_bytes > 0
+    assert table.io_stats_incremental() == opened
+    assert table.io_stats_incremental().read_iops == table.io_stats_snapshot().read_iops == 0
+    table.to_table()
+    spent = table.io_stats_snapshot()
+    assert spent.read_iops > 0
+    expected = lance.dataset(mixed_uri)
+    expected.io_stats_incremental()
+    expected.to_table()
+    assert spent.read_bytes <= expected.io_stats_snapshot().read_bytes
+    assert table.checkout_version(1).io_stats_snapshot().read_iops == 1
+
+
+async def test_the_asynchronous_dataset_counts_the_same(mixed_uri: str) -> None:
+    table, sync = await lance_io.AsyncDataset.open(mixed_uri), lance_io.dataset(mixed_uri)
+    assert table.io_stats_snapshot() == table.io_stats_incremental() == sync.io_stats_incremental()
+    assert (await table.checkout_version(1)).io_stats_snapshot().read_iops == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"filter": pc.field("doubled") > 100}, {"order_by": ["s"], "limit": 3}])
+async def test_only_the_scan_is_counted(mixed_uri: str, options: dict[str, Any]) -> None:
+    alone = statistics(lance_io.dataset(mixed_uri), **options)
+    assert alone.requests == alone.iops > 0
+    assert alone.bytes_read > 0
+    assert alone.all_counts == {"fragments_scanned": 4, "ranges_scanned": 4, "rows_scanned": 98}
+
+    disturbed: list[ScanStatistics] = []
+    table = lance_io.dataset(mixed_uri)
+    other = table.checkout_version(1)
+    for _ in table.to_batches(**options, batch_size=1000, scan_stats_callback=disturbed.append):
+        other.to_table()  # the same store, the same thread, in the middle of the scan
+    later: list[ScanStatistics] = []
+    async for _ in (await lance_io.AsyncDataset.open(mixed_uri)).to_batches(
+        **options, batch_size=1000, scan_stats_callback=later.append
+    ):
+        other.to_table()
+    assert len(disturbed) == len(later) == 1
+    assert disturbed[0].all_counts == later[0].all_counts == alone.all_counts
+    assert disturbed[0].bytes_read <= alone.bytes_read  # less: the other version's metadata is shared
+    assert other.io_stats_snapshot().read_bytes > disturbed[0].bytes_read
+
+
+def test_counts_are_what_the_store_answered(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    before = table._state.location.store.stats.snapshot()
+    found = statistics(table)
+    spent = table._state.location.store.stats.snapshot() - before
+    assert (found.iops, found.bytes_read) == (spent.requests, spent.bytes_read)
+    assert found.all_times["elapsed"] > 0
+    assert "requests=0" not in table.scanner(["s"]).analyze_plan()
+
+
+def test_an_early_end_is_reported_once(mixed_uri: str) -> None:
+    told: list[ScanStatistics] = []
+    batches = lance_io.dataset(mixed_uri).to_batches(["s"], batch_size=1, scan_stats_callback=told.append)
+    next(batches)
+    assert told == []
+    batches.close()  # type: ignore[attr-defined]
+    assert len(told) == 1
