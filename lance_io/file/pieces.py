@@ -16,8 +16,9 @@ import numpy as np
 from lance_io import limits
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.steps import served_by, together
+from lance_io.format.places import REFUSALS, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,7 @@ class Piece:
         steps = self.page.scan() if is_plain else _read_span(self.page, self.index, *self.slots)
         try:
             return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
-        except FormatError as error:
+        except REFUSALS as error:
             raise self._located(error) from error.__cause__
 
     def cut(self) -> Steps[list[Piece]]:
@@ -80,7 +81,7 @@ class Piece:
             return [self]
         try:
             cuts = yield from served_by(self.tail, cut_page(self.page, *self.slots, limits.SCAN_PIECE_BYTES))
-        except FormatError as error:
+        except REFUSALS as error:
             raise self._located(error) from error.__cause__
         if cuts is None:
             return [self]
@@ -91,9 +92,8 @@ class Piece:
             if start < end
         ]
 
-    def _located(self, error: FormatError) -> FormatError:
-        error.path = self.file.key
-        return error.within(f"{self.column.where}, page {self.number}")
+    def _located(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
+        return placed(error, f"{self.column.where}, page {self.number}", self.file.key)
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:

@@ -27,6 +27,7 @@ from lance_io.format.footer import (
     OffsetTable,
     decode_offset_table,
 )
+from lance_io.format.places import REFUSALS, placed
 from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
 from lance_io.limits import PAGE_ROWS_MAX
@@ -116,8 +117,8 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
 def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo:
     """Parse the metadata message of one column, all of `data`.
 
-    Raises `FormatError` (naming column and page) for anything the specification forbids, `UnsupportedError` for
-    encodings of another kind.
+    Raises `FormatError` for anything the specification forbids, `UnsupportedError` for encodings of another kind;
+    both name column and page.
     """
     try:
         message = parse_message(file_pb2.ColumnMetadata, data, "column metadata")
@@ -125,8 +126,8 @@ def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo
         offsets, sizes = _buffers(message.buffer_offsets, message.buffer_sizes, footer)
         pages = tuple(_decode_page(page, index, footer) for index, page in enumerate(message.pages))
         row_starts = _row_starts(pages)
-    except FormatError as error:
-        raise error.within(f"column {column_index}") from error.__cause__
+    except REFUSALS as error:
+        raise placed(error, f"column {column_index}") from error.__cause__
     # a tuple, two small tuples and the layout's bytes; measured on files of many pages
     nbytes = 200 + sum(400 + 16 * len(page.buffer_sizes) + len(page.encoding) for page in pages)
     return ColumnInfo(column_index, pages, row_starts, offsets, sizes, nbytes)
@@ -161,8 +162,8 @@ def _decode_page(page: file_pb2.ColumnMetadata.Page, index: int, footer: Footer)
         offsets, sizes = _buffers(page.buffer_offsets, page.buffer_sizes, footer)
         if page.length > PAGE_ROWS_MAX or page.priority > I64_MAX:
             raise FormatError(f"{page.length} rows from row {page.priority} on, at most {PAGE_ROWS_MAX} rows")
-    except FormatError as error:
-        raise error.within(f"page {index}") from error.__cause__
+    except REFUSALS as error:
+        raise placed(error, f"page {index}") from error.__cause__
     return PageInfo(offsets, sizes, page.length, page.priority, type_name, encoding)
 
 
