@@ -306,7 +306,7 @@ class _Collector:
     def columns(self) -> list[pa.ChunkedArray]:
         """One chunked array per field."""
         return [
-            pa.chunked_array(chunks, type=chunks[0].type if chunks else field.described().arrow_type)
+            pa.chunked_array(chunks, type=chunks[0].type if chunks else field.arrow_type)
             for field, chunks in zip(self.projection.fields, self.chunks, strict=True)
         ]
 

@@ -136,9 +136,8 @@ class Field:
         A description is position and size, for 2.2 also kind and place. Fields without blobs are returned as they are.
         """
         if self.is_blob:
-            members = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
-            return replace(self, logical_type="struct", children=members, metadata={BLOB_KEY: b"true"})
-        if self.is_blob_v2 and any(child.id >= 0 for child in self.children):
+            return replace(self, logical_type="struct", children=_BLOB_DESCRIPTION, metadata={BLOB_KEY: b"true"})
+        if self.is_blob_v2 and self.children != _BLOB_DESCRIPTION:
             metadata = {BLOB_KEY: b"true", PACKED_KEYS[0]: b"true"}
             return replace(self, children=_BLOB_V2_DESCRIPTION, metadata=metadata)
         if self.has_column:
@@ -177,6 +176,7 @@ class Field:
         return _nested_type(self.logical_type, children)
 
 
+_BLOB_DESCRIPTION: Final = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
 _BLOB_V2_DESCRIPTION: Final = (
     Field(-1, "kind", "uint8", nullable=False),
     Field(-1, "position", "uint64", nullable=False),

@@ -62,6 +62,7 @@ def _fixed_size(dtype: pa.DataType, items: pa.Array, slots: int, bitmap: pa.Buff
 def merge(field: Field, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
     """The array of `field` from the single-leaf arrays of its columns.
 
+    field     as it is read: blobs in it replaced by their descriptions (`Field.described`)
     leaves    by field id of the leaf, each an array of `num_rows` made by `nest`; a leaf that is missing (its column
               was added to the schema later) reads as null
     """
