@@ -202,6 +202,10 @@ impl<'a> Program<'a> {
             values @ (Codec::Flat { .. } | Codec::FixedSizeList { .. }) => {
                 Ok(Codec::FixedSizeList { items, has_validity, values: Box::new(values) })
             }
+            // No value at all: every item is null and takes no bytes.
+            Codec::Constant(value) if value.is_empty() && has_validity => {
+                Ok(Codec::FixedSizeList { items, has_validity, values: Box::new(Codec::Constant(value)) })
+            }
             _ => Err(invalid("a fixed-size list holds something else than flat values or fixed-size lists")),
         }
     }

@@ -34,7 +34,7 @@ BITS_MAX: Final = 1 << 31  # one value of 256 MiB: larger ones do not fit a chun
 
 @dataclass(frozen=True, slots=True)
 class FixedShape:
-    """One buffer of `bits` wide values; a bitmap when `bits` is 1."""
+    """One buffer of `bits` wide values; a bitmap when `bits` is 1, nothing but nulls when it is 0."""
 
     bits: int
 
@@ -117,6 +117,21 @@ class Constant:
 
     def __str__(self) -> str:
         return "constant"
+
+
+@dataclass(frozen=True, slots=True)
+class NoValue:
+    """A constant without a value: the items of fixed-size lists where every item is null. They take no bytes."""
+
+    @property
+    def shape(self) -> Shape:
+        return FixedShape(0)
+
+    def program(self) -> bytes:
+        return struct.pack("<BI", 3, 0)
+
+    def __str__(self) -> str:
+        return "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +310,7 @@ Codec: TypeAlias = (
     Flat
     | Variable
     | Constant
+    | NoValue
     | OutOfLineBitpacking
     | InlineBitpacking
     | Fsst
@@ -405,12 +421,21 @@ def _general(message: pb.General, depth: int) -> Codec:
 
 
 def _fixed_size_list(message: pb.FixedSizeList, depth: int) -> Codec:
-    values = decode_codec(message.values, depth=depth)
-    if not isinstance(values, Flat | FixedSizeList):
+    values = _list_items(message, depth)
+    if not isinstance(values, Flat | FixedSizeList | NoValue):
         raise FormatError(f"fixed-size list over {values}; expected flat values or another fixed-size list")
     if not 0 < message.items_per_value < BITS_MAX:
         raise FormatError(f"fixed-size list of {message.items_per_value} items")
     return FixedSizeList(message.items_per_value, message.has_validity, values)
+
+
+def _list_items(message: pb.FixedSizeList, depth: int) -> Codec:
+    constant = message.values.constant if message.values.WhichOneof("compression") == "constant" else None
+    if constant is not None and not constant.HasField("value"):
+        if not message.has_validity:
+            raise FormatError("fixed-size list whose items have neither values nor nulls")
+        return NoValue()
+    return decode_codec(message.values, depth=depth)
 
 
 def _packed(message: pb.PackedStruct, depth: int) -> Codec:

@@ -29,6 +29,8 @@ def check_shape(dtype: pa.DataType, shape: Shape) -> None:
 def _fits(dtype: pa.DataType, shape: Shape) -> bool:
     match shape:
         case FixedShape(bits):
+            if bits == 0:  # items of fixed-size lists, all null: of any type
+                return True
             if pa.types.is_boolean(dtype):
                 return bits in (1, 8)
             return not pa.types.is_nested(dtype) and _bits(dtype) == bits
@@ -62,6 +64,8 @@ def _offset_bits(dtype: pa.DataType) -> int:
 def describe_shape(shape: Shape) -> str:
     """A shape in words, for messages."""
     match shape:
+        case FixedShape(0):
+            return "nulls"
         case FixedShape(bits):
             return f"values of {bits} bits"
         case VariableShape(offset_bits):
@@ -113,9 +117,21 @@ def _build(
             return pa.Array.from_buffers(dtype, length, [bitmap, offsets, data], nulls)
         case ListShape(items, _, inner):
             item_bitmap = arrow_buffer(next(buffers))
+            if inner == FixedShape(0):
+                return _lists_of_nulls(dtype, length, bitmap, nulls, item_bitmap, next(buffers))
             unknown = 0 if item_bitmap is None else -1
             child = _build(dtype.value_type, inner, buffers, length * items, item_bitmap, unknown)
             return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=[child])
         case ChildrenShape(children):
             members = [_build(dtype.field(i).type, child, buffers, length, None, 0) for i, child in enumerate(children)]
             return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=members)
+
+
+def _lists_of_nulls(
+    dtype: pa.DataType, length: int, bitmap: pa.Buffer | None, nulls: int, item_bitmap: pa.Buffer | None, _data: Any
+) -> pa.Array:
+    """Fixed-size lists whose items were all null when the page was written, so that it has no values."""
+    if item_bitmap is None or np.frombuffer(item_bitmap, dtype=np.uint8).any():
+        raise FormatError(f"valid items in lists of {dtype.list_size}, but the page has no values")
+    items = pa.nulls(length * dtype.list_size, dtype.value_type)
+    return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=[items])
