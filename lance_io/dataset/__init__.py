@@ -8,9 +8,10 @@
     blobs, blobfile                  blob columns
     steps, stream, execute           the two drivers: in the caller's thread, or on the engine's loop
     sync, scanner, fragments, aio    the public classes
+    bases                            the classes of pyarrow that they are subclasses of
 
 Decisions are pure functions and plans (`steps`); both the synchronous and the asynchronous classes run the same ones.
-Names are loaded when they are first used: `pyarrow.dataset` alone costs 0.4 s.
+Names are loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pyarrow as pa
-import pyarrow.dataset
-
 from lance_io.dataset import execute
+from lance_io.dataset.bases import Fragment
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
     from typing_extensions import Unpack
 
     from lance_io.dataset.keywords import ScanKeywords
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.sync import LanceDataset
 
 
-class LanceFragment(pyarrow.dataset.Fragment):  # type: ignore[misc]
+class LanceFragment(Fragment):  # type: ignore[misc]
     """One fragment of a dataset version.
 
     dataset      the dataset

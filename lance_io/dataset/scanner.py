@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
-import pyarrow.dataset
 
 from lance_io.dataset import execute
+from lance_io.dataset.bases import Scanner
 from lance_io.dataset.options import ScanOptions, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError, UsageError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.sync import LanceDataset
 
 
-class LanceScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]
+class LanceScanner(Scanner):  # type: ignore[misc]
     """One scan of a dataset. Made by `LanceDataset.scanner`; may be run any number of times."""
 
     _state: DatasetState

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pyarrow as pa
-import pyarrow.dataset
-
 from lance_io.dataset import execute
+from lance_io.dataset.bases import Dataset
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_version, describe_versions, version_refs
 from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled, restored
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
     from typing_extensions import Unpack
 
     from lance_io.dataset.describe import Version, VersionRef
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     Ref = int | str | tuple[str | None, int | None]
 
 
-class LanceDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
+class LanceDataset(Dataset):  # type: ignore[misc]
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.
