@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
+from lance_io.dataset import compute as pc
 from lance_io.dataset.projection import OutputColumn, Projection, project
 from lance_io.dataset.rows import group_rows
 from lance_io.dataset.scan import scan_projection
@@ -20,6 +19,8 @@ from lance_io.dataset.take import locate_addresses, prepare, take_grouped
 from lance_io.errors import BindError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan

@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lance_io.dataset import compute as pc
 from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, system_field
 from lance_io.errors import BindError, UnsupportedError
 from lance_io.format.schema import split_path
