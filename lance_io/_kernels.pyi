@@ -119,10 +119,10 @@ def decode_miniblock(
 def plan_pages(
     pages: list[tuple[Any, ...]], rows: Buffer, cuts: Buffer, /
 ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
-    """`plan_chunks` for single rows of many pages of a column in one call.
+    """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
-    pages  `(number, program, base_bytes, byte_offsets, item_starts, row_starts or None, preamble or None,
-           dictionary or None)` each, as for `plan_chunks` and `decode_miniblock`; `number` is for messages
+    pages  `(program, base_bytes, byte_offsets, item_starts, row_starts or None, preamble or None, dictionary or None)`
+           each, as for `plan_chunks` and `decode_miniblock`
     rows   i64[s], page-relative, ascending within a page
     cuts   i64[pages + 1], where the rows of each page begin in `rows`
 
@@ -132,7 +132,9 @@ def plan_pages(
 
 def decode_pages(
     pages: list[tuple[Any, ...]],
-    buffer: Buffer,
+    columns: Buffer,
+    buffers: list[Buffer],
+    sources: Buffer,
     range_offsets: Buffer,
     range_firsts: Buffer,
     range_cuts: Buffer,
@@ -141,8 +143,16 @@ def decode_pages(
     rows: Buffer,
     cuts: Buffer,
     /,
-) -> Leaf:
-    """`decode_miniblock` for what `plan_pages` planned: one leaf of all pages. Their value buffers are of one kind."""
+) -> list[Leaf]:
+    """`decode_miniblock` for what `plan_pages` planned: one leaf per column, its pages one after the other.
+
+    columns        i64[columns + 1], where the pages of each column begin; value buffers of its pages are of one kind
+    buffers        what was fetched, one buffer per file
+    sources        i64[pages], the buffer that holds the chunks of each page
+    range_offsets  i64[ranges], where each planned range starts in its buffer
+
+    A `DamagedError` carries the index of the page as its second argument.
+    """
 
 # -- full-zip ---------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-//! Single rows of many mini-block pages of one column, in one call each for planning and decoding.
+//! Single rows of many mini-block pages, of all columns and files of a take, in one call each for planning and decoding.
 //!
 //! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
 //! Arrow arrays of a few rows. The caller's tables are those of a single page, page after page:
 //!
-//!     pages   (number, program, base_bytes, byte_offsets, item_starts, row_starts, preamble, dictionary) each
+//!     pages   (program, base_bytes, byte_offsets, item_starts, row_starts, preamble, dictionary) each
 //!     rows    i64[s], page-relative, ascending within a page
 //!     cuts    i64[p + 1], where the rows of each page begin in `rows`
 
@@ -11,6 +11,7 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::chunks::{ChunkPlan, ChunkTable};
 use crate::codec::invalid;
 use crate::dictionary::{Items, Kind};
+use crate::error::DamagedError;
 use crate::gil;
 use crate::join::join_leaves;
 use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
@@ -18,11 +19,12 @@ use crate::rows::RowRanges;
 use crate::tables::Tables;
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
 
 type Optional<'py> = Option<Bound<'py, PyAny>>;
 type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
 type PageTuple<'py> = (
-    usize,
     Bound<'py, pyo3::types::PyBytes>,
     i64,
     Bound<'py, PyAny>,
@@ -59,12 +61,12 @@ pub fn plan_pages(
     let parts = cut(&rows, &cuts, pages.len())?;
     let mut all = ChunkPlan::default();
     let (mut chunk_cuts, mut range_cuts) = (vec![0i64], vec![0i64]);
-    for (page, rows) in pages.iter().zip(parts) {
-        let byte_offsets = Input::new(&page.3)?;
-        let starts = Input::new(page.5.as_ref().unwrap_or(&page.4))?;
-        let preamble = page.6.as_ref().map(Input::new).transpose()?;
+    for ((_, base_bytes, byte_offsets, item_starts, row_starts, preamble, _), rows) in pages.iter().zip(parts) {
+        let byte_offsets = Input::new(byte_offsets)?;
+        let starts = Input::new(row_starts.as_ref().unwrap_or(item_starts))?;
+        let preamble = preamble.as_ref().map(Input::new).transpose()?;
         let (byte_offsets, starts) = (byte_offsets.i64s()?, starts.i64s()?);
-        let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), page.2)?;
+        let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), *base_bytes)?;
         let rows = RowRanges::of_rows(rows, table.num_rows())?;
         let plan = gil::release(py, rows.len(), || table.plan(&rows));
         all.chunk_ids.extend_from_slice(&plan.chunk_ids);
@@ -86,7 +88,8 @@ pub fn plan_pages(
 
 /// One page's buffers, held while a kernel works on them.
 struct Held {
-    number: usize,
+    /// Which of the pages it is.
+    index: usize,
     page: Page,
     byte_offsets: Input,
     item_starts: Input,
@@ -96,16 +99,17 @@ struct Held {
 }
 
 impl Held {
-    fn new(tuple: &PageTuple<'_>) -> PyResult<Self> {
+    fn new(index: usize, tuple: &PageTuple<'_>) -> PyResult<Self> {
+        let (program, _, byte_offsets, item_starts, row_starts, preamble, dictionary) = tuple;
         let optional = |object: &Optional<'_>| object.as_ref().map(Input::new).transpose();
         Ok(Held {
-            number: tuple.0,
-            page: Page::parse(tuple.1.as_bytes())?,
-            byte_offsets: Input::new(&tuple.3)?,
-            item_starts: Input::new(&tuple.4)?,
-            row_starts: optional(&tuple.5)?,
-            preamble: optional(&tuple.6)?,
-            dictionary: match &tuple.7 {
+            index,
+            page: Page::parse(program.as_bytes())?,
+            byte_offsets: Input::new(byte_offsets)?,
+            item_starts: Input::new(item_starts)?,
+            row_starts: optional(row_starts)?,
+            preamble: optional(preamble)?,
+            dictionary: match dictionary {
                 None => None,
                 Some((offsets, data)) => Some((optional(offsets)?, Input::new(data)?)),
             },
@@ -156,9 +160,10 @@ impl Held {
         self.page.decode(&tables, bytes, num_rows, self.items()?).map_err(|error| self.located(error))
     }
 
+    /// A finding about the bytes carries the page's index as its second argument.
     fn located(&self, error: PyErr) -> PyErr {
-        Python::attach(|py| match error.is_instance_of::<crate::error::DamagedError>(py) {
-            true => crate::error::DamagedError::new_err(format!("page {}: {}", self.number, error.value(py))),
+        Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
+            true => DamagedError::new_err((error.value(py).to_string(), self.index)),
             false => error,
         })
     }
@@ -166,12 +171,15 @@ impl Held {
 
 /// `decode_pages` of the contract.
 #[pyfunction]
-#[pyo3(signature = (pages, buffer, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts, /))]
+#[pyo3(signature = (pages, columns, buffers, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts,
+    rows, cuts, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn decode_pages<'py>(
     py: Python<'py>,
     pages: Vec<PageTuple<'py>>,
-    buffer: &Bound<'py, PyAny>,
+    columns: &Bound<'py, PyAny>,
+    buffers: Vec<Bound<'py, PyAny>>,
+    sources: &Bound<'py, PyAny>,
     range_offsets: &Bound<'py, PyAny>,
     range_firsts: &Bound<'py, PyAny>,
     range_cuts: &Bound<'py, PyAny>,
@@ -179,26 +187,78 @@ pub fn decode_pages<'py>(
     chunk_cuts: &Bound<'py, PyAny>,
     rows: &Bound<'py, PyAny>,
     cuts: &Bound<'py, PyAny>,
-) -> PyResult<Leaf<'py>> {
-    let held = pages.iter().map(Held::new).collect::<PyResult<Vec<_>>>()?;
-    let inputs = [range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts];
+) -> PyResult<Vec<Leaf<'py>>> {
+    let held = pages.iter().enumerate().map(|(index, page)| Held::new(index, page)).collect::<PyResult<Vec<_>>>()?;
+    let inputs = [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts];
     let inputs = inputs.into_iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
     let views = inputs.iter().map(Input::i64s).collect::<PyResult<Vec<Cow<'_, [i64]>>>>()?;
-    let [range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts] = &views[..] else {
-        return Err(invalid("seven tables are expected"));
+    let [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts] = &views[..]
+    else {
+        return Err(invalid("nine tables are expected"));
     };
+    let buffers = buffers.iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
+    let bytes: Vec<&[u8]> = buffers.iter().map(Input::bytes).collect();
     let count = held.len();
+    let ends_fit = columns.first() == Some(&0) && columns.last() == Some(&(count as i64)) && columns.is_sorted();
+    if !ends_fit || sources.len() != count {
+        return Err(invalid("columns or sources do not go with the pages"));
+    }
     let (offsets, firsts) = (cut(range_offsets, range_cuts, count)?, cut(range_firsts, range_cuts, count)?);
     let (chunks, parts) = (cut(chunk_ids, chunk_cuts, count)?, cut(rows, cuts, count)?);
-    let work: Vec<Part<'_>> = (0..count)
-        .map(|i| Part { range_offsets: offsets[i], range_firsts: firsts[i], chunk_ids: chunks[i], rows: parts[i] })
-        .collect();
-    let buffer = Input::new(buffer)?;
-    let bytes = buffer.bytes();
-    let leaf = gil::release(py, bytes.len() / 64 + rows.len(), || -> PyResult<LeafParts> {
-        let leaves =
-            held.iter().zip(&work).map(|(page, part)| page.decode(part, bytes)).collect::<PyResult<Vec<_>>>()?;
-        join_leaves(leaves, held.first().map(|first| &first.page))
-    })?;
-    leaf_to_python(py, leaf)
+    let mut work = Vec::with_capacity(count);
+    for (page, &source) in sources.iter().enumerate() {
+        let Some(bytes) = usize::try_from(source).ok().and_then(|source| bytes.get(source)) else {
+            return Err(invalid(format!("page {page} comes from buffer {source} of {}", bytes.len())));
+        };
+        let part = Part {
+            range_offsets: offsets[page],
+            range_firsts: firsts[page],
+            chunk_ids: chunks[page],
+            rows: parts[page],
+        };
+        work.push((&held[page], part, *bytes));
+    }
+    let steps = bytes.iter().map(|bytes| bytes.len()).sum::<usize>() / 64 + rows.len();
+    let columns: Vec<&[Work<'_>]> = columns.windows(2).map(|pair| &work[pair[0] as usize..pair[1] as usize]).collect();
+    let leaves = gil::release(py, steps, || decode_columns(&columns, steps))?;
+    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
+}
+
+/// A page, what was planned for it, and the bytes that were fetched for its file.
+type Work<'a> = (&'a Held, Part<'a>, &'a [u8]);
+
+/// Below this many steps a thread costs more than it saves.
+const STEPS_WORTH_A_THREAD: usize = 1 << 15;
+
+fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafParts>> {
+    let threads = match steps < STEPS_WORTH_A_THREAD {
+        true => 1,
+        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(columns.len()),
+    };
+    if threads < 2 {
+        return columns.iter().map(|work| decode_column(work)).collect();
+    }
+    let next = AtomicUsize::new(0);
+    let done: Vec<Mutex<Option<PyResult<LeafParts>>>> = columns.iter().map(|_| Mutex::new(None)).collect();
+    let drain = || loop {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let Some(work) = columns.get(at) else { return };
+        if let Ok(mut place) = done[at].lock() {
+            *place = Some(decode_column(work));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // A thread that does not start leaves its share to the others.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, drain);
+        }
+        drain();
+    });
+    let leaves = done.into_iter().map(|place| place.into_inner().ok().flatten());
+    leaves.map(|leaf| leaf.unwrap_or_else(|| Err(invalid("a column was not decoded")))).collect()
+}
+
+fn decode_column(work: &[Work<'_>]) -> PyResult<LeafParts> {
+    let leaves = work.iter().map(|(page, part, bytes)| page.decode(part, bytes)).collect::<PyResult<Vec<_>>>()?;
+    join_leaves(leaves, work.first().map(|(page, _, _)| &page.page))
 }

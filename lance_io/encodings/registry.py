@@ -37,12 +37,11 @@ def rules_for(version: FileVersion) -> VersionRules:
     return rules
 
 
-def open_page(version: FileVersion, page: PageInfo, path: LeafPath, number: int = 0) -> PageLayout:
+def open_page(version: FileVersion, page: PageInfo, path: LeafPath) -> PageLayout:
     """The layout of one page.
 
     version  of the file
     path     the column's way through the schema
-    number   which page of its column it is, for messages
     Raises FormatError for messages that contradict themselves or the schema, UnsupportedError for unknown ones.
     """
     if page.type_name != LAYOUT_TYPE:
@@ -52,7 +51,7 @@ def open_page(version: FileVersion, page: PageInfo, path: LeafPath, number: int 
         layout.ParseFromString(page.encoding)
     except DecodeError as error:
         raise FormatError(f"page encoding message does not parse: {error}") from None
-    source = PageSource(page.buffer_offsets, page.buffer_sizes, page.num_rows, path, rules_for(version), number)
+    source = PageSource(page.buffer_offsets, page.buffer_sizes, page.num_rows, path, rules_for(version))
     return _open(layout, source)
 
 
@@ -80,6 +79,6 @@ def _open_blob(blob: pb.BlobLayout, source: PageSource) -> PageLayout:
         raise FormatError("a blob page inside a blob page")
     leaf = PathNode(NodeKind.LEAF, source.path.leaf, DESCRIPTOR_TYPE)
     descriptors = PageSource(
-        source.buffer_offsets, source.buffer_sizes, source.num_rows, LeafPath((leaf,)), source.rules, source.number
+        source.buffer_offsets, source.buffer_sizes, source.num_rows, LeafPath((leaf,)), source.rules
     )
     return BlobPage(source, tuple(blob.layers), _open(blob.inner_layout, descriptors))

@@ -1,7 +1,9 @@
 """The two drivers of file computations.
 
-    drive_now   in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop, no hand-over
-    drive       on the engine's loop, over the scheduler
+    drive_now, take_now  in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop
+    drive, take_later    on the engine's loop, over the scheduler
+
+`drive*` runs a computation on one file, `take_*` one on several files at once.
 
 They run the same generators, and both count what they read in `lance_io.io.stats`. A store's short read becomes a
 `FormatError`: the manifest or the file's own metadata promised bytes that the object does not have.
@@ -17,21 +19,26 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from lance_io.errors import FormatError, LanceError
+from lance_io.errors import FormatError, LanceError, first_error
 from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Wait
 from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
+from lance_io.io.settling import settled
+from lance_io.io.scheduler import Handle
 from lance_io.io.stats import count_round, sinks_now
-from lance_io.limits import KIB, MIB
+from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from concurrent.futures import Future
 
-    from lance_io.file.source import ReadContext
-    from lance_io.io.scheduler import FileReads
+    from lance_io.file.source import FileRef, ReadContext
+    from lance_io.file.steps import Request
+    from lance_io.file.take import FilesSteps
+    from lance_io.io.scheduler import FileReads, ReadScheduler
     from lance_io.io.stats import Sinks
     from lance_io.store.api import SyncReads
 
@@ -147,9 +154,118 @@ async def drive(steps: FileSteps[T], context: ReadContext, reads: FileReads, key
             steps.close()
 
 
+def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
+    """Run a computation on several files to its end, reading in this thread."""
+    store: Any = context.store
+    gap_bytes = store.profile.take_gap_bytes
+    sinks = sinks_now(store.identity)
+    pool_bytes = 0
+    key = ""
+    try:
+        requests = next(steps)
+        while True:
+            answers: list[Any] = []
+            for ref, request in requests:
+                key = ref.key
+                if type(request) is Ranges:
+                    num_bytes = request.num_bytes
+                    if num_bytes > UNCHARGED_BYTES_MAX:
+                        process_pool().charge(num_bytes)
+                        pool_bytes += num_bytes
+                    fetched = store.read_now(key, request, gap_bytes)
+                    counts = num_bytes, fetched.num_reads, fetched.bytes_read, fetched.bytes_read
+                    count_round(sinks, len(request.starts), *counts)
+                    answers.append(fetched)
+                elif type(request) is Suffix:
+                    tail, file_bytes = store.suffix_now(key, request.num_bytes)
+                    count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
+                    answers.append(FetchedSuffix(tail, file_bytes))
+                else:
+                    _wait_now(request)  # type: ignore[arg-type]
+                    answers.append(None)
+            requests = steps.send(answers)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    except (ShortRead, InvalidRange) as error:
+        raise truncated(key, error) from error
+    finally:
+        if pool_bytes:
+            process_pool().charge(-pool_bytes)
+        steps.close()
+
+
+async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
+    """Run a computation on several files to its end, reading through the scheduler. Runs on the engine's loop."""
+    try:
+        async with context.scheduler() as scheduler:
+            requests = next(steps)
+            while True:
+                answers = await _answers(scheduler, requests)
+                if sum(r.num_bytes for _, r in requests if type(r) is Ranges) > INLINE_DECODE_BYTES_MAX:
+                    requests = await in_pool(steps, answers)
+                else:
+                    requests = steps.send(answers)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    except Finished as finished:
+        result = finished.value
+        return result
+    finally:
+        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
+            steps.close()
+
+
+async def _answers(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]]) -> list[Any]:
+    """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
+    pending: list[Any] = []
+    for ref, request in requests:
+        reads = scheduler.file(ref.key, size_bytes=ref.size_bytes or None)
+        pending.append(reads.submit(request) if type(request) is Ranges else reads)
+    suffixes = await _suffixes(requests, pending)
+    answers: list[Any] = []
+    try:
+        for at, (ref, request) in enumerate(requests):
+            if type(request) is Ranges:
+                try:
+                    answers.append(await pending[at])
+                except (ShortRead, InvalidRange) as error:
+                    raise truncated(ref.key, error) from error
+            elif type(request) is Suffix:
+                answers.append(suffixes[at])
+            else:
+                await _wait(request)  # type: ignore[arg-type]
+                answers.append(None)
+    finally:
+        for handle in pending[len(answers) :]:
+            if isinstance(handle, Handle):
+                handle.cancel()
+    return answers
+
+
+async def _suffixes(requests: list[tuple[FileRef, Request]], reads: list[Any]) -> dict[int, FetchedSuffix]:
+    """Files whose size nobody knows: their ends, some at a time."""
+    found: dict[int, FetchedSuffix] = {}
+    at_once = asyncio.Semaphore(TAKE_FILES_AT_ONCE)
+
+    async def one(at: int, num_bytes: int) -> None:
+        async with at_once:
+            buffer, size, _ = await reads[at].suffix(num_bytes)
+            found[at] = FetchedSuffix(buffer, size)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for at, (_, request) in enumerate(requests):
+                if type(request) is Suffix:
+                    group.create_task(one(at, request.num_bytes))
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from None
+    return found
+
+
 async def _wait(wait: Wait) -> None:
-    with suppress(ClaimAbandoned, FutureCancelled, LanceError):
-        await asyncio.shield(asyncio.wrap_future(wait.future))
+    await settled(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
 class Finished(Exception):
@@ -160,7 +276,7 @@ class Finished(Exception):
         self.value = value
 
 
-def advance(steps: FileSteps[Any], answer: Fetched) -> Any:
+def advance(steps: Generator[Any, Any, Any], answer: Any) -> Any:
     """`steps.send` for a pool thread: raises `Finished` with the result instead of StopIteration."""
     try:
         return steps.send(answer)
@@ -168,7 +284,7 @@ def advance(steps: FileSteps[Any], answer: Fetched) -> Any:
         raise Finished(done.value) from None
 
 
-async def in_pool(steps: FileSteps[Any], answer: Fetched) -> Any:
+async def in_pool(steps: Generator[Any, Any, Any], answer: Any) -> Any:
     """Continue a computation on the CPU pool: decoding large pages must not hold up the loop."""
     future: Future[Any] = cpu_pool().submit(advance, steps, answer)
     return await asyncio.wrap_future(future)

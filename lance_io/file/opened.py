@@ -13,6 +13,7 @@ from lance_io.encodings.registry import open_page
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import decode_column
+from lance_io.format.places import REFUSALS, placed
 from lance_io.levels.path import LeafPath, leaf_paths
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Column:
     info        what the metadata says about each page
     keys        search-cache key of each page's index
     accepted    the leaf type that the table was last found to declare for this column
-    is_joined   rows of all pages can be decoded into one array (`v2_1.miniblock.read_rows`)
+    is_joined   rows of all its pages can be decoded into one array
     """
 
     index: int
@@ -45,6 +46,12 @@ class Column:
     keys: list[tuple[Any, ...]]
     is_joined: bool
     accepted: pa.DataType | None = None
+
+    def joins(self, other: Column) -> bool:
+        """True when rows of both columns (of two files) can be decoded into one array."""
+        ours, theirs = self.pages[0], other.pages[0]
+        is_same_nesting = self is other or self.path.nodes[0].arrow_type == other.path.nodes[0].arrow_type
+        return is_same_nesting and isinstance(ours, MiniBlockPage) and ours.joins(theirs)
 
     def expect_type(self, dtype: pa.DataType) -> None:
         """Raise FormatError unless the table's schema declares for this column the leaf type that the file has."""
@@ -108,12 +115,12 @@ class OpenedFile:
         return [column for column in columns if column not in self.blocks]
 
     def column(self, index: int) -> Column:
-        """The column, parsed on first use. Raises FormatError naming column and page."""
+        """The column, parsed on first use. Raises FormatError and UnsupportedError that name column and page."""
         column = self._columns.get(index)
         if column is None:
             try:
                 column = self._columns[index] = self._parse(index)
-            except FormatError as error:
+            except REFUSALS as error:
                 error.path = self.key
                 raise
         return column
@@ -130,9 +137,9 @@ class OpenedFile:
             if page.num_rows % slots:
                 raise FormatError(f"{page.num_rows} slots for lists of {slots}", where=f"{where}, page {number}")
             try:
-                pages.append(open_page(self.version, page, path, number))
-            except FormatError as error:
-                raise error.within(f"{where}, page {number}") from error.__cause__
+                pages.append(open_page(self.version, page, path))
+            except REFUSALS as error:
+                raise placed(error, f"{where}, page {number}") from error.__cause__
         if info.num_rows != self.num_rows * slots:
             raise FormatError(f"{info.num_rows // slots} rows in its pages; the file has {self.num_rows}", where=where)
         row_starts = info.row_starts if slots == 1 else info.row_starts // slots

@@ -12,22 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from lance_io.errors import first_error
-from lance_io.file.rows import take
+from lance_io.file.take import take
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
-from lance_io.limits import TAKE_FILES_AT_ONCE
 
 if TYPE_CHECKING:
-    from asyncio import Semaphore
     from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    import pyarrow as pa
 
     from lance_io.file.scan import ScanBatch, Span
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
     from lance_io.format.schema import Field
-    from lance_io.io.scheduler import ReadScheduler
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
@@ -98,60 +94,15 @@ class TableReader:
 
         picks  (fragment, i64[n] physical offsets, ascending, each once)
         """
-        from lance_io.file.drive import drive_now
+        from lance_io.file.drive import take_now
 
-        context = self.context
-        gap = context.store.profile.take_gap_bytes
-        parts = []
-        for source, rows in picks:
-            leaves: dict[int, pa.Array] = {}
-            for here in self.projection.locate(source):
-                steps = take(context, here.ref, here.columns, here.types, rows)
-                arrays = drive_now(steps, context.store, here.ref.key, gap)  # type: ignore[arg-type]
-                leaves.update(zip(here.leaf_ids, arrays, strict=True))
-            parts.append(self.projection.assemble(leaves, len(rows)))
-        return self._joined(parts)
+        return take_now(take(self.context, self.projection, picks), self.context)
 
     async def take(self, picks: Sequence[Pick]) -> list[pa.Array]:
         """The same on the engine's loop; files are read side by side."""
-        import asyncio
+        from lance_io.file.drive import take_later
 
-        at_once = asyncio.Semaphore(TAKE_FILES_AT_ONCE)
-        try:
-            async with self.context.scheduler() as scheduler, asyncio.TaskGroup() as group:
-                jobs = [
-                    [
-                        (here, group.create_task(self._take_file(scheduler, at_once, here, rows)))
-                        for here in self.projection.locate(source)
-                    ]
-                    for source, rows in picks
-                ]
-        except BaseExceptionGroup as errors:
-            raise first_error(errors) from None
-        parts = []
-        for (_, rows), files in zip(picks, jobs, strict=True):
-            leaves: dict[int, pa.Array] = {}
-            for here, job in files:
-                leaves.update(zip(here.leaf_ids, job.result(), strict=True))
-            parts.append(self.projection.assemble(leaves, len(rows)))
-        return self._joined(parts)
-
-    async def _take_file(
-        self, scheduler: ReadScheduler, at_once: Semaphore, here: FileColumns, rows: IntArray
-    ) -> list[pa.Array]:
-        from lance_io.file.drive import drive
-
-        reads = scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None)
-        steps = take(self.context, here.ref, here.columns, here.types, rows)
-        async with at_once:
-            return await drive(steps, self.context, reads, here.ref.key)
-
-    def _joined(self, parts: list[list[pa.Array]]) -> list[pa.Array]:
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return [pa.array([], field.arrow_type) for field in self.projection.fields]
-        return [pa.concat_arrays([part[i] for part in parts]) for i in range(len(self.projection.fields))]
+        return await take_later(take(self.context, self.projection, picks), self.context)
 
     # -- scans -------------------------------------------------------------------------------------------------
 

@@ -31,8 +31,6 @@ from lance_io.limits import PAGE_ROWS_MAX
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from lance_io._kernels import Leaf
     from lance_io.encodings.api import PageLayout
     from lance_io.proto import encodings21_pb2 as pb
@@ -50,7 +48,7 @@ class MiniBlockIndex:
     row_starts    i64[n+1], rows that begin before each chunk; None without lists (rows are items)
     preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
     dictionary    `(offsets or None, data)` of the decoded dictionary
-    page          all of that as the kernels take it, with the page's number, program and place
+    page          all of that as the kernels take it, with the page's program and place
     """
 
     byte_offsets: Any
@@ -173,8 +171,7 @@ class MiniBlockPage:
         except DamagedError as error:
             raise damaged(error) from None
         given = None if pa.types.is_dictionary(self.source.path.leaf_type) else dictionary
-        place = self.source.number, self.program, self.source.buffer_offsets[1]
-        page = (*place, byte_offsets, item_starts, row_starts, preamble, given)
+        page = (self.program, self.source.buffer_offsets[1], byte_offsets, item_starts, row_starts, preamble, given)
         return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
@@ -187,10 +184,10 @@ class MiniBlockPage:
         )
         fetched = yield Ranges(int64s(range_starts), int64s(range_ends))
         leaf = self._decode(index, selection, fetched.buffer, fetched.offsets, range_firsts, chunk_ids)
-        return self._build(index, leaf, selection.num_rows)
+        return self.build(index, leaf, selection.num_rows)
 
     def joins(self, other: PageLayout) -> bool:
-        """True when rows of both pages can be decoded into one array by `read_rows`."""
+        """True when rows of both pages can be decoded into one array."""
         return (
             isinstance(other, MiniBlockPage)
             and other.value_shape == self.value_shape
@@ -209,7 +206,7 @@ class MiniBlockPage:
         zero = np.zeros(1 if num_chunks else 0, dtype=np.int64)
         chunk_ids = np.arange(num_chunks, dtype=np.int64)
         leaf = self._decode(index, selection, parts[1], zero, zero, chunk_ids)
-        return self._build(index, leaf, self.num_rows)
+        return self.build(index, leaf, self.num_rows)
 
     def _decode(
         self, index: MiniBlockIndex, rows: RowSelection, buffer: Any, offsets: IntArray, firsts: Any, chunk_ids: Any
@@ -233,7 +230,8 @@ class MiniBlockPage:
         except DamagedError as error:
             raise damaged(error) from None
 
-    def _build(self, index: MiniBlockIndex, leaf: Leaf, num_rows: int) -> pa.Array:
+    def build(self, index: MiniBlockIndex, leaf: Leaf, num_rows: int) -> pa.Array:
+        """The nested array over decoded rows of this page, and of pages that it joins."""
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]
         dtype = self.source.path.leaf_type
@@ -279,28 +277,6 @@ class MiniBlockPage:
         return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details)
 
 
-def read_rows(
-    page: MiniBlockPage, indexes: Sequence[MiniBlockIndex], rows: IntArray, cuts: IntArray
-) -> Steps[pa.Array]:
-    """Single rows of several pages of one column, in one round and one array.
-
-    page     any of the pages; they join each other (`joins`)
-    indexes  of the pages
-    rows     i64[n], page-relative, ascending within a page
-    cuts     i64[pages + 1], where the rows of each page begin in `rows`
-    """
-    pages = [index.page for index in indexes]
-    chunk_ids, range_firsts, starts, ends, chunk_cuts, range_cuts = _kernels.plan_pages(pages, rows, cuts)
-    fetched = yield Ranges(int64s(starts), int64s(ends))
-    try:
-        leaf = _kernels.decode_pages(
-            pages, fetched.buffer, fetched.offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts
-        )
-    except DamagedError as error:
-        raise damaged(error) from None
-    return page._build(indexes[0], leaf, len(rows))
-
-
 def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:
     """The codec of a level vector: 16-bit values, flat, bit-packed or run-length encoded."""
     codec = decode_codec(message)
@@ -318,7 +294,7 @@ def _chunk_buffers(codec: tree.Codec) -> int:
             return _chunk_buffers(values)
         case tree.FixedSizeList(_, has_validity, values):
             return has_validity + _chunk_buffers(values)
-        case tree.Constant() | tree.VariablePackedStruct() | tree.OutOfLineBitpacking():
+        case tree.Constant() | tree.NoValue() | tree.VariablePackedStruct() | tree.OutOfLineBitpacking():
             raise UnsupportedError(f"mini-block chunks of {codec}")
         case _:
             return 1

@@ -46,7 +46,6 @@ class PageSource:
 
     buffer_offsets, buffer_sizes  absolute file offsets and exact sizes, in bytes
     num_rows                      page rows (slots, below a fixed-size list of structs)
-    number                        which page of its column it is, for messages
     """
 
     buffer_offsets: tuple[int, ...]
@@ -54,7 +53,6 @@ class PageSource:
     num_rows: int
     path: LeafPath
     rules: VersionRules
-    number: int = 0
 
     @property
     def num_bytes(self) -> int:
