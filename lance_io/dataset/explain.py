@@ -8,7 +8,6 @@ alone.
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from lance_io.file.pieces import column_pieces
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.file.table import Projection
 from lance_io.io.cache import ClaimAbandoned
+from lance_io.io.settling import settled
 from lance_io.spans import Ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -325,5 +325,4 @@ class _Settled:
             self.future.result()
 
     async def later(self) -> None:
-        with suppress(ClaimAbandoned, CancelledError, LanceError):
-            await asyncio.shield(asyncio.wrap_future(self.future))
+        await settled(self.future)
