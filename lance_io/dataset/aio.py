@@ -259,12 +259,12 @@ class AsyncScanner:
     async def to_table(self) -> pa.Table:
         """All rows."""
         schema = self.projected_schema
-        return await runtime.wrap(execute.collect_async(self._state, self._options, schema))
+        return await execute.collect_async(self._state, self._options, schema)
 
     async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows batch by batch; leaving the loop early cancels the reads under way."""
         schema = self.projected_schema
-        found = runtime.stream(lambda: execute.stream_async(self._state, self._options, schema))
+        found = execute.stream_async(self._state, self._options, schema)
         try:
             async for batch in found:
                 yield batch
@@ -276,7 +276,7 @@ class AsyncScanner:
 
     async def count_rows(self) -> int:
         """How many rows the scan gives."""
-        return await runtime.wrap(execute.count_async(self._state, self._options))
+        return await execute.count_async(self._state, self._options)
 
     async def explain_plan(self, verbose: bool = False) -> str:
         """What the scan will read, as text."""

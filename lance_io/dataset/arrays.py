@@ -14,6 +14,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from lance_io.spans import IntArray
+
 
 def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """An array of the i64 or u64 `values`; null where `null` is true."""
@@ -25,6 +27,14 @@ def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None)
 def booleans(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
     """An array of booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def true_positions(mask: pa.BooleanArray) -> IntArray:
+    """Where `mask` (without nulls) is true, ascending; several times as fast as `pyarrow.compute.indices_nonzero`."""
+    first_byte, lead_bits = divmod(mask.offset, 8)
+    bits = np.frombuffer(mask.buffers()[1], dtype=np.uint8)[first_byte:]
+    flags = np.unpackbits(bits, bitorder="little", count=lead_bits + len(mask))[lead_bits:]
+    return np.flatnonzero(flags.view(np.bool_))
 
 
 def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:

@@ -1,7 +1,8 @@
 """Running plans and scans: in this thread where the store answers at once, else on the engine's loop.
 
-The synchronous classes call `run`, `stream`, `collect` and `count`; the asynchronous class awaits `drive` and the
-functions ending in `_async`. What is read is decided elsewhere; this module only picks the driver.
+The synchronous classes call `run`, `stream`, `collect` and `count`; the asynchronous class awaits `drive` on the engine
+and, on its own loop, the functions ending in `_async`. What is read is decided elsewhere; this module only picks the
+driver.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from lance_io.dataset.pipeline import Pipeline
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
-from lance_io.dataset.scanstats import watch_items, watched
+from lance_io.dataset.scanstats import counted_items, counting, watched
 from lance_io.dataset.steps import drive, drive_now
-from lance_io.dataset.stream import batches, batches_now
+from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator
@@ -52,19 +53,19 @@ class _Run:
     def __init__(self, state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> None:
         self.state = state
         self.options = options
-        self._watch = watch
+        self.watch = watch
         self._ordering = Ordering(state, options) if options.order_by else None
         self._projection = None if self._ordering is None else self._ordering.projection
 
     def pieces_now(self, batch_rows: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Its batches as they are decoded, each with the number of its span."""
         plan = drive_now(plan_scan(self.state, self._scanned, self._projection))
-        return batches_now(*self._parts(plan, batch_rows), self._watch)
+        return batches_now(*self._parts(plan, batch_rows), self.watch)
 
     async def pieces(self, batch_rows: int | None) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
         """`pieces_now` on the running loop."""
         plan = await drive(plan_scan(self.state, self._scanned, self._projection))
-        found = batches(*self._parts(plan, batch_rows), self._watch)
+        found = batches(*self._parts(plan, batch_rows), self.watch)
         try:
             async for piece in found:
                 yield piece
@@ -76,8 +77,8 @@ class _Run:
         return self.options if self._ordering is None else self._ordering.options
 
     def _parts(self, plan: ScanPlan, batch_rows: int | None) -> tuple[Pipeline, SpanReader]:
-        if self._watch is not None:
-            self._watch.planned(plan)
+        if self.watch is not None:
+            self.watch.planned(plan)
         return _parts(self.state, plan, self._scanned, batch_rows)
 
     def table_now(self, schema: pa.Schema) -> pa.Table:
@@ -108,16 +109,22 @@ def _parts(
 
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """All rows of a scan as a table over whatever pieces were decoded."""
-    if not state.answers_now:
-        return runtime.run(collect_async(state, options, schema))
     with watched(options.scan_stats_callback) as watch:
-        return _Run(state, options, watch).table_now(schema)
+        if not state.answers_now:
+            return runtime.run(_collect(_Run(state, options, watch), schema))
+        with counting(watch):
+            return _Run(state, options, watch).table_now(schema)
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
-    """`collect` on the running loop."""
+    """`collect` on any loop."""
     with watched(options.scan_stats_callback) as watch:
-        return await _Run(state, options, watch).table(schema)
+        return await runtime.wrap(_collect(_Run(state, options, watch), schema))
+
+
+async def _collect(run: _Run, schema: pa.Schema) -> pa.Table:
+    with counting(run.watch):
+        return await run.table(schema)
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -125,12 +132,26 @@ async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Sc
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
-    if state.answers_now:
-        yield from watch_items(
-            options.scan_stats_callback, lambda watch: _stream_now(_Run(state, options, watch), schema)
-        )
-    else:
-        yield from runtime.iterate(lambda: stream_async(state, options, schema))
+    with watched(options.scan_stats_callback) as watch:
+        run = _Run(state, options, watch)
+        if state.answers_now:
+            yield from counted_items(watch, _stream_now(run, schema))
+        else:
+            yield from runtime.iterate(lambda: _stream(run, schema))
+
+
+async def stream_async(
+    state: DatasetState, options: ScanOptions, schema: pa.Schema
+) -> AsyncGenerator[pa.RecordBatch, None]:
+    """`stream` on any loop."""
+    with watched(options.scan_stats_callback) as watch:
+        run = _Run(state, options, watch)
+        found = runtime.stream(lambda: _stream(run, schema))
+        try:
+            async for batch in found:
+                yield batch
+        finally:
+            await found.aclose()
 
 
 def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
@@ -144,18 +165,15 @@ def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None,
     yield from rebatch.flush()
 
 
-async def stream_async(
-    state: DatasetState, options: ScanOptions, schema: pa.Schema
-) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`stream` on the running loop; one task must run it from its first item to its end."""
-    with watched(options.scan_stats_callback) as watch:
-        run = _Run(state, options, watch)
-        batch_rows = _batch_rows(options, schema)
-        if options.order_by:
+async def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
+    """`_stream_now` on the engine's loop, in one task from the first item to the end."""
+    batch_rows = _batch_rows(run.options, schema)
+    with counting(run.watch):
+        if run.options.order_by:
             for batch in _cut(await run.table(schema), batch_rows):
                 yield batch
             return
-        rebatch = Rebatcher(batch_rows, across=_across(options))
+        rebatch = Rebatcher(batch_rows, across=_across(run.options))
         pieces = run.pieces(batch_rows)
         try:
             async for span, piece in pieces:
@@ -185,19 +203,20 @@ def _cut(table: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
 def count(state: DatasetState, options: ScanOptions) -> int:
     """How many rows a scan gives; without a filter no row is read."""
     if not state.answers_now:
-        return runtime.run(count_async(state, options))
+        return runtime.run(_count(state, options))
     counted = drive_now(plan_count(state, options))
     if isinstance(counted, int):
         return counted
-    return sum(batch.num_rows for _, batch in batches_now(*_parts(state, counted, options, None)))
+    return count_pieces_now(*_parts(state, counted, options, None))
 
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
-    """`count` on the running loop."""
+    """`count` on any loop."""
+    return await runtime.wrap(_count(state, options))
+
+
+async def _count(state: DatasetState, options: ScanOptions) -> int:
     counted = await drive(plan_count(state, options))
     if isinstance(counted, int):
         return counted
-    num_rows = 0
-    async for _, batch in batches(*_parts(state, counted, options, None)):
-        num_rows += batch.num_rows
-    return num_rows
+    return await count_pieces(*_parts(state, counted, options, None))

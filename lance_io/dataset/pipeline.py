@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from lance_io.dataset.arrays import booleans
+from lance_io.dataset import compute as pc
+from lance_io.dataset.arrays import booleans, numbers, true_positions
 from lance_io.dataset.projection import Projection, extract
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
 
+DENSE_MIN = 0.75  # of so many rows that pass, filtering by mask is faster than taking by position
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
 
 
@@ -116,8 +118,14 @@ class _Rows:
             return self
         if num_rows == 0:
             return self.slice(0, 0)
-        chosen = self.offsets[mask.to_numpy(zero_copy_only=False)]
-        return _Rows(self.span, self.first, num_rows, chosen, {n: one.filter(mask) for n, one in self.columns.items()})
+        kept = true_positions(mask)
+        chosen = kept + self.first if self.chosen is None else self.chosen[kept]
+        if num_rows > self.num_rows * DENSE_MIN:
+            columns = {name: one.filter(mask) for name, one in self.columns.items()}
+        else:
+            indices = numbers(kept)
+            columns = {name: pc.take(one, indices, boundscheck=False) for name, one in self.columns.items()}
+        return _Rows(self.span, self.first, num_rows, chosen, columns)
 
 
 class Pipeline:
@@ -157,10 +165,9 @@ class Pipeline:
         arrays  one per column of `plan.early`
         Gives `[(span, record batch)]`, which may be empty.
         """
-        columns = dict(zip(self._plan.early, arrays, strict=True))
         results: list[tuple[int, pa.RecordBatch]] = []
-        for live in self._drop_deleted(_Rows(span, start, num_rows, None, columns)):
-            kept = self._limited(self._filtered(live))
+        for rows, mask in self._passing(self._rows(span, start, num_rows, arrays)):
+            kept = self._limited(rows if mask is None else rows.keep(mask))
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
@@ -178,25 +185,32 @@ class Pipeline:
         """What is still to come when all pieces are in."""
         return (yield from self._read_late()) if self._waiting else []
 
-    def _drop_deleted(self, rows: _Rows) -> Iterator[_Rows]:
-        live = self._plan.live[self._plan.spans[rows.span].place]
-        if self._plan.keep_deleted or live.deleted is None:
-            yield rows
-            return
-        dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
-        starts, ends = kept_runs(rows.num_rows, dropped)
-        if len(starts) <= 1 or (self._plan.predicate is None and len(starts) * RUN_ROWS_MIN <= rows.num_rows):
-            for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-                yield rows.slice(start, end)
-        else:
-            kept = np.ones(rows.num_rows, dtype=np.bool_)
-            kept[dropped] = False
-            yield rows.keep(booleans(kept))
+    def count(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> int:
+        """How many rows of a piece pass the filter, whatever the limit; parameters as for `push`."""
+        passing = self._passing(self._rows(span, start, num_rows, arrays))
+        return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
 
-    def _filtered(self, rows: _Rows) -> _Rows:
+    def _rows(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> _Rows:
+        return _Rows(span, start, num_rows, None, dict(zip(self._plan.early, arrays, strict=True)))
+
+    def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
+        """Rows that are left, in order, and which of them pass the filter (None: all)."""
+        live = self._plan.live[self._plan.spans[rows.span].place]
         predicate = self._plan.predicate
-        if predicate is None:
-            return rows
+        dropped = None
+        if not self._plan.keep_deleted and live.deleted is not None:
+            dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
+        if dropped is None or not len(dropped):
+            yield rows, None if predicate is None else self._mask(rows, predicate)
+        elif predicate is None:
+            yield from ((left, None) for left in _left(rows, dropped))
+        elif predicate.cannot_fail:
+            yield rows, pc.and_(self._mask(rows, predicate), _mask_without(rows.num_rows, dropped))
+        else:  # what was deleted must not fail the filter
+            left = rows.keep(_mask_without(rows.num_rows, dropped))
+            yield left, self._mask(left, predicate)
+
+    def _mask(self, rows: _Rows, predicate: Predicate) -> pa.BooleanArray:
         self._add_system(rows, self._filter_system)
         if self._filter_names:
             batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in self._filter_names], self._filter_names)
@@ -204,7 +218,7 @@ class Pipeline:
             batch = empty_columns(rows.num_rows, pa.schema([]))
         mask = predicate.mask(batch)
         rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
-        return rows.keep(mask)
+        return mask
 
     def _limited(self, rows: _Rows) -> _Rows:
         start = min(self._skip, rows.num_rows)
@@ -245,6 +259,22 @@ class Pipeline:
             yield from self._binaries.replace(columns, runs)
         arrays = [extract(columns[one.path[0]], one.path[1:]) for one in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _left(rows: _Rows, dropped: IntArray) -> Iterator[_Rows]:
+    """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
+    starts, ends = kept_runs(rows.num_rows, dropped)
+    if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield rows.slice(start, end)
+    else:
+        yield rows.keep(_mask_without(rows.num_rows, dropped))
+
+
+def _mask_without(num_rows: int, dropped: IntArray) -> pa.BooleanArray:
+    kept = np.ones(num_rows, dtype=np.bool_)
+    kept[dropped] = False
+    return booleans(kept)
 
 
 def concat(arrays: list[pa.Array]) -> pa.Array:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextvars
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lance_io.io.stats import io_stats
+from lance_io.io.stats import IoStats, io_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from contextlib import AbstractContextManager
 
     from lance_io.dataset.pipeline import ScanPlan
-    from lance_io.io.stats import IoStats
     from lance_io.store.api import ObjectStore, StatsSnapshot
 
 T = TypeVar("T")
@@ -46,15 +46,18 @@ class ScanStatistics:
 
 
 class ScanWatch:
-    """Counts one scan while it runs.
+    """Counts one scan while it runs."""
 
-    seen  the reads made for it
-    """
-
-    def __init__(self, seen: IoStats) -> None:
-        self._seen = seen
+    def __init__(self) -> None:
+        self._seen = IoStats()
         self._started_ns = time.perf_counter_ns()
         self._counts = {"fragments_scanned": 0, "ranges_scanned": 0, "rows_scanned": 0}
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the reads made inside the block."""
+        with io_stats() as self._seen:
+            yield
 
     def planned(self, plan: ScanPlan) -> None:
         """What the scan is about to read."""
@@ -80,38 +83,36 @@ class ScanWatch:
 
 @contextmanager
 def watched(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
-    """Count the reads made inside the block and tell `callback`, also when the block ends early; None counts nothing.
-
-    Not for a generator that plain code drives: what its consumer reads between two items would count; see
-    `watch_items`.
-    """
+    """Tell `callback` what the scan inside the block cost, also when it ends early; without one there is no watch."""
     if callback is None:
         yield None
         return
-    with io_stats() as seen:
-        watch = ScanWatch(seen)
-        try:
-            yield watch
-        finally:
-            callback(watch.statistics())
+    watch = ScanWatch()
+    try:
+        yield watch
+    finally:
+        callback(watch.statistics())
 
 
-def watch_items(
-    callback: Callable[[ScanStatistics], Any] | None, make: Callable[[ScanWatch | None], Generator[T, None, None]]
-) -> Generator[T, None, None]:
-    """The items that `make` gives, counting what is read while it makes them; see `watched`."""
-    if callback is None:
-        yield from make(None)
+def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:
+    """Count the reads made inside the block, if there is a watch. For the thread or task that reads."""
+    return nullcontext() if watch is None else watch.counting()
+
+
+def counted_items(watch: ScanWatch | None, items: Generator[T, None, None]) -> Generator[T, None, None]:
+    """The items, counting what is read while they are made, and not what their consumer reads in between."""
+    if watch is None:
+        yield from items
         return
-    context = contextvars.copy_context()  # the consumer's own context does not change between two items
-    counting = watched(callback)
-    items = make(context.run(counting.__enter__))
+    context = contextvars.copy_context()  # a generator has none of its own
+    block = watch.counting()
+    context.run(block.__enter__)
     try:
         while (item := context.run(next, items, _END)) is not _END:
             yield item  # type: ignore[misc]
     finally:
         context.run(items.close)
-        context.run(counting.__exit__, None, None, None)
+        context.run(block.__exit__, None, None, None)
 
 
 # -- of a dataset ----------------------------------------------------------------------------------------------------

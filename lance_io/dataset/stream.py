@@ -58,3 +58,17 @@ async def batches(
             await pieces.aclose()
     for batch in await drive(pipeline.finish()):
         yield batch
+
+
+def count_pieces_now(pipeline: Pipeline, reader: SpanReader) -> int:
+    """How many rows pass the filter of a scan without a limit, in this thread."""
+    return sum(pipeline.count(p.span_index, p.row_start, p.num_rows, p.arrays) for p in reader.read_now())
+
+
+async def count_pieces(pipeline: Pipeline, reader: SpanReader) -> int:
+    """`count_pieces_now` on the running loop."""
+    pieces = reader.read()
+    try:
+        return sum([pipeline.count(p.span_index, p.row_start, p.num_rows, p.arrays) async for p in pieces])
+    finally:
+        await pieces.aclose()

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lance_io.dataset.predicate.arrow import from_arrow
 from lance_io.dataset.predicate.bind import bind_filter
 from lance_io.dataset.predicate.evaluate import evaluate
-from lance_io.dataset.predicate.tree import columns, describe, dotted
+from lance_io.dataset.predicate.tree import cannot_fail, columns, describe, dotted
 from lance_io.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -27,9 +27,10 @@ class Predicate:
     columns     what the filter reads: column names, dotted paths for struct fields; in order of first use, pseudo
                 columns such as `_rowid` included
     paths       the same as tuples of names
+    cannot_fail  no value of any row can make `mask` raise
     """
 
-    __slots__ = ("columns", "expression", "paths")
+    __slots__ = ("cannot_fail", "columns", "expression", "paths")
 
     def __init__(self, expression: Expr) -> None:
         self.expression = expression
@@ -37,6 +38,7 @@ class Predicate:
             dict.fromkeys(tuple(str(part) for part in column.path) for column in columns(expression))
         )
         self.columns: tuple[str, ...] = tuple(dotted(path) for path in self.paths)
+        self.cannot_fail = cannot_fail(expression)
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         """True for the rows that the filter keeps; never null, as rows with a null result are dropped.

@@ -138,6 +138,11 @@ def columns(expr: Expr) -> Iterator[Column]:
         pending.extend(reversed(children(node)))
 
 
+def cannot_fail(expr: Expr) -> bool:
+    """Whether evaluation succeeds whatever the columns hold: no cast and no function is involved."""
+    return not isinstance(expr, (Cast, Call)) and all(cannot_fail(child) for child in children(expr))
+
+
 def dotted(path: tuple[str | int, ...]) -> str:
     """A column path as text: parts joined by dots, a part that contains a dot in backticks, positions in brackets."""
     parts = [f"[{part}]" if isinstance(part, int) else f"`{part}`" if "." in part else part for part in path]
