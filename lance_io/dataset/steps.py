@@ -13,6 +13,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ class Wait(Generic[T]):
 
     async def later(self) -> T:
         """See `Ask`. Cancelling this waiter leaves the work to those who still want it."""
-        return await asyncio.shield(asyncio.wrap_future(self.future))
+        await settled(self.future)
+        return self.future.result()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from lance_io.errors import FormatError, LanceError, first_error
 from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Wait
 from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
-from lance_io.io.settling import settled
 from lance_io.io.scheduler import Handle
+from lance_io.io.settling import settled
 from lance_io.io.stats import count_round, sinks_now
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool

@@ -7,6 +7,7 @@
     scheduler.py  the asyncio part: merging, priorities, slots, cancellation
     handles.py    what callers hold of it
     cache.py      byte-bounded LRU of search structures, one load per key at a time
+    settling.py   waiting for work of another thread, however it ends
     stats.py      what was asked for, what was read, in how many rounds
 
 May import `store`, `runtime` and below. Knows nothing of pages, columns or tables.
