@@ -33,10 +33,11 @@ import pyarrow as pa
 from lance_io.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy.typing as npt
 
 JSON_DEPTH_MAX: Final = 4096  # arrays and objects inside each other; writers give up at fewer
 
+_STRING_BYTES_MAX: Final = (1 << 31) - 1  # what the 32-bit offsets of Arrow's string type reach
 _HEADER: Final = struct.Struct(">I")
 _FLOAT: Final = struct.Struct(">d")
 _COUNT_MASK: Final = (1 << 28) - 1
@@ -63,15 +64,34 @@ def json_texts(values: pa.LargeBinaryArray) -> pa.StringArray:
         return pa.nulls(num_rows, pa.string())
     offsets = np.frombuffer(offsets_buffer, dtype=np.int64)[values.offset : values.offset + num_rows + 1].tolist()
     data = memoryview(data_buffer or b"")
-    valid: Sequence[bool] = values.is_valid().to_pylist() if values.null_count else [True] * num_rows
-    texts: list[str | None] = [None] * num_rows
-    for row, present in enumerate(valid):
-        if present:
-            try:
-                texts[row] = json_text(bytes(data[offsets[row] : offsets[row + 1]]))
-            except FormatError as error:
-                raise error.within(f"JSON value {row}") from error.__cause__
-    return pa.array(texts, pa.string())
+    present = _present(values)
+    texts = [b""] * num_rows
+    for row in range(num_rows) if present is None else np.flatnonzero(present).tolist():
+        try:
+            texts[row] = json_text(bytes(data[offsets[row] : offsets[row + 1]])).encode()
+        except FormatError as error:
+            raise error.within(f"JSON value {row}") from error.__cause__
+    return _string_array(texts, present)
+
+
+def _present(values: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which values are not null, None for all."""
+    if not values.null_count:
+        return None
+    bits = np.frombuffer(values.buffers()[0], dtype=np.uint8)
+    end = values.offset + len(values)
+    return np.unpackbits(bits, bitorder="little", count=end)[values.offset :].astype(np.bool_)
+
+
+def _string_array(texts: list[bytes], present: npt.NDArray[np.bool_] | None) -> pa.StringArray:
+    """What `pyarrow.array` would make, which imports pandas first, to see whether it was given a series."""
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    if ends[-1] > _STRING_BYTES_MAX:
+        raise UnsupportedError(f"{ends[-1]} bytes of JSON text in one batch, at most {_STRING_BYTES_MAX}")
+    offsets = np.concatenate([np.zeros(1, dtype=np.int32), ends.astype(np.int32)])
+    validity = None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    return pa.Array.from_buffers(pa.string(), len(texts), buffers)
 
 
 def json_text(data: bytes) -> str:

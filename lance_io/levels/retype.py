@@ -88,7 +88,7 @@ def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(_with_texts(items, dtype.value_type), dtype.list_size, mask=nulls)
     starts = array.offsets.to_numpy()
     first, last = int(starts[0]), int(starts[-1])
-    offsets = pa.array(starts - starts[0])
+    offsets = pa.Array.from_buffers(array.offsets.type, len(starts), [None, pa.py_buffer(starts - starts[0])])
     if isinstance(array, pa.MapArray):
         entries = [each.slice(first, last - first) for each in (array.keys, array.items)]
         declared = (dtype.key_type, dtype.item_type)
