@@ -1,15 +1,15 @@
 """The pieces that a scan reads and decodes one by one: a page each, or a part of a page.
 
-Pages are read whole, in one round, with nothing cached. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of
-about that size, so that memory stays bounded whatever the writer put into one page: the index of such a page is read
-once, before its first piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py`
-tells the one exception).
+Pages are read whole, in one round, with nothing cached; so are those of which only a few rows are not wanted, such as
+deleted ones at the start of a fragment. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so
+that memory stays bounded whatever the writer put into one page: the index of such a page is read once, before its first
+piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py` tells the one exception).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from lance_io.file.opened import Column, OpenedFile
     from lance_io.file.steps import FileSteps, Tail
     from lance_io.spans import Steps
+
+NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
 
 
 @dataclass(slots=True, eq=False)
@@ -67,13 +69,29 @@ class Piece:
         return self.slots == (0, self.page.num_rows)
 
     def steps(self) -> Steps[pa.Array]:
-        """Read and decode it: one round, two for a part of a page that was not cut and has an index."""
-        is_plain = self.is_whole and self.index is None
-        steps = self.page.scan() if is_plain else _read_span(self.page, self.index, *self.slots)
+        """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index."""
+        if self.index is None and self.is_whole:
+            steps = self.page.scan()
+        elif self.index is None and self._wants_nearly_all and self.page.index_ranges() is not None:
+            steps = self._scan_and_slice()
+        else:
+            steps = _read_span(self.page, self.index, *self.slots)
         try:
             return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
         except REFUSALS as error:
             raise self._located(error) from error.__cause__
+
+    @property
+    def _wants_nearly_all(self) -> bool:
+        starts = self.column.row_starts
+        return self.row_end - self.row_start >= NEARLY_ALL * int(starts[self.number + 1] - starts[self.number])
+
+    def _scan_and_slice(self) -> Steps[pa.Array]:
+        array = yield from self.page.scan()
+        first, end = self.column.row_starts[self.number : self.number + 2].tolist()
+        if len(array) != end - first:
+            raise FormatError(f"{len(array)} rows decoded; the page has {end - first}")
+        return array.slice(self.row_start - first, self.row_end - self.row_start)
 
     def cut(self) -> Steps[list[Piece]]:
         """The pieces of it: itself unless it is too large. One round if the page has an index, else none."""
@@ -132,6 +150,6 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
         start, end = max(low, row_start), min(high, row_end)
         if start < end:
             size = column.info.pages[number].data_bytes
-            share = size if end - start == high - low else size * (end - start) // (high - low)
+            share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
             result.append(Piece(file, column, number, start, end, share, tail))
     return result

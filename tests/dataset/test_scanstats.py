@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import lance
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lance_io
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lance_io.dataset import ScanStatistics
 
 
@@ -85,3 +88,19 @@ def test_an_early_end_is_reported_once(mixed_uri: str) -> None:
     assert told == []
     batches.close()  # type: ignore[attr-defined]
     assert len(told) == 1
+
+
+def test_deleted_rows_at_the_edges_cost_no_requests(tmp_path: Path) -> None:
+    columns = pa.table(
+        {"i": range(6000), "s": [f"s{i}" for i in range(6000)], "l": [[i] * (i % 3) for i in range(6000)]}
+    )
+    table = lance.write_dataset(columns, str(tmp_path / "edges.lance"))
+    table.delete("i in (0, 1, 5999)")
+    whole = statistics(lance_io.dataset(table.uri, version=1))
+    trimmed = statistics(lance_io.dataset(table.uri))
+    assert trimmed.requests == whole.requests + 1  # the deletion file
+    assert trimmed.all_counts["rows_scanned"] == 5997
+    assert lance_io.dataset(table.uri).to_table() == table.to_table()
+    assert statistics(lance_io.dataset(table.uri), offset=1, limit=5300).requests == trimmed.requests
+    fewer = statistics(lance_io.dataset(table.uri), offset=1, limit=3000)
+    assert fewer.bytes_read < trimmed.bytes_read
