@@ -35,7 +35,8 @@ class Column:
     info        what the metadata says about each page
     keys        search-cache key of each page's index
     accepted    the leaf type that the table was last found to declare for this column
-    is_joined   rows of all its pages can be decoded into one array
+    join_key    rows of all its pages, and of columns of other files with an equal key, can be decoded into one array;
+                None for a column whose pages are decoded one by one
     """
 
     index: int
@@ -44,14 +45,8 @@ class Column:
     pages: tuple[PageLayout, ...]
     info: ColumnInfo
     keys: list[tuple[Any, ...]]
-    is_joined: bool
+    join_key: tuple[str, str] | None
     accepted: pa.DataType | None = None
-
-    def joins(self, other: Column) -> bool:
-        """True when rows of both columns (of two files) can be decoded into one array."""
-        ours, theirs = self.pages[0], other.pages[0]
-        is_same_nesting = self is other or self.path.nodes[0].arrow_type == other.path.nodes[0].arrow_type
-        return is_same_nesting and isinstance(ours, MiniBlockPage) and ours.joins(theirs)
 
     def expect_type(self, dtype: pa.DataType) -> None:
         """Raise FormatError unless the table's schema declares for this column the leaf type that the file has."""
@@ -145,5 +140,7 @@ class OpenedFile:
         row_starts = info.row_starts if slots == 1 else info.row_starts // slots
         keys = [(self.identity, index, number) for number in range(len(pages))]
         first = pages[0] if pages else None
-        is_joined = isinstance(first, MiniBlockPage) and all(first.joins(page) for page in pages)
-        return Column(index, path, row_starts, tuple(pages), info, keys, is_joined)
+        join_key = None
+        if isinstance(first, MiniBlockPage) and all(first.joins(page) for page in pages):
+            join_key = str(path.nodes[0].arrow_type), repr(first.value_shape)
+        return Column(index, path, row_starts, tuple(pages), info, keys, join_key)

@@ -4,7 +4,7 @@
     the CPU pool -> one queue of arrays per leaf -> batches
 
 A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is
-bounded twice. At most `PIECES_AHEAD` pieces are decoded before they are needed, so what is decoded is one page per leaf
+bounded twice. At most `Readahead.pieces` are decoded before they are needed, so what is decoded is one page per leaf
 column and those. What is read and not yet decoded is held to `io_buffer_bytes`: only the piece that the consumer waits
 for may go over it. A consumer that stops asking thus stops the reading.
 """
@@ -49,7 +49,24 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
-SPANS_AHEAD: Final = 8  # fragments whose bytes are requested ahead on an object store, as far as the budget goes
+SPANS_AHEAD: Final = 8  # fragments that are begun ahead, as far as pieces and budget go
+
+
+@dataclass(frozen=True, slots=True)
+class Readahead:
+    """How far a scan goes ahead of its consumer, at least 1 each.
+
+    pieces  decoded before they are needed
+    spans   begun behind the one that the consumer is in
+    """
+
+    pieces: int = PIECES_AHEAD
+    spans: int = SPANS_AHEAD
+
+
+def readahead(pieces: int | None, spans: int | None) -> Readahead:
+    """What was asked for, and defaults for the rest."""
+    return Readahead(pieces or PIECES_AHEAD, spans or SPANS_AHEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +198,9 @@ class _Held:
 class _Ahead:
     """Pieces of all spans in order, with a bounded number of them being decoded."""
 
-    def __init__(self, context: ReadContext, projection: Projection, spans: Sequence[Span], pieces_ahead: int) -> None:
+    def __init__(
+        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = Readahead()
+    ) -> None:
         self._context = context
         self._projection = projection
         self._sinks = sinks_now(context.store.identity)  # the pool's threads know nothing of the caller's blocks
@@ -191,7 +210,7 @@ class _Ahead:
         )
         self._next: tuple[int, int, Piece] | None = None
         self._jobs: deque[tuple[int, int, Piece, Future[pa.Array]]] = deque()
-        self._ahead = pieces_ahead
+        self._ahead = ahead
         self._fill()
 
     def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
@@ -213,12 +232,15 @@ class _Ahead:
         return drive_now(steps, store, key, gap_bytes, self._sinks, is_charged=is_charged)
 
     def _fill(self) -> None:
-        while len(self._jobs) < self._ahead:
+        while len(self._jobs) < self._ahead.pieces:
             if self._next is None:
                 self._next = next(self._source, None)
-            if self._next is None or (self._jobs and not self._held.has_room(self._next[2].num_bytes)):
+            if self._next is None:
                 return
             index, leaf_id, piece = self._next
+            is_far = self._jobs and index - self._jobs[0][0] > self._ahead.spans
+            if is_far or (self._jobs and not self._held.has_room(piece.num_bytes)):
+                return
             self._next = None
             self._held.charge(piece.num_bytes)
             job = cpu_pool().submit(self._decode, piece)
@@ -247,25 +269,29 @@ class _Ahead:
 
 
 def scan_now(
-    context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    batch_rows: int | None,
+    ahead: Readahead,
 ) -> Iterator[ScanBatch]:
     """See `TableReader.scan_now`."""
-    ahead = _Ahead(context, projection, spans, PIECES_AHEAD)
+    pieces = _Ahead(context, projection, spans, ahead)
     try:
         for index, (_, start, end) in enumerate(spans):
             cutter = _Cutter(projection, index, start, end, batch_rows)
             while cutter.position < end:
-                while ahead.before(index, cutter.needs_rows_before):
-                    cutter.add(*ahead.pop())
+                while pieces.before(index, cutter.needs_rows_before):
+                    cutter.add(*pieces.pop())
                 yield cutter.cut()
     finally:
-        ahead.close()
+        pieces.close()
 
 
 def read_now(context: ReadContext, projection: Projection, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
     """See `TableReader.read_now`."""
     collector = _Collector(projection)
-    ahead = _Ahead(context, projection, spans, PIECES_AHEAD)
+    ahead = _Ahead(context, projection, spans)
     try:
         for index, (_, start, end) in enumerate(spans):
             leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
@@ -370,10 +396,13 @@ class _Job:
 class _Jobs:
     """Jobs of all spans in order: requested some spans ahead, decoded some pieces ahead."""
 
-    def __init__(self, context: ReadContext, projection: Projection, spans: Sequence[Span]) -> None:
+    def __init__(
+        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = Readahead()
+    ) -> None:
         self._context = context
         self._projection = projection
         self._spans = spans
+        self._ahead = ahead
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
         self._jobs: deque[tuple[int, _Job]] = deque()
@@ -396,7 +425,7 @@ class _Jobs:
     def _open_ahead(self) -> None:
         while (
             self._next_span < len(self._spans)
-            and len(self._opening) < SPANS_AHEAD
+            and len(self._opening) < self._ahead.spans
             and (self._requested_bytes < self._ahead_bytes or not self._opening)
         ):
             index = self._next_span
@@ -419,7 +448,7 @@ class _Jobs:
         return [_Job(leaf_id, piece, reads, piece.row_start) for leaf_id, piece, reads in found]
 
     def _decode_ahead(self) -> None:
-        for _, (_, job) in zip(range(PIECES_AHEAD), self._jobs, strict=False):
+        for _, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
             job.start()
 
     def before(self, span_index: int, row: int) -> bool:
@@ -455,10 +484,14 @@ class _Jobs:
 
 
 async def scan(
-    context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    batch_rows: int | None,
+    ahead: Readahead,
 ) -> AsyncGenerator[ScanBatch, None]:
     """See `TableReader.scan`."""
-    jobs = _Jobs(context, projection, spans)
+    jobs = _Jobs(context, projection, spans, ahead)
     try:
         for index, (_, start, end) in enumerate(spans):
             cutter = _Cutter(projection, index, start, end, batch_rows)

@@ -106,23 +106,40 @@ class TableReader:
 
     # -- scans -------------------------------------------------------------------------------------------------
 
-    def scan_now(self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True) -> Iterator[ScanBatch]:
+    def scan_now(
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        in_order: bool = True,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
+    ) -> Iterator[ScanBatch]:
         """Batches of physical row ranges, in order; batches never reach over a span.
 
-        spans       (fragment, first row, end row), physical
-        batch_rows  rows per batch (the last of a span may have fewer), or None for pieces as large as they are decoded
+        spans         (fragment, first row, end row), physical
+        batch_rows    rows per batch (the last of a span may have fewer), or None for pieces as large as they are decoded
+        pieces_ahead  pages (or parts of large ones) decoded before they are needed, of all columns together; None for
+                      twice as many as there are cores
+        spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for 8
         """
-        from lance_io.file.scan import scan_now
+        from lance_io.file.scan import readahead, scan_now
 
-        return scan_now(self.context, self.projection, spans, batch_rows)
+        return scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
 
     def scan(
-        self, spans: Sequence[Span], batch_rows: int | None, *, in_order: bool = True
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        in_order: bool = True,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
     ) -> AsyncGenerator[ScanBatch, None]:
-        """The same on the engine's loop."""
-        from lance_io.file.scan import scan
+        """The same on the engine's loop, where the bytes of all spans ahead are requested, as far as the budget goes."""
+        from lance_io.file.scan import readahead, scan
 
-        return scan(self.context, self.projection, spans, batch_rows)
+        return scan(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
 
     def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""

@@ -145,17 +145,17 @@ def _find_indexes(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[Non
     cache = context.cache
     keys = [key for job in jobs for one in job.wanted for key in one.keys]
     found = cache.get_many(keys)
-    missing = []
     at = 0
     for job in jobs:
         for one in job.wanted:
             end = at + len(one.numbers)
             job.indexes.append(found[at:end])
             at = end
-        if any(None in indexes for indexes in job.indexes):
-            missing.append((job.ref, load_indexes(cache, job.file, job.wanted, job.indexes, job.tail)))
-    if missing:
-        yield from side_by_side(missing)
+    if None in found:
+        incomplete = [job for job in jobs if any(None in indexes for indexes in job.indexes)]
+        yield from side_by_side(
+            [(job.ref, load_indexes(cache, job.file, job.wanted, job.indexes, job.tail)) for job in incomplete]
+        )
 
 
 # -- pages that are decoded together --------------------------------------------------------------------------------
@@ -312,12 +312,12 @@ class _Leaves:
             if leaf_id in owners:
                 job, at = owners[leaf_id]
                 wanted = job.wanted[at]
-                if not wanted.column.is_joined or not wanted.numbers:
+                if wanted.column.join_key is None or not wanted.numbers:
                     parts.append((job, leaf_id))
                     job.alone.append(at)
                     last = None
                 else:
-                    if last is None or not last.column.joins(wanted.column):
+                    if last is None or last.column.join_key != wanted.column.join_key:
                         parts.append(self.joined.begin())
                     self.joined.add(job, at)
                     last = wanted
