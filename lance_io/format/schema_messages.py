@@ -7,7 +7,6 @@ columns of 2.2: in a data file's own schema the five members of a blob's descrip
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
@@ -16,7 +15,7 @@ from lance_io.format.schema import BLOB_KEY, Field, Schema
 from lance_io.proto import file_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow refuses to interchange schemas of 64, the table itself being one
 SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above any table seen, far below what a hostile file could announce
@@ -25,15 +24,22 @@ _PLAIN, _VAR_BINARY, _DICTIONARY = 1, 2, 3  # Field.Encoding, meant for version 
 _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
 
 
-@dataclass(slots=True)
 class _Node:
-    """A field message on its way into the tree."""
+    """A field message on its way into the tree; every value of the message is read once, since that is what costs."""
 
-    message: file_pb2.Field
-    depth: int
-    children: list[_Node] = field(default_factory=list)
-    names: set[str] = field(default_factory=set)
-    frozen: Field | None = None
+    __slots__ = ("children", "depth", "frozen", "id", "logical_type", "message", "metadata", "name", "names")
+
+    def __init__(self, message: file_pb2.Field, field_id: int, depth: int) -> None:
+        self.message = message
+        self.id = field_id
+        self.name = message.name
+        self.logical_type = message.logical_type
+        metadata = message.metadata
+        self.metadata = dict(metadata) if metadata else {}
+        self.depth = depth
+        self.children: list[_Node] = []
+        self.names: set[str] = set()
+        self.frozen: Field | None = None
 
 
 def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
@@ -52,70 +58,68 @@ def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes
     return Schema(tuple(node.frozen for node in top if node.frozen is not None), dict(metadata))
 
 
-def _link(fields: Iterable[file_pb2.Field], top: list[_Node], names: set[str]) -> list[_Node]:
+def _link(fields: Sequence[file_pb2.Field], top: list[_Node], names: set[str]) -> list[_Node]:
     """A node per message, each put into its parent's children or into `top`."""
     nodes: list[_Node] = []
     by_id: dict[int, _Node] = {}
     blob: _Node | None = None
-    for message in fields:
-        parent = _parent(message, by_id, blob)
-        node = _Node(message, 1 if parent is None else parent.depth + 1)
+    for message in fields[:]:  # a slice is a list, which iterates many times faster than a repeated field
+        field_id = message.id
+        parent = _parent(message, field_id, by_id, blob)
+        node = _Node(message, field_id, 1 if parent is None else parent.depth + 1)
         siblings, taken = (top, names) if parent is None else (parent.children, parent.names)
         _check_node(node, taken, by_id)
         siblings.append(node)
-        taken.add(message.name)
+        taken.add(node.name)
         nodes.append(node)
-        if message.id >= 0:
-            by_id[message.id] = node
-            blob = node if message.logical_type == "struct" and BLOB_KEY in message.metadata else blob
+        if field_id >= 0:
+            by_id[field_id] = node
+            blob = node if node.logical_type == "struct" and BLOB_KEY in node.metadata else blob
     return nodes
 
 
-def _parent(message: file_pb2.Field, by_id: Mapping[int, _Node], blob: _Node | None) -> _Node | None:
-    if message.id < 0 and message.parent_id == _TOP and blob is not None:
-        return blob
-    if message.parent_id == _TOP:
-        return None
-    parent = by_id.get(message.parent_id)
+def _parent(message: file_pb2.Field, field_id: int, by_id: Mapping[int, _Node], blob: _Node | None) -> _Node | None:
+    parent_id = message.parent_id
+    if parent_id == _TOP:
+        return blob if field_id < 0 and blob is not None else None
+    parent = by_id.get(parent_id)
     if parent is None:
         raise FormatError(
-            f"schema: field {message.name!r} ({message.id}) references parent id {message.parent_id}, "
-            "which must appear earlier"
+            f"schema: field {message.name!r} ({field_id}) references parent id {parent_id}, which must appear earlier"
         )
     return parent
 
 
 def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> None:
-    message = node.message
-    if message.id < 0 and node.depth == 1:
-        raise FormatError(f"schema: field {message.name!r} has the id {message.id}, expected 0 or more")
-    if message.id in by_id:
-        raise FormatError(f"schema: field id {message.id} is used by {message.name!r} and by another field")
-    if message.name in names:
-        raise FormatError(f"schema: two fields are called {message.name!r} in one place")
-    if "\0" in message.name or "\0" in message.logical_type or any("\0" in key for key in message.metadata):
-        raise FormatError(f"schema: field {message.id} has a name, type or metadata key with a NUL character")
+    if node.id < 0 and node.depth == 1:
+        raise FormatError(f"schema: field {node.name!r} has the id {node.id}, expected 0 or more")
+    if node.id in by_id:
+        raise FormatError(f"schema: field id {node.id} is used by {node.name!r} and by another field")
+    if node.name in names:
+        raise FormatError(f"schema: two fields are called {node.name!r} in one place")
+    if "\0" in node.name or "\0" in node.logical_type or any("\0" in key for key in node.metadata):
+        raise FormatError(f"schema: field {node.id} has a name, type or metadata key with a NUL character")
     if node.depth > SCHEMA_DEPTH_MAX:
         raise FormatError(f"schema: fields nested more than {SCHEMA_DEPTH_MAX} levels deep")
 
 
 def _freeze(node: _Node) -> Field:
-    message = node.message
-    children = tuple(child.frozen for child in node.children if child.frozen is not None)
+    children = tuple([child.frozen for child in node.children if child.frozen is not None])
+    nullable = node.message.nullable
     try:
-        _check_members(message.logical_type, children)
-        if message.logical_type == "null" and not message.nullable:
+        _check_members(node.logical_type, children)
+        if node.logical_type == "null" and not nullable:
             raise FormatError("a null field that may not hold nulls")  # Arrow does not know such a field
     except FormatError as error:
-        raise error.within(f"schema, field {message.name!r} ({message.id})") from error.__cause__
+        raise error.within(f"schema, field {node.name!r} ({node.id})") from error.__cause__
     return Field(
-        id=message.id,
-        name=message.name,
-        logical_type=message.logical_type,
-        nullable=message.nullable,
+        id=node.id,
+        name=node.name,
+        logical_type=node.logical_type,
+        nullable=nullable,
         children=children,
-        metadata=dict(message.metadata),
-        unenforced_primary_key=message.unenforced_primary_key,
+        metadata=node.metadata,
+        unenforced_primary_key=node.message.unenforced_primary_key,
     )
 
 

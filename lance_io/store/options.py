@@ -29,7 +29,7 @@ def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """The options with what `LANCE_IO_*` variables say behind them: every number of a `StoreProfile` by its name."""
     source = os.environ if environment is None else environment
-    found = {name[len(_PREFIX) :].lower(): value for name, value in source.items() if name.startswith(_PREFIX)}
+    found = {name[len(_PREFIX) :].lower(): source[name] for name in source if name.startswith(_PREFIX)}
     return {**found, **options}
 
 
