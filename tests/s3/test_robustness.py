@@ -1,0 +1,178 @@
+"""Scans of a table on S3: memory, cancelling, several loops and threads, fork, Ctrl-C, the end of the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import textwrap
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io import AsyncDataset, limits, runtime
+from lance_io.io.budget import process_pool
+from lance_io.io.stats import io_stats, store_stats
+from lance_io.limits import IO_BUFFER_PROCESS_BYTES, MIB
+
+if TYPE_CHECKING:
+    from servers import S3Server
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ROWS = 400_000
+SECONDS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    dice = np.random.default_rng(0)
+    numbers = dice.integers(0, 1 << 62, ROWS)
+    return pa.table({"row": np.arange(ROWS), "number": numbers, "float": dice.random(ROWS)})
+
+
+@pytest.fixture(scope="module")
+def uri(rows: pa.Table, s3: S3Server) -> str:
+    """Two files of one page per column."""
+    place = f"s3://{s3.bucket}/test-{uuid.uuid4().hex}/t.lance"
+    lance.write_dataset(rows, place, max_rows_per_file=ROWS // 2, storage_options=s3.options())
+    return place
+
+
+def engine_tasks() -> set[str]:
+    async def others() -> set[str]:
+        return {repr(task) for task in asyncio.all_tasks() - {asyncio.current_task()}}
+
+    return runtime.run(others())
+
+
+def test_a_scan_stays_within_its_buffer(
+    uri: str, rows: pa.Table, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", MIB // 4)
+    options = s3.options(scan_gap_bytes="16384", user_agent=uuid.uuid4().hex)
+    ds = lance_io.dataset(uri, storage_options=options)
+    stats = store_stats(ds._state.location.store.identity)
+    before = stats.snapshot()
+    assert pa.Table.from_batches(ds.to_batches(io_buffer_size=MIB)) == rows
+    after = stats.snapshot()
+    largest = 2 * MIB // 4 + 2 * 16384
+    assert after.bytes_held_peak <= max(before.bytes_held_peak, MIB + 2 * largest)
+    assert stats._bytes_held == 0
+    assert after.bytes_read - before.bytes_read <= 1.02 * (after.bytes_wanted - before.bytes_wanted)
+
+
+async def test_cancelling_and_going_on(uri: str, rows: pa.Table, s3: S3Server) -> None:
+    async with AsyncDataset.open(uri, storage_options=s3.options()) as table:
+        for delay_s in (0, 0.005, 0.02, 0.05):
+            scan = asyncio.ensure_future(table.to_table())
+            take = asyncio.ensure_future(table.take([1, ROWS - 1]))
+            await asyncio.sleep(delay_s)
+            for task in (scan, take):
+                task.cancel()
+            await asyncio.gather(scan, take, return_exceptions=True)
+        async for _ in table.to_batches(batch_size=100):
+            break
+        assert await table.to_table() == rows
+    assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+
+
+async def test_statistics_count_what_went_over_the_wire(uri: str, s3: S3Server) -> None:
+    table = await AsyncDataset.open(uri, storage_options=s3.options())
+    store = table._state.location.store
+    before = store.stats.snapshot()
+    with io_stats() as seen:
+        await table.take([7, ROWS - 7])
+    spent = store.stats.snapshot() - before
+    assert (seen.num_reads, seen.bytes_read) == (spent["get"].requests, spent.bytes_read)
+    assert seen.rounds == 3
+
+
+def test_one_dataset_on_many_loops_and_threads(uri: str, rows: pa.Table, s3: S3Server) -> None:
+    ds = lance_io.dataset(uri, storage_options=s3.options())
+    table = AsyncDataset.of(ds)
+
+    def work(number: int) -> bool:
+        index = [number * 1000, ROWS - 1 - number]
+        plain = ds.take(index) == rows.take(index)
+        other = asyncio.run(table.take(index, ["number"])) == rows.select(["number"]).take(index)
+        return plain and other and ds.to_table(["row"])["row"].to_pylist()[-1] == ROWS - 1
+
+    with ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(work, range(12)))
+    assert engine_tasks() == set()
+
+
+PRELUDE = """
+import asyncio, json, os, signal, sys, threading, time
+import lance_io
+ds = lance_io.dataset(sys.argv[1], storage_options=json.loads(sys.argv[2]))
+"""
+
+
+def run_program(code: str, uri: str, s3: S3Server) -> tuple[int, str, str]:
+
+    command = [
+        sys.executable,
+        "-W",
+        "default",
+        "-W",
+        "ignore::DeprecationWarning",
+        "-c",
+        PRELUDE + textwrap.dedent(code),
+    ]
+    done: Any = subprocess.run(
+        [*command, uri, json.dumps(s3.options())],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        cwd=CHECKOUT,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_after_a_fork(uri: str, s3: S3Server) -> None:
+    code = """
+        ds.take([1, 399_999])
+        scan = iter(ds.to_batches(["row"], batch_size=1000))
+        next(scan)
+        pid = os.fork()
+        assert ds.take([399_999, 3], ["row"])["row"].to_pylist() == [399_999, 3]
+        assert sum(batch.num_rows for batch in ds.to_batches(["row"])) == 400_000
+        if pid:
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            assert sum(batch.num_rows for batch in scan) == 399_000
+    """
+    assert run_program(code, uri, s3) == (0, "", "")
+
+
+def test_ctrl_c(uri: str, s3: S3Server) -> None:
+    code = """
+        main = threading.get_ident()
+        threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+        try:
+            while True:
+                for batch in ds.to_batches(batch_size=1000, io_buffer_size=1):
+                    pass
+        except KeyboardInterrupt:
+            print("interrupted")
+        assert ds.to_table(["row"]).num_rows == 400_000
+    """
+    assert run_program(code, uri, s3) == (0, "interrupted\n", "")
+
+
+def test_the_interpreter_ends_with_an_open_iterator(uri: str, s3: S3Server) -> None:
+    code = """
+        scan = iter(ds.to_batches(batch_size=10, io_buffer_size=1))
+        next(scan)
+        print("bye")
+    """
+    assert run_program(code, uri, s3) == (0, "bye\n", "")
