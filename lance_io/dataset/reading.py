@@ -80,7 +80,11 @@ class SpanReader:
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
-        self._in_order = options.scan_in_order is not False
+        self._how: dict[str, Any] = {
+            "in_order": options.scan_in_order is not False,
+            "pieces_ahead": options.batch_readahead,
+            "spans_ahead": options.fragment_readahead,
+        }
         fields = state.pruned_fields(plan.early_paths)
         context = state.scan_context(options.io_buffer_size)
         self._reader = TableReader(context, fields) if fields else None
@@ -96,7 +100,7 @@ class SpanReader:
         if self._by_rows:
             yield from self._cut(self._reader.take_now(self._picks()))
             return
-        yield from self._reader.scan_now(self._spans, self._batch_rows, in_order=self._in_order)
+        yield from self._reader.scan_now(self._spans, self._batch_rows, **self._how)
 
     async def read(self) -> AsyncGenerator[Any, None]:
         """The pieces, read on the running loop."""
@@ -108,7 +112,7 @@ class SpanReader:
             for piece in self._cut(await self._reader.take(self._picks())):
                 yield piece
             return
-        batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order)
+        batches = self._reader.scan(self._spans, self._batch_rows, **self._how)
         try:
             async for batch in batches:
                 yield batch

@@ -118,7 +118,7 @@ class TableReader:
         """Batches of physical row ranges, in order; batches never reach over a span.
 
         spans         (fragment, first row, end row), physical
-        batch_rows    rows per batch (the last of a span may have fewer), or None for pieces as large as they are decoded
+        batch_rows    rows per batch (the last of a span may have fewer), None for pieces as large as they are decoded
         pieces_ahead  pages (or parts of large ones) decoded before they are needed, of all columns together; None for
                       twice as many as there are cores
         spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for 8
@@ -136,7 +136,7 @@ class TableReader:
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
     ) -> AsyncGenerator[ScanBatch, None]:
-        """The same on the engine's loop, where the bytes of all spans ahead are requested, as far as the budget goes."""
+        """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes."""
         from lance_io.file.scan import readahead, scan
 
         return scan(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
