@@ -228,7 +228,7 @@ pub fn decode_pages<'py>(
 type Work<'a> = (&'a Held, Part<'a>, &'a [u8]);
 
 /// Below this many steps a thread costs more than it saves.
-const STEPS_WORTH_A_THREAD: usize = 1 << 15;
+const STEPS_WORTH_A_THREAD: usize = 1 << 13;
 
 fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafParts>> {
     let threads = match steps < STEPS_WORTH_A_THREAD {

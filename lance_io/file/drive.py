@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
+RANGES_WORTH_THREADS: Final = 256  # reading fewer, of several files, costs less than handing them to the pool
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
 
@@ -159,40 +160,56 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     store: Any = context.store
     gap_bytes = store.profile.take_gap_bytes
     sinks = sinks_now(store.identity)
-    pool_bytes = 0
-    key = ""
+    charged_bytes = 0
+
+    def answer(wanted: tuple[FileRef, Request]) -> Any:
+        ref, request = wanted
+        try:
+            if type(request) is Ranges:
+                return store.read_now(ref.key, request, gap_bytes)
+            if type(request) is Suffix:
+                return FetchedSuffix(*store.suffix_now(ref.key, request.num_bytes))
+            _wait_now(request)  # type: ignore[arg-type]
+            return None
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(ref.key, error) from error
+
     try:
         requests = next(steps)
         while True:
-            answers: list[Any] = []
-            for ref, request in requests:
-                key = ref.key
-                if type(request) is Ranges:
-                    num_bytes = request.num_bytes
-                    if num_bytes > UNCHARGED_BYTES_MAX:
-                        process_pool().charge(num_bytes)
-                        pool_bytes += num_bytes
-                    fetched = store.read_now(key, request, gap_bytes)
-                    counts = num_bytes, fetched.num_reads, fetched.bytes_read, fetched.bytes_read
-                    count_round(sinks, len(request.starts), *counts)
-                    answers.append(fetched)
-                elif type(request) is Suffix:
-                    tail, file_bytes = store.suffix_now(key, request.num_bytes)
-                    count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
-                    answers.append(FetchedSuffix(tail, file_bytes))
-                else:
-                    _wait_now(request)  # type: ignore[arg-type]
-                    answers.append(None)
+            num_ranges, num_bytes = _sums(requests)
+            if num_bytes > UNCHARGED_BYTES_MAX:
+                process_pool().charge(num_bytes)
+                charged_bytes += num_bytes
+            if len(requests) > 1 and num_ranges >= RANGES_WORTH_THREADS:
+                answers = list(cpu_pool().map(answer, requests))
+            else:
+                answers = [answer(request) for request in requests]
+            for (_, request), found in zip(requests, answers, strict=True):
+                _count(sinks, request, found)
             requests = steps.send(answers)
     except StopIteration as done:
         result: T = done.value
         return result
-    except (ShortRead, InvalidRange) as error:
-        raise truncated(key, error) from error
     finally:
-        if pool_bytes:
-            process_pool().charge(-pool_bytes)
+        if charged_bytes:
+            process_pool().charge(-charged_bytes)
         steps.close()
+
+
+def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
+    """Ranges and bytes of one round."""
+    ranges = [request for _, request in requests if type(request) is Ranges]
+    return sum(len(one.starts) for one in ranges), sum(one.num_bytes for one in ranges)
+
+
+def _count(sinks: Sinks, request: Request, found: Any) -> None:
+    if type(request) is Ranges:
+        num_bytes = found.bytes_read
+        count_round(sinks, len(request.starts), request.num_bytes, found.num_reads, num_bytes, num_bytes)
+    elif type(request) is Suffix:
+        num_bytes = len(found.buffer)
+        count_round(sinks, 1, num_bytes, 1, num_bytes, num_bytes)
 
 
 async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
