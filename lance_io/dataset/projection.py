@@ -86,7 +86,7 @@ def project(
     `UnsupportedError` for a dict value that is no plain column.
     """
     if columns is None:
-        outputs = [OutputColumn(field.name, (field.name,), field.to_arrow()) for field in schema.fields]
+        outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.to_arrow()]
     elif isinstance(columns, dict):
         outputs = [_output(schema, name, _plain(schema, name, text)) for name, text in columns.items()]
     elif isinstance(columns, list):
@@ -117,7 +117,7 @@ def project_pruned(schema: Schema, columns: Columns) -> Projection:
         top = output.path[0]
         if top in outputs:
             continue
-        field = output.field if output.is_system else pruned[top].to_arrow()
+        field = output.field if len(output.path) == 1 else pruned[top].to_arrow()
         outputs[top] = OutputColumn(top, (top,), field)
     return replace(plain, outputs=tuple(outputs.values()))
 

@@ -32,6 +32,7 @@ from lance_io.file.rows import (
 )
 from lance_io.file.steps import Answer, FileSteps, Request, Tail, Wait, served_by, together
 from lance_io.levels.assemble import merge
+from lance_io.levels.retype import concat
 from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 if TYPE_CHECKING:
@@ -337,11 +338,11 @@ class _Leaves:
                 for path in paths:
                     parts = self._parts.get((path.leaf.id, number))
                     if parts:
-                        leaves[path.leaf.id] = _concat([self._array(part, columns) for part in parts])
+                        leaves[path.leaf.id] = concat([self._array(part, columns) for part in parts])
                 single = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
                 is_done = single is not None and (len(paths[0].nodes) == 1 or single.type == field.arrow_type)
                 chunks.append(single if is_done else merge(field, leaves, num_rows))
-            result.append(_concat(chunks) if chunks else pa.array([], field.arrow_type))
+            result.append(concat(chunks) if chunks else pa.array([], field.arrow_type))
         return result
 
     def _array(self, part: int | tuple[_FileTake, int], columns: list[pa.Array]) -> pa.Array:
@@ -349,7 +350,3 @@ class _Leaves:
             return columns[part]
         job, leaf_id = part
         return job.arrays[leaf_id]
-
-
-def _concat(arrays: list[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

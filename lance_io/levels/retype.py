@@ -20,15 +20,15 @@ _JSON: Final = "arrow.json"
 
 
 class _Declared:
-    """A record batch that shows another schema, of the same physical layout."""
+    """A batch or array that shows another type, of the same physical layout."""
 
-    def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
-        self._batch = batch
-        self._schema = schema
+    def __init__(self, stored: pa.RecordBatch | pa.Array, dtype: pa.DataType) -> None:
+        self._stored = stored
+        self._dtype = dtype
 
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[Any, Any]:
-        _, memory = self._batch.__arrow_c_array__()
-        return pa.struct(list(self._schema)).__arrow_c_schema__(), memory
+        _, memory = self._stored.__arrow_c_array__()
+        return self._dtype.__arrow_c_schema__(), memory
 
 
 def needs_retyping(schema: pa.Schema) -> bool:
@@ -57,8 +57,20 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
     ]
     stored = pa.RecordBatch.from_arrays(shown, [field.name for field in schema])
     with known_extensions() if any(_names_extension(field.type) for field in schema) else nullcontext():
-        declared = pa.record_batch(_Declared(stored, schema))
+        declared = pa.record_batch(_Declared(stored, pa.struct(list(schema))))
     return declared.replace_schema_metadata(schema.metadata)
+
+
+def concat(arrays: list[pa.Array]) -> pa.Array:
+    """One array of the first one's type; copies only when there are several.
+
+    The others have the same physical layout. Their members may have other names or differ in what they say about
+    nulls, as in files that were written before a member was renamed.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    dtype = arrays[0].type
+    return pa.concat_arrays([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
 
 
 def _holds_json(dtype: pa.DataType) -> bool:
