@@ -29,8 +29,8 @@ from lance_io.errors import FormatError, LanceError
 from lance_io.file.drive import truncated
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces
+from lance_io.file.projection import Projection
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
-from lance_io.file.table import Projection
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.settling import settled
 from lance_io.spans import Ranges
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.opened import Column
     from lance_io.file.pieces import Piece
+    from lance_io.file.projection import FileColumns
     from lance_io.file.source import ReadContext
     from lance_io.file.steps import FileSteps
-    from lance_io.file.table import FileColumns
     from lance_io.io.cache import SearchCache
     from lance_io.spans import IntArray, Steps
     from lance_io.store.api import ObjectStore, SyncReads

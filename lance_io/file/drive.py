@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from lance_io.errors import FormatError, LanceError, first_error
-from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Wait
+from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait
 from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.scheduler import Handle
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from lance_io.file.source import FileRef, ReadContext
     from lance_io.file.steps import Request
-    from lance_io.file.take import FilesSteps
     from lance_io.io.scheduler import FileReads, ReadScheduler
     from lance_io.io.stats import Sinks
     from lance_io.store.api import SyncReads

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lance_io.file.pieces import Piece
+    from lance_io.file.projection import FileColumns, Projection
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.file.steps import FileSteps
-    from lance_io.file.table import FileColumns, Projection
     from lance_io.io.scheduler import FileReads, Handle
     from lance_io.io.stats import Sinks
     from lance_io.spans import Steps

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from lance_io.file.source import FileRef
 from lance_io.spans import Fetched, Purpose, Ranges, Steps
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Wait:
 Request: TypeAlias = Ranges | Suffix | Wait
 Answer: TypeAlias = Fetched | FetchedSuffix | None
 FileSteps: TypeAlias = Generator[Request, Any, T]
+FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]], list[Any], T]
+"""The same on several files: each yield is the requests of one round, and is sent the answers."""
 
 
 @dataclass(slots=True, eq=False)

@@ -3,18 +3,15 @@
     take_now, scan_now, read_now   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
     take, scan, read               on the engine's loop, for every store
 
-A field's leaf columns may lie in several files of a fragment, or in none (then it reads as null). Leaves are read apart
-and joined to fields at the end: most fields have one leaf, for which nothing is to be joined.
+Leaves are read apart and put together to fields at the end (`projection.py`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lance_io.file.projection import Projection
 from lance_io.file.take import take
-from lance_io.levels.assemble import merge
-from lance_io.levels.path import leaf_paths
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -22,58 +19,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.file.scan import ScanBatch, Span
-    from lance_io.file.source import FileRef, FragmentSource, ReadContext
+    from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.format.schema import Field
-    from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
 
     Pick = tuple[FragmentSource, IntArray]
-
-
-@dataclass(frozen=True, slots=True)
-class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids, column indices and expected leaf types."""
-
-    ref: FileRef
-    leaf_ids: list[int]
-    columns: list[int]
-    types: list[pa.DataType]
-
-
-class Projection:
-    """Projected fields and the leaves they need.
-
-    fields  pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
-    """
-
-    def __init__(self, fields: Sequence[Field]) -> None:
-        self.fields = [field.described() for field in fields]
-        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
-        self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
-        self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
-
-    def locate(self, source: FragmentSource) -> list[FileColumns]:
-        """Which file of a fragment holds which leaves; leaves that no file has are left out."""
-        known = self._located.get(id(source))
-        if known is not None:
-            return known[1]
-        found = []
-        for ref in source.files:
-            here = [leaf for leaf in self.leaves if leaf in ref.columns]
-            if here:
-                types = [self.leaves[leaf].leaf_type for leaf in here]
-                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types))
-        self._located[id(source)] = source, found
-        return found
-
-    def assemble(self, leaves: dict[int, pa.Array], num_rows: int) -> list[pa.Array]:
-        """Field arrays from leaf arrays of `num_rows` each."""
-        arrays = []
-        for field, paths in zip(self.fields, self.paths, strict=True):
-            array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
-            is_whole = array is not None and (len(paths[0].nodes) == 1 or array.type == field.arrow_type)
-            arrays.append(array if is_whole else merge(field, leaves, num_rows))
-        return arrays
 
 
 class TableReader:

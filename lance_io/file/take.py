@@ -11,8 +11,7 @@ are here; what they run is the same. The cost of a take is that of its pages, no
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,22 +29,22 @@ from lance_io.file.rows import (
     split_rows,
     typed_column,
 )
-from lance_io.file.steps import Answer, FileSteps, Request, Tail, Wait, served_by, together
-from lance_io.levels.assemble import merge
+from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, served_by, together
 from lance_io.levels.retype import concat
 from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io.encodings.api import PageIndex
     from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
     from lance_io.file.opened import OpenedFile
+    from lance_io.file.projection import FileColumns, Projection
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
-    from lance_io.file.table import FileColumns, Projection
 
     Pick = tuple[FragmentSource, IntArray]
 
 T = TypeVar("T")
-FilesSteps: TypeAlias = Generator[list[tuple["FileRef", Request]], list[Answer], T]
 
 
 def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
@@ -329,9 +328,8 @@ class _Leaves:
 
     def assemble(self, columns: list[pa.Array]) -> list[pa.Array]:
         """The field arrays. `columns` are the joined ones, decoded."""
-        fields = self.projection.fields
         result = []
-        for field, paths, is_whole in zip(fields, self.projection.paths, self._whole, strict=True):
+        for at, (paths, is_whole) in enumerate(zip(self.projection.paths, self._whole, strict=True)):
             chunks = []
             for number, num_rows in [(-1, sum(self.num_rows))] if is_whole else list(enumerate(self.num_rows)):
                 leaves = {}
@@ -339,10 +337,8 @@ class _Leaves:
                     parts = self._parts.get((path.leaf.id, number))
                     if parts:
                         leaves[path.leaf.id] = concat([self._array(part, columns) for part in parts])
-                single = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
-                is_done = single is not None and (len(paths[0].nodes) == 1 or single.type == field.arrow_type)
-                chunks.append(single if is_done else merge(field, leaves, num_rows))
-            result.append(concat(chunks) if chunks else pa.array([], field.arrow_type))
+                chunks.append(self.projection.assemble_field(at, leaves, num_rows))
+            result.append(concat(chunks) if chunks else pa.array([], self.projection.fields[at].arrow_type))
         return result
 
     def _array(self, part: int | tuple[_FileTake, int], columns: list[pa.Array]) -> pa.Array:

@@ -1,0 +1,69 @@
+"""Which leaves a projection needs, which file of a fragment has them, and how they become fields.
+
+A field's leaf columns may lie in several files of a fragment, or in none: then the field reads as null there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_io.levels.assemble import merge
+from lance_io.levels.path import leaf_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.source import FileRef, FragmentSource
+    from lance_io.format.schema import Field
+    from lance_io.levels.path import LeafPath
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """What to read of one file: parallel lists of leaf field ids, column indices and expected leaf types."""
+
+    ref: FileRef
+    leaf_ids: list[int]
+    columns: list[int]
+    types: list[pa.DataType]
+
+
+class Projection:
+    """Projected fields and the leaves they need.
+
+    fields  pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = [field.described() for field in fields]
+        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
+        self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
+        self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
+
+    def locate(self, source: FragmentSource) -> list[FileColumns]:
+        """Which file of a fragment holds which leaves; leaves that no file has are left out."""
+        known = self._located.get(id(source))
+        if known is not None:
+            return known[1]
+        found = []
+        for ref in source.files:
+            here = [leaf for leaf in self.leaves if leaf in ref.columns]
+            if here:
+                types = [self.leaves[leaf].leaf_type for leaf in here]
+                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types))
+        self._located[id(source)] = source, found
+        return found
+
+    def assemble(self, leaves: Mapping[int, pa.Array], num_rows: int) -> list[pa.Array]:
+        """Field arrays from leaf arrays of `num_rows` each."""
+        return [self.assemble_field(number, leaves, num_rows) for number in range(len(self.fields))]
+
+    def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
+        """One of them. Most fields have one leaf, whose array is the field's."""
+        field, paths = self.fields[number], self.paths[number]
+        array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
+        is_whole = array is not None and (len(paths[0].nodes) == 1 or array.type == field.arrow_type)
+        return array if is_whole else merge(field, leaves, num_rows)
