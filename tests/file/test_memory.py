@@ -24,8 +24,12 @@ import lance_io
 from lance_io import limits, runtime
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
+from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
+from lance_io.file.drive import drive_now
+from lance_io.file.opening import opened
 from lance_io.file.scan import PIECES_AHEAD
+from lance_io.file.source import FileRef, ReadContext
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import IoStats, io_stats, store_stats
 from lance_io.limits import IO_BUFFER_PROCESS_BYTES, KIB, MIB
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 ROWS = 60_000
 BIG_ROWS = 2500
+CASES = 40
 PIECE_BYTES = 64 * KIB
 GAP_BYTES = 4 * KIB
 SMALL_GAPS = replace(CLOUD, scan_gap_bytes=GAP_BYTES, scan_read_bytes_max=256 * KIB, split_bytes=256 * KIB)
@@ -411,3 +416,53 @@ def test_files_are_counted_too(written, tmp_path: Path) -> None:
         opened_bytes = seen.bytes_read
         reader.take_rows([1, 2]).to_table()
     assert 0 < opened_bytes < seen.bytes_read < len(data)
+
+
+# -- damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["small", "big"])
+def test_damage_in_pages_that_are_cut(written, monkeypatch, which: str) -> None:
+    """Chunk tables and repetition indexes say where to cut: whatever they say, no row is lost or invented."""
+    monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", PIECE_BYTES)
+    table, objects = written[which]
+    [key] = [key for key in objects if key.startswith("t/data/")]
+    dice = np.random.default_rng(11)
+    refused = 0
+    for at, value in zip(index_bytes(objects[key], dice), dice.integers(0, 256, 10_000), strict=False):
+        data = bytearray(objects[key])
+        data[at] ^= int(value) or 1
+        bench = Bench((table, {**objects, key: bytes(data)}))
+        try:
+            found = bench.open().to_table()
+        except (FormatError, UnsupportedError) as error:
+            assert "column" in str(error) and "page" in str(error)
+            refused += 1
+        else:
+            found.validate()
+            names = [field.name for field in found.schema if field.type != pa.string()]  # UTF-8 is not checked
+            found.select(names).validate(full=True)
+            assert found.schema == table.schema
+            assert found.num_rows == table.num_rows
+    assert refused > CASES // 4
+
+
+def index_bytes(data: bytes, dice: np.random.Generator) -> list[int]:
+    """Places in the small buffers of pages, which are their indexes."""
+    file, _ = opened_file(data)
+    spans = [
+        (offset, size)
+        for column in range(len(file.paths))
+        for page in file.column(column).info.pages
+        for offset, size in zip(page.buffer_offsets, page.buffer_sizes, strict=True)
+        if 0 < size < PIECE_BYTES
+    ]
+    chosen = dice.integers(0, len(spans), CASES)
+    return [spans[i][0] + int(dice.integers(0, spans[i][1])) for i in chosen.tolist()]
+
+
+def opened_file(data: bytes) -> Any:
+    store = MemoryStore(profile=SMALL_GAPS)
+    store.put_now("file", data)
+    ref = FileRef("file", len(data), (), ())
+    return drive_now(opened(ReadContext(store, Session().cache), ref, []), store, "file", 0)
