@@ -105,6 +105,9 @@ pub fn repetition_table(py: Python<'_>, index: &Bound<'_, PyAny>, num_chunks: us
     Ok(pair(table))
 }
 
+/// A chunk counts its levels in a u16.
+const CHUNK_LEVELS_MAX: u64 = u16::MAX as u64;
+
 /// From rows that *end* in each chunk to rows that *begin* there.
 fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(Vec<i64>, Vec<u8>)> {
     let (entries, rest) = index.as_chunks::<16>();
@@ -116,7 +119,11 @@ fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(V
     let (mut begun, mut ended, mut preamble) = (0u64, 0u64, false);
     for (chunk, entry) in entries.iter().enumerate() {
         let ends = u64::from_le_bytes(entry[..8].try_into().expect("8 of 16 bytes"));
-        let unfinished = u64::from_le_bytes(entry[8..].try_into().expect("8 of 16 bytes")) > 0;
+        let unfinished = u64::from_le_bytes(entry[8..].try_into().expect("8 of 16 bytes"));
+        if unfinished > CHUNK_LEVELS_MAX {
+            return damaged!("chunk {chunk}: {unfinished} levels of an unfinished row, a chunk has at most 65535");
+        }
+        let unfinished = unfinished > 0;
         ended = match ended.checked_add(ends) {
             Some(ended) if ended <= num_rows => ended,
             _ => return damaged!("chunk {chunk}: {ends} rows end here after {ended} others, the page has {num_rows}"),

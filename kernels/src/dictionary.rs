@@ -55,7 +55,7 @@ fn decode_items(codec: &Codec, block: &[u8], num_items: usize, inflater: &mut In
     }
 }
 
-/// Items of variable width, their offsets checked and rebased to 0.
+/// Items of variable width; their offsets must begin at 0 and end with the block.
 fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
     let (table_at, bytes_at) = header::<O>(block, num_items)?;
     let table = num_items.checked_add(1).and_then(|count| count.checked_mul(O::BYTES));
@@ -73,10 +73,13 @@ fn strings<O: Offset>(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer
         if offset < previous || offset > bytes.len() {
             return damaged!("dictionary offset {offset} behind {previous}, with {} bytes of items", bytes.len());
         }
-        items.offsets.push(O::wrap(offset - first));
+        items.offsets.push(O::wrap(offset));
         previous = offset;
     }
-    items.data.extend_from_slice(&bytes[first..previous]);
+    if first != 0 || previous != bytes.len() {
+        return damaged!("dictionary offsets run from {first} to {previous} over {} bytes of items", bytes.len());
+    }
+    items.data.extend_from_slice(bytes);
     Ok(items.into_buffers()?.into())
 }
 

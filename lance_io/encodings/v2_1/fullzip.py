@@ -27,10 +27,13 @@ from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition, in
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import nest
+from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.limits import REPETITION_INDEX_KEPT_BYTES_MAX
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io._kernels import Leaf
     from lance_io.proto import encodings21_pb2 as pb
     from lance_io.spans import Fetched, IntArray, Steps
@@ -62,9 +65,11 @@ class FullZipPage:
         self.bits = message.bits_per_offset if self.is_variable else message.bits_per_value
         self.has_index = self.is_variable or self.has_lists
         self.control_bytes = _control_bytes(message.bits_rep, message.bits_def)
+        self.num_visible_items = message.num_visible_items
         self._check(message)
         head = struct.pack("<BBBI", message.bits_rep, message.bits_def, self.is_variable, self.bits)
         self.program = head + source.path.compile_layers(self.layers) + self.codec.program()
+        _check_level_bits(self.layers, message.bits_rep, message.bits_def)
 
     def _check(self, message: pb.FullZipLayout) -> None:
         source = self.source
@@ -81,12 +86,23 @@ class FullZipPage:
                 raise FormatError(f"length prefixes of {self.bits} bits; expected 32 or 64")
         elif self.bits % 8 or self.bits != shape_bits(self.codec.shape):
             raise FormatError(f"values of {self.bits} bits announced; {self.codec} has {shape_bits(self.codec.shape)}")
+        self._check_items(message.num_items, message.num_visible_items)
         if self.has_index:
             _ = self.index_width_bytes
-        elif source.buffer_sizes[0] != self.num_rows * self.stride_bytes:
+
+    def _check_items(self, num_items: int, num_visible: int) -> None:
+        """Raise FormatError unless entries, items, rows and bytes of data fit together (spec: 5.1)."""
+        fits = self.num_rows <= num_items >= num_visible if self.has_lists else self.num_rows == num_items == num_visible
+        if not fits:
+            raise FormatError(f"{num_items} entries with {num_visible} items in a page of {self.num_rows} rows")
+        size, least = self.source.buffer_sizes[0], num_items * self.control_bytes
+        if self.is_variable:
+            if size < least:
+                raise FormatError(f"{size} bytes of data; the control words of {num_items} entries need {least}")
+        elif size != least + num_visible * self.bits // 8:
             raise FormatError(
-                f"{source.buffer_sizes[0]} bytes of data; {self.num_rows} rows of {self.stride_bytes} bytes need "
-                f"{self.num_rows * self.stride_bytes}"
+                f"{size} bytes of data; {num_items} entries with {num_visible} items of {self.bits // 8} bytes need "
+                f"{least + num_visible * self.bits // 8}"
             )
 
     @property
@@ -161,9 +177,11 @@ class FullZipPage:
         """All entries in one round; entries delimit themselves, so the index is not needed."""
         fetched = yield self.source.ranges([0], "data", keep=self.is_plain)
         sizes = np.array([self.source.buffer_sizes[0]], dtype=np.int64)
-        return self._decode(fetched, sizes, np.array([self.num_rows], dtype=np.int64), self.num_rows)
+        return self._decode(fetched, sizes, np.array([self.num_rows], dtype=np.int64), self.num_rows, is_whole=True)
 
-    def _decode(self, fetched: Fetched, lengths: IntArray, rows: IntArray, num_rows: int) -> pa.Array:
+    def _decode(
+        self, fetched: Fetched, lengths: IntArray, rows: IntArray, num_rows: int, *, is_whole: bool = False
+    ) -> pa.Array:
         if self.is_plain:
             leaf = self._plain_leaf(fetched, lengths, num_rows)
         else:
@@ -172,6 +190,8 @@ class FullZipPage:
             except DamagedError as error:
                 raise damaged(error) from None
         num_items, values, layers = leaf
+        if is_whole and num_items != self.num_visible_items:
+            raise FormatError(f"{num_items} items found; the page announces {self.num_visible_items}")
         _, validity, null_count, _ = layers[0]
         dtype = self.source.path.leaf_type
         array = build_values(_plain_type(dtype), self.codec.shape, values, num_items, validity, null_count)
@@ -206,6 +226,17 @@ def _control_bytes(bits_rep: int, bits_def: int) -> int:
     if bits_rep > 16 or bits_def > 16:
         raise FormatError(f"control words of {bits_rep} + {bits_def} bits; levels have at most 16")
     return 0 if bits == 0 else 1 if bits <= 8 else 2 if bits <= 16 else 4
+
+
+def _check_level_bits(layers: Sequence[int], bits_rep: int, bits_def: int) -> None:
+    """Raise FormatError when control words have more bits than the levels of these layers can take."""
+    most_rep = sum(layer in LIST_LAYERS for layer in layers).bit_length()
+    most_def = sum(DEFINITION_LEVELS[layer] for layer in layers).bit_length()
+    if bits_rep > most_rep or bits_def > most_def:
+        raise FormatError(
+            f"control words of {bits_rep} + {bits_def} bits; the levels of layers {list(layers)} have at most "
+            f"{most_rep} + {most_def}"
+        )
 
 
 def _plain_type(dtype: pa.DataType) -> pa.DataType:

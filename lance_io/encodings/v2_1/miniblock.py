@@ -88,8 +88,10 @@ class MiniBlockPage:
             raise FormatError(f"has_large_chunk is {message.has_large_chunk}, which file version {rules.name} forbids")
         if has_repetition(self.layers) != self.has_lists:
             raise FormatError("repetition levels and list layers do not go together in this page")
-        if message.HasField("def_compression") and not has_definition(self.layers):
-            raise FormatError("definition levels in a page whose layers have neither nulls nor empty lists")
+        if message.HasField("def_compression") != has_definition(self.layers):
+            raise FormatError(f"definition levels and layers {list(self.layers)} do not go together in this page")
+        if message.num_dictionary_items and self.dictionary is None:
+            raise FormatError(f"{message.num_dictionary_items} dictionary items in a page without a dictionary")
         if message.repetition_index_depth != self.has_lists:
             raise FormatError(f"repetition index of depth {message.repetition_index_depth}")
         if self.num_items > PAGE_ROWS_MAX or (not self.has_lists and self.num_items != self.num_rows):

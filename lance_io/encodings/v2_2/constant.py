@@ -54,6 +54,12 @@ class ConstantPage(NullPage):
             raise FormatError(f"inline value of {len(self.inline_value)} bytes; at most {INLINE_VALUE_BYTES_MAX}")
         if max(message.num_rep_values, message.num_def_values) > PAGE_ROWS_MAX:
             raise FormatError(f"{message.num_rep_values} and {message.num_def_values} levels in one page")
+        for codec, num_levels in (
+            ("rep_compression", message.num_rep_values),
+            ("def_compression", message.num_def_values),
+        ):
+            if num_levels and not message.HasField(codec):  # type: ignore[arg-type]  # two literal names
+                raise FormatError(f"{num_levels} levels announced without their {codec}")
         if count == 0 and self.inline_value is None and self.layers != (3,):
             raise FormatError(f"an all-null page with layers {list(self.layers)} needs its levels")
 
