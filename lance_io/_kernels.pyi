@@ -199,6 +199,15 @@ def decode_dictionary(codec: bytes, buffer: Buffer, num_items: int, /) -> list[O
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:
     """Concatenate slices of a buffer; a single length (i64[1]) serves all offsets."""
 
+def json_texts(
+    data: Buffer, offsets: Buffer, present: Buffer | None, depth_max: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Texts of stored JSON values, `(offsets i32[n + 1], UTF-8)`; the layout is in `lance_io.levels.jsonb`.
+
+    Value i is `data[offsets[i]:offsets[i + 1]]` (offsets i64[n + 1]); rows whose byte in `present` (u8[n]) is 0 have
+    no text. Raises `NotImplementedError` for extensions, deeper nesting than `depth_max`, and text beyond 2 GiB.
+    """
+
 def plan_reads(
     starts: Buffer, ends: Buffer, gap_bytes_max: int, read_bytes_max: int, /
 ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:

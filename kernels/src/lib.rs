@@ -17,6 +17,7 @@ mod gather;
 mod general;
 mod gil;
 mod join;
+mod jsonb;
 mod levels;
 mod many;
 mod miniblock;
@@ -54,6 +55,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(dictionary::decode_dictionary, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(many::plan_pages, m)?)?;
