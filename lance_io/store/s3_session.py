@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.s3_options import S3Options
 
-READ_BUFFER_BYTES = (
-    1 << 18
-)  # what the HTTP client holds of one body; its default of 64 KiB wakes us four times as often
+READ_BUFFER_BYTES = 1 << 18  # what the HTTP client holds of a body; its default of 64 KiB wakes us four times as often
 STALL_S = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
@@ -36,6 +34,14 @@ def _service_data(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
+
+
+@cache
+def _tls_context(bundle: str) -> ssl.SSLContext:
+    """Trust in the certificates of one file, read once per process: parsing them costs 20 ms."""
+    import ssl
+
+    return ssl.create_default_context(cafile=bundle)
 
 
 class LoopState:
@@ -139,9 +145,20 @@ class LoopState:
             "s3",
             region_name=self.region,
             endpoint_url=options.endpoint,
-            verify=options.ca_file if options.verify and options.ca_file else (None if options.verify else False),
+            verify=self._verify,
             config=AioConfig(**config),
         )
+
+    @property
+    def _verify(self) -> str | bool | None:
+        """Certificates as aiobotocore wants to be told: a file, its default (None), or no check (nothing to check)."""
+        if not self._options.verify or self._is_plain_http:
+            return False
+        return self._options.ca_file or None
+
+    @property
+    def _is_plain_http(self) -> bool:
+        return (self._options.endpoint or "").startswith("http://")
 
     def http(self) -> aiohttp.ClientSession:
         """The HTTP session of the ranged GETs: no cookies, no decompression, no redirects followed."""
@@ -168,14 +185,12 @@ class LoopState:
         return self._proxy
 
     def _tls(self) -> ssl.SSLContext | bool:
-        if not self._options.verify:
+        if not self._options.verify or self._is_plain_http:
             return False
         bundle = self._options.ca_file or self.session().get_config_variable("ca_bundle")
         if bundle is None:
             return True
-        import ssl
-
-        return ssl.create_default_context(cafile=bundle)
+        return _tls_context(bundle)
 
     def _find_proxy(self) -> str | None:
         from urllib.request import getproxies, proxy_bypass
