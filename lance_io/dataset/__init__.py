@@ -7,7 +7,8 @@
     take, rows, rowcolumns, loading  random access, row arithmetic, system columns, deletions and row ids
     blobs, blobfile                  blob columns
     steps, stream, execute           the two drivers: in the caller's thread, or on the engine's loop
-    sync, scanner, fragments, aio    the public classes
+    facts, sync, scanner, fragments  the public classes,
+    aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
 
 Decisions are pure functions and plans (`steps`); both the synchronous and the asynchronous classes run the same ones.

@@ -6,37 +6,39 @@ there. `async for` over batches that ends early (`break`, an exception, `aclose`
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
-from lance_io.dataset import execute
+from lance_io.dataset.aiofragments import AsyncFragment
+from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.asyncblob import AsyncBlobFile
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
+from lance_io.dataset.facts import DatasetFacts
+from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
-from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.dataset.scanstats import IoMeter
+from lance_io.dataset.stats import AsyncStats
 from lance_io.dataset.steps import Plan, drive
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Generator
+    from collections.abc import AsyncIterator, Generator
     from os import PathLike
     from types import TracebackType
     from typing import Self
 
+    import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
     from typing_extensions import Unpack
 
     from lance_io.dataset.describe import Version, VersionRef
-    from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.keywords import ScanKeywords
-    from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.projection import Columns
-    from lance_io.dataset.scanstats import IOStats
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset, Ref
 
@@ -72,7 +74,7 @@ class Opening:
         await self._dataset.aclose()
 
 
-class AsyncDataset:
+class AsyncDataset(DatasetFacts):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
     def __init__(self, state: DatasetState, meter: IoMeter | None = None) -> None:
@@ -102,35 +104,7 @@ class AsyncDataset:
     async def _run(self, plan: Plan[T]) -> T:
         return await runtime.wrap(drive(plan))
 
-    # -- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        """Where it is, as it was opened."""
-        return self._state.given_uri
-
-    @property
-    def version(self) -> int:
-        """Number of the version that is open."""
-        return self._state.manifest.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the table."""
-        return self._state.arrow_schema
-
-    @property
-    def data_storage_version(self) -> str:
-        """File version of new data, such as "2.1"."""
-        return self._state.data_storage_version
-
-    def io_stats_snapshot(self) -> IOStats:
-        """Requests and bytes of the dataset, its opening included, or since `io_stats_incremental` was last asked."""
-        return self._meter.snapshot()
-
-    def io_stats_incremental(self) -> IOStats:
-        """Requests and bytes since this was last asked, at first since before the opening."""
-        return self._meter.incremental()
+    # -- versions ----------------------------------------------------------------------------------------------------
 
     async def latest_version(self) -> int:
         """Number of the newest version of the branch."""
@@ -179,13 +153,27 @@ class AsyncDataset:
             given["fragments"] = fragment_ids(given["fragments"])
         return AsyncScanner(self._state, scan_options(**given).with_defaults(self._state.default_scan_options))
 
-    async def to_table(self, columns: Columns = None, filter: Any = None, **options: Any) -> pa.Table:
+    async def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> pa.Table:
         """The rows as a table; parameters as for `LanceDataset.scanner`."""
-        return await self.scanner(columns, filter, **options).to_table()
+        return await self.scanner(columns, filter, limit, offset, **options).to_table()
 
-    def to_batches(self, columns: Columns = None, filter: Any = None, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+    def to_batches(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> AsyncIterator[pa.RecordBatch]:
         """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
-        return self.scanner(columns, filter, **options).to_batches()
+        return self.scanner(columns, filter, limit, offset, **options).to_batches()
 
     async def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""
@@ -200,6 +188,38 @@ class AsyncDataset:
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter; without one nothing is read."""
         return await self.scanner(filter=filter, **options).count_rows()
+
+    async def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
+        return await self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
+
+    # -- fragments ---------------------------------------------------------------------------------------------------
+
+    def get_fragments(self, filter: Any = None) -> list[AsyncFragment]:
+        """The fragments, in the order of the manifest; nothing is read."""
+        if filter is not None:
+            raise UsageError("get_fragments() does not support filter yet")
+        return [AsyncFragment(self._state, place) for place in self._state.all_places]
+
+    def get_fragment(self, fragment_id: int) -> AsyncFragment | None:
+        """The fragment with this id, or None."""
+        place = self._state.place_by_id.get(fragment_id)
+        return None if place is None else AsyncFragment(self._state, place)
+
+    @property
+    def stats(self) -> AsyncStats:
+        """Statistics of the table."""
+        return AsyncStats(self._state)
 
     # -- random access -----------------------------------------------------------------------------------------------
 
@@ -223,6 +243,18 @@ class AsyncDataset:
         found = await self._run(take_blobs(self._state, blob_column, ids, addresses, indices, 0))
         return [None if blob is None else AsyncBlobFile(blob) for blob in found]
 
+    @asynccontextmanager
+    async def take_blob(self, blob_column: str, index: int) -> AsyncIterator[AsyncBlobFile]:
+        """`async with table.take_blob("column", 7) as file`: the blob of one row, by position; closed at the end.
+
+        Raises `ValueError` for a null.
+        """
+        (blob,) = await self.take_blobs(blob_column, indices=[index])
+        if blob is None:
+            raise UsageError(f"the blob of row {index} in column {blob_column!r} is null")
+        async with blob:
+            yield blob
+
     async def read_blobs(
         self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
     ) -> list[tuple[int, bytes | None]]:
@@ -237,54 +269,3 @@ class AsyncDataset:
 
     def __repr__(self) -> str:
         return f"<AsyncDataset {self._state.location.uri} version {self.version}>"
-
-
-class AsyncScanner:
-    """One scan of an `AsyncDataset`; may be run any number of times, also by `async for`."""
-
-    def __init__(self, state: DatasetState, options: ScanOptions) -> None:
-        self._state = state
-        self._options = options
-
-    @property
-    def projected_schema(self) -> pa.Schema:
-        """Schema of the result."""
-        return scan_projection(self._state, self._options).arrow_schema
-
-    @property
-    def dataset_schema(self) -> pa.Schema:
-        """Schema of the dataset."""
-        return self._state.arrow_schema
-
-    async def to_table(self) -> pa.Table:
-        """All rows."""
-        schema = self.projected_schema
-        return await execute.collect_async(self._state, self._options, schema)
-
-    async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """The rows batch by batch; leaving the loop early cancels the reads under way."""
-        schema = self.projected_schema
-        found = execute.stream_async(self._state, self._options, schema)
-        try:
-            async for batch in found:
-                yield batch
-        finally:
-            await found.aclose()
-
-    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
-        return self.to_batches()
-
-    async def count_rows(self) -> int:
-        """How many rows the scan gives."""
-        return await execute.count_async(self._state, self._options)
-
-    async def explain_plan(self, verbose: bool = False) -> str:
-        """What the scan will read, as text."""
-        plan = await runtime.wrap(drive(plan_scan(self._state, self._options)))
-        return explain(self._state, plan, self._options)
-
-    async def explain_io(self, *, cold: bool = False) -> IoPlan:
-        """The requests of the scan, round by round; see `LanceScanner.explain_io`."""
-        from lance_io.dataset.explain import explain_scan
-
-        return await runtime.wrap(drive(explain_scan(self._state, self._options, cold=cold)))

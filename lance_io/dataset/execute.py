@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scanstats import ScanWatch
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
+    from lance_io.io.stats import IoStats
 
 T = TypeVar("T")
 
@@ -220,3 +221,11 @@ async def _count(state: DatasetState, options: ScanOptions) -> int:
     if isinstance(counted, int):
         return counted
     return await count_pieces(*_parts(state, counted, options, None))
+
+
+# -- reports ---------------------------------------------------------------------------------------------------------
+
+
+def metrics(num_rows: int, spent: IoStats) -> str:
+    """What running a scan took, as the last line of `analyze_plan`."""
+    return f"metrics=[output_rows={num_rows}, requests={spent.num_reads}, bytes_read={spent.bytes_read}]\n"

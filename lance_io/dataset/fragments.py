@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Fragment
-from lance_io.dataset.describe import fragment_metadata
+from lance_io.dataset.facts import FragmentFacts
+from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
@@ -22,21 +23,17 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.keywords import ScanKeywords
-    from lance_io.dataset.metadata import DataFile, FragmentMetadata
     from lance_io.dataset.projection import Columns
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset
 
 
-class LanceFragment(Fragment):  # type: ignore[misc]
+class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
     """One fragment of a dataset version.
 
     dataset      the dataset
     fragment_id  id of the fragment; `ValueError` when there is none
     """
-
-    _state: DatasetState
-    _place: int
 
     def __init__(self, dataset: LanceDataset, fragment_id: int | None, *, fragment: object = None) -> None:
         # pyarrow's constructor would want a C++ fragment; every inherited method is overridden
@@ -54,31 +51,6 @@ class LanceFragment(Fragment):  # type: ignore[misc]
         return fragment
 
     @property
-    def fragment_id(self) -> int:
-        """Its id, unique in the table."""
-        return self._state.fragment_ids[self._place]
-
-    @property
-    def metadata(self) -> FragmentMetadata:
-        """What the manifest says about it."""
-        return fragment_metadata(self._state.manifest.fragments[self._place])
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of the dataset."""
-        return self._state.arrow_schema
-
-    @property
-    def physical_schema(self) -> pa.Schema:
-        """Schema of the dataset: columns that no data file of the fragment has read as null."""
-        return self._state.arrow_schema
-
-    @property
-    def physical_rows(self) -> int:
-        """Rows in the data files, deleted ones included."""
-        return int(self._state.physical_rows[self._place])
-
-    @property
     def num_deletions(self) -> int:
         """Deleted rows."""
         return self.physical_rows - self.count_rows()
@@ -89,15 +61,6 @@ class LanceFragment(Fragment):  # type: ignore[misc]
 
     def __len__(self) -> int:
         return self.count_rows()
-
-    def data_files(self) -> list[DataFile]:
-        """Its data files."""
-        return self.metadata.files
-
-    def deletion_file(self) -> str | None:
-        """Path of the deletion file relative to the table, or None."""
-        metadata = self.metadata
-        return None if metadata.deletion_file is None else metadata.deletion_file.path(self.fragment_id)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -129,9 +92,20 @@ class LanceFragment(Fragment):  # type: ignore[misc]
         """The rows batch by batch; parameters as for `LanceDataset.scanner`."""
         return self.scanner(columns=columns, **options).to_batches()
 
-    def to_pandas(self, columns: Columns = None, *, blob_mode: str = "lazy", **options: Any) -> pd.DataFrame:
-        """The rows as a data frame; parameters as for `LanceDataset.scanner`."""
-        return self.scanner(columns=columns, **options).to_pandas(blob_mode=blob_mode)
+    def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
+        scanner = self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **scan)
+        return scanner.to_pandas(blob_mode=blob_mode, **options)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows."""

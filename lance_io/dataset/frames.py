@@ -5,42 +5,81 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lance_io import runtime
 from lance_io.dataset import execute
 from lance_io.dataset.blobfile import BUFFER_BYTES, take_blobs
 from lance_io.dataset.blobs import is_blob
 from lance_io.dataset.scan import scan_projection
+from lance_io.dataset.steps import drive
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
-    import pandas as pd  # type: ignore[import-untyped]
+    from collections.abc import Iterator
 
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+
+    from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
 
 _MODES = ("lazy", "bytes", "descriptions")
 
 
 def to_pandas(state: DatasetState, options: ScanOptions, blob_mode: str, keywords: dict[str, Any]) -> pd.DataFrame:
     """Run a scan and make a data frame of it; see `LanceScanner.to_pandas`."""
-    if blob_mode not in _MODES:
-        raise UsageError("blob_mode must be one of: 'lazy', 'bytes', 'descriptions'")
-    if blob_mode == "bytes":
-        options = replace(options, blob_handling="all_binary")
-    projection = scan_projection(state, options)
-    lazy = [
-        one.name
-        for one in projection.outputs
-        if not one.is_system and len(one.path) == 1 and is_blob(state.schema.field(one.path[0]))
-    ]
-    if blob_mode != "lazy" or not lazy or options.blob_handling is not None:
-        return execute.collect(state, options, projection.arrow_schema).to_pandas(**keywords)
-    asked = replace(options, with_row_address=True)
-    table = execute.collect(state, asked, scan_projection(state, asked).arrow_schema)
-    rows = table.column(ROW_ADDRESS).to_numpy()
-    frame = table.select(projection.arrow_schema.names).to_pandas(**keywords)
-    for output in projection.outputs:
-        if output.name in lazy:
-            files = take_blobs(state, output.path[0], None, rows, None, BUFFER_BYTES)
-            frame[output.name] = execute.run(state, files)
+    wanted = _Frame(state, options, blob_mode)
+    frame = wanted.frame(execute.collect(state, wanted.options, wanted.schema), keywords)
+    for name, files in wanted.blob_files():
+        frame[name] = execute.run(state, files)
     return frame
+
+
+async def to_pandas_async(
+    state: DatasetState, options: ScanOptions, blob_mode: str, keywords: dict[str, Any]
+) -> pd.DataFrame:
+    """`to_pandas` on any loop."""
+    wanted = _Frame(state, options, blob_mode)
+    frame = wanted.frame(await execute.collect_async(state, wanted.options, wanted.schema), keywords)
+    for name, files in wanted.blob_files():
+        frame[name] = await runtime.wrap(drive(files))
+    return frame
+
+
+class _Frame:
+    """A data frame to be made.
+
+    options, schema  of the scan that gives its rows; with their addresses where blobs are to be opened as files
+    """
+
+    def __init__(self, state: DatasetState, options: ScanOptions, blob_mode: str) -> None:
+        if blob_mode not in _MODES:
+            raise UsageError("blob_mode must be one of: 'lazy', 'bytes', 'descriptions'")
+        if blob_mode == "bytes":
+            options = replace(options, blob_handling="all_binary")
+        self._state = state
+        self._projection = scan_projection(state, options)
+        self._lazy = [
+            (one.name, one.path[0])
+            for one in self._projection.outputs
+            if not one.is_system and len(one.path) == 1 and is_blob(state.schema.field(one.path[0]))
+        ]
+        if blob_mode != "lazy" or options.blob_handling is not None:
+            self._lazy = []
+        self._rows: Any = None
+        self.options = replace(options, with_row_address=True) if self._lazy else options
+        self.schema = scan_projection(state, self.options).arrow_schema
+
+    def frame(self, table: pa.Table, keywords: dict[str, Any]) -> pd.DataFrame:
+        """The frame, its blobs described."""
+        if self._lazy:
+            self._rows = table.column(ROW_ADDRESS).to_numpy()
+            table = table.select(self._projection.arrow_schema.names)
+        return table.to_pandas(**keywords)
+
+    def blob_files(self) -> Iterator[tuple[str, Plan[list[BlobFile | None]]]]:
+        """Column names and their blobs as files."""
+        for name, column in self._lazy:
+            yield name, take_blobs(self._state, column, None, self._rows, None, BUFFER_BYTES)

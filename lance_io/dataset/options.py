@@ -115,6 +115,13 @@ def scan_options(**given: Any) -> ScanOptions:
     return options
 
 
+def limited(options: ScanOptions, num_rows: int) -> ScanOptions:
+    """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
+    if num_rows < 0:
+        raise UsageError("Limit must be non-negative")
+    return replace(options, limit=num_rows if options.limit is None else min(num_rows, options.limit))
+
+
 def orderings(given: Any) -> tuple[ColumnOrdering, ...] | None:
     """`order_by` as a tuple; a name stands for an ascending ordering. None when empty."""
     if isinstance(given, (str, ColumnOrdering)):

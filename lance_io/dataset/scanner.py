@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Scanner
-from lance_io.dataset.options import ScanOptions, scan_options
+from lance_io.dataset.options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
@@ -82,10 +81,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the scan."""
-        limit = num_rows if self._options.limit is None else min(num_rows, self._options.limit)
-        if limit < 0:
-            raise UsageError("Limit must be non-negative")
-        return type(self)._of(self._state, replace(self._options, limit=limit)).to_table()
+        return type(self)._of(self._state, limited(self._options, num_rows)).to_table()
 
     def count_rows(self) -> int:
         """How many rows the scan gives. Raises `ValueError` for a scan with a limit or an offset."""
@@ -113,8 +109,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         """Run the scan and say what it read, as text."""
         with io_stats() as spent:
             num_rows = self.count_rows() if count_rows else self.to_table().num_rows
-        counters = f"output_rows={num_rows}, requests={spent.num_reads}, bytes_read={spent.bytes_read}"
-        return f"{self.explain_plan()}metrics=[{counters}]\n"
+        return f"{self.explain_plan()}{execute.metrics(num_rows, spent)}"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)

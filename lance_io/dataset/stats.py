@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from lance_io import runtime
 from lance_io.dataset.execute import run
 from lance_io.dataset.loading import load_live_counts
 from lance_io.dataset.steps import Together
+from lance_io.dataset.steps import drive as drive_plan
 from lance_io.file.drive import drive, drive_now
 from lance_io.file.opening import opened
 
@@ -54,6 +56,21 @@ class LanceStats:
     def data_stats(self) -> DataStatistics:
         """Bytes per field; reads the metadata of every data file."""
         return run(self._state, data_stats(self._state))
+
+
+class AsyncStats:
+    """`LanceStats`, awaitable."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    async def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
+        """See `LanceStats.dataset_stats`."""
+        return await runtime.wrap(drive_plan(dataset_stats(self._state, max_rows_per_group)))
+
+    async def data_stats(self) -> DataStatistics:
+        """See `LanceStats.data_stats`."""
+        return await runtime.wrap(drive_plan(data_stats(self._state)))
 
 
 def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:

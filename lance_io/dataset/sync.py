@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Dataset
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
-from lance_io.dataset.describe import describe_version, describe_versions, version_refs
+from lance_io.dataset.describe import describe_versions, version_refs
+from lance_io.dataset.facts import DatasetFacts
+from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import Branches, Tags
@@ -30,24 +32,18 @@ if TYPE_CHECKING:
     from lance_io.dataset.describe import Version, VersionRef
     from lance_io.dataset.fragments import LanceFragment
     from lance_io.dataset.keywords import ScanKeywords
-    from lance_io.dataset.lanceschema import LanceSchema
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.projection import Columns
-    from lance_io.dataset.scanstats import IOStats
-    from lance_io.dataset.session import Session
     from lance_io.dataset.state import DatasetState
-    from lance_io.table.manifest import Manifest
 
     Ref = int | str | tuple[str | None, int | None]
 
 
-class LanceDataset(Dataset):  # type: ignore[misc]
+class LanceDataset(DatasetFacts, Dataset):  # type: ignore[misc]
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.
     """
-
-    _state: DatasetState
 
     def __init__(self, uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> None:
         # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
@@ -64,97 +60,12 @@ class LanceDataset(Dataset):  # type: ignore[misc]
         dataset._meter = meter or IoMeter(state.location.store)
         return dataset
 
-    # -- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def uri(self) -> str:
-        """Where it is, as it was opened."""
-        return self._state.given_uri
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Schema of a scan with the default scan options."""
-        if not self._state.default_scan_options:
-            return self._state.arrow_schema
-        return self.scanner().projected_schema
-
-    @property
-    def lance_schema(self) -> LanceSchema:
-        """The schema with field ids."""
-        from lance_io.dataset.lanceschema import LanceSchema
-
-        return LanceSchema(self._state.schema)
-
-    @property
-    def _manifest(self) -> Manifest:
-        return self._state.manifest
-
-    @property
-    def data_storage_version(self) -> str:
-        """File version of new data, such as "2.1"."""
-        return self._state.data_storage_version
-
-    @property
-    def max_field_id(self) -> int:
-        """The largest field id in use."""
-        return self._state.max_field_id
-
-    @property
-    def has_stable_row_ids(self) -> bool:
-        """Whether row ids survive updates and compaction."""
-        return self._state.has_stable_row_ids
-
-    @property
-    def has_index(self) -> bool:
-        """Whether the table has indices (which this release does not use)."""
-        return self._state.has_index
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Table metadata, free for users."""
-        return dict(self._manifest.table_metadata)
-
-    @property
-    def schema_metadata(self) -> dict[str, str]:
-        """Metadata of the schema."""
-        return {key: value.decode("utf-8", "replace") for key, value in self._state.schema.metadata.items()}
-
-    def config(self) -> dict[str, str]:
-        """Table configuration."""
-        return dict(self._manifest.config)
-
-    @property
-    def initial_storage_options(self) -> dict[str, str] | None:
-        """Storage options as given at opening."""
-        return self._state.storage_options_copy()
-
-    def latest_storage_options(self) -> dict[str, str] | None:
-        """Storage options in use."""
-        return self._state.storage_options_copy()
-
-    def session(self) -> Session:
-        """The session, for sharing caches with other datasets."""
-        return self._state.session
-
     @property
     def stats(self) -> LanceStats:
         """Statistics of the table."""
         return LanceStats(self._state)
 
-    def io_stats_snapshot(self) -> IOStats:
-        """Requests and bytes of the dataset, its opening included, or since `io_stats_incremental` was last asked."""
-        return self._meter.snapshot()
-
-    def io_stats_incremental(self) -> IOStats:
-        """Requests and bytes since this was last asked, at first since before the opening."""
-        return self._meter.incremental()
-
     # -- versions ----------------------------------------------------------------------------------------------------
-
-    @property
-    def version(self) -> int:
-        """Number of the version that is open."""
-        return self._manifest.version
 
     @property
     def latest_version(self) -> int:
@@ -168,10 +79,6 @@ class LanceDataset(Dataset):  # type: ignore[misc]
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
         return execute.run(self._state, version_refs(self._state.location))
-
-    def get_version(self) -> Version:
-        """The open version as `versions` describes it."""
-        return describe_version(self._manifest)
 
     def checkout_version(self, version: Ref) -> LanceDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
@@ -255,7 +162,7 @@ class LanceDataset(Dataset):  # type: ignore[misc]
         **options: Any,
     ) -> pd.DataFrame:
         """The rows as a data frame; scan keywords as for `scanner`, others go to `pyarrow.Table.to_pandas`."""
-        scan = {name: options.pop(name) for name in list(options) if name in _SCAN_KEYWORDS}
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
         return self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
@@ -314,10 +221,6 @@ class LanceDataset(Dataset):  # type: ignore[misc]
 
         place = self._state.place_by_id.get(fragment_id)
         return None if place is None else LanceFragment._of(self._state, place)
-
-    def fragment_ids(self) -> set[int]:
-        """Ids of all fragments."""
-        return set(self._state.fragment_ids)
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 
@@ -420,14 +323,6 @@ class LanceDataset(Dataset):  # type: ignore[misc]
 
     def _scan_options(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError("use scanner()")
-
-
-_SCAN_KEYWORDS = frozenset(
-    "nearest batch_size batch_size_bytes batch_readahead fragment_readahead scan_in_order fragments index_segments "
-    "full_text_query prefilter with_row_id with_row_address use_stats fast_search io_buffer_size late_materialization "
-    "use_scalar_index include_deleted_rows scan_stats_callback strict_batch_size order_by "
-    "disable_scoring_autoprojection".split()
-)
 
 
 def _opened(options: OpenOptions) -> DatasetState:

@@ -91,3 +91,40 @@ async def test_cancelling_a_caller_cancels_its_read(mixed_uri: str) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert isinstance(await table.to_table(), pa.Table)
+
+
+async def test_fragments_are_those_of_the_synchronous_dataset(mixed_uri: str) -> None:
+    sync, table = lance_io.dataset(mixed_uri), await lance_io.AsyncDataset.open(mixed_uri)
+    assert table.fragment_ids() == sync.fragment_ids()
+    assert table.get_fragment(99) is None
+    chosen = pc.field("doubled") > 100
+    for one, twin in zip(sync.get_fragments(), table.get_fragments(), strict=True):
+        assert (twin.fragment_id, twin.metadata) == (one.fragment_id, one.metadata)
+        assert twin.data_files() == one.data_files()
+        assert await twin.num_deletions() == one.num_deletions
+        assert await twin.count_rows(chosen) == one.count_rows(chosen)
+        assert await twin.to_table(["s"], chosen, limit=3) == one.to_table(["s"], chosen, limit=3)
+        assert [b async for b in twin.to_batches(columns=["s"])] == list(one.to_batches(columns=["s"]))
+        assert await twin.take([0, 2], ["s"]) == one.take([0, 2], ["s"])
+        assert await twin.head(2) == one.head(2)
+        assert (await twin.to_pandas(["s"], limit=2)).equals(one.to_pandas(["s"], limit=2))
+    first = table.get_fragments()[0]
+    assert await first.scanner(columns=["s"]).head(3) == sync.head(3, columns=["s"])
+    with pytest.raises(OSError, match=r"ascend|increas|order"):
+        await first.take([2, 1])
+
+
+async def test_facts_and_statistics(mixed_uri: str) -> None:
+    sync, table = lance_io.dataset(mixed_uri), await lance_io.AsyncDataset.open(mixed_uri)
+    for name in ("max_field_id", "has_stable_row_ids", "has_index", "metadata", "schema_metadata"):
+        assert getattr(table, name) == getattr(sync, name)
+    assert table.config() == sync.config()
+    assert table.get_version() == sync.get_version()
+    assert table.lance_schema.to_pyarrow() == sync.lance_schema.to_pyarrow()
+    assert await table.stats.dataset_stats() == sync.stats.dataset_stats()
+    assert await table.stats.data_stats() == sync.stats.data_stats()
+    assert (await table.to_pandas(["s"], limit=4)).equals(sync.to_pandas(["s"], limit=4))
+    assert "output_rows=93" in await table.scanner(["s"]).analyze_plan()
+    default = await lance_io.AsyncDataset.open(mixed_uri, default_scan_options={"with_row_id": True})
+    assert default.schema.names[-1] == "_rowid"
+    assert (await default.get_fragments()[0].to_table(["s"])).column_names == ["s", "_rowid"]

@@ -151,3 +151,20 @@ def test_descriptions_that_cannot_be() -> None:
         locate_blobs("f.lance", described(kind=3))
     with pytest.raises(FormatError, match="lacks 'position'"):
         locate_blobs("f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"]))
+
+
+async def test_one_blob_as_an_asynchronous_file(blob_uri: str) -> None:
+    table = await lance_io.AsyncDataset.open(blob_uri)
+    expected = lance.dataset(blob_uri).take_blobs("blob", indices=[1])[0].readall()
+    async with table.take_blob("blob", 1) as file:
+        assert await file.read(3) == expected[:3]
+        assert await file.read() == expected[3:]
+    with pytest.raises(ValueError, match="closed"):
+        await file.read(1)
+    with pytest.raises(ValueError, match="null"):
+        async with table.take_blob("blob", 3):
+            pass
+    frame = await table.to_pandas(blob_mode="bytes")
+    assert frame.equals(lance_io.dataset(blob_uri).to_pandas(blob_mode="bytes"))
+    lazy = (await table.to_pandas()).iloc[1]["blob"]
+    assert lazy.readall() == expected

@@ -1,0 +1,95 @@
+"""`AsyncFragment`: what `LanceFragment` is, awaitable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io import runtime
+from lance_io.dataset.aioscanner import AsyncScanner
+from lance_io.dataset.facts import FragmentFacts
+from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.steps import drive
+from lance_io.dataset.take import row_numbers, take_fragment_positions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pandas as pd  # type: ignore[import-untyped]
+    import pyarrow as pa
+
+    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.state import DatasetState
+
+
+class AsyncFragment(FragmentFacts):
+    """One fragment of a dataset version. Made by `AsyncDataset.get_fragments`."""
+
+    def __init__(self, state: DatasetState, place: int) -> None:
+        self._state = state
+        self._place = place
+
+    async def num_deletions(self) -> int:
+        """Deleted rows."""
+        return self.physical_rows - await self.count_rows()
+
+    async def count_rows(self, filter: Any = None) -> int:
+        """Rows that are left, or those of them that pass a filter."""
+        return await self.scanner(filter=filter).count_rows()
+
+    def scanner(
+        self,
+        *,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> AsyncScanner:
+        """A scan of this fragment; parameters as for `LanceDataset.scanner`."""
+        given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        given["fragments"] = (self.fragment_id,)
+        return AsyncScanner(self._state, scan_options(**given).with_defaults(self._state.default_scan_options))
+
+    async def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **options).to_table()
+
+    def to_batches(self, *, columns: Columns = None, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+        """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns=columns, **options).to_batches()
+
+    async def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
+        return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **scan).to_pandas(
+            blob_mode=blob_mode, **options
+        )
+
+    async def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows."""
+        return await self.scanner(**{**options, "limit": num_rows}).to_table()
+
+    async def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+        """Rows by position among those that are left; errors as `LanceFragment.take`."""
+        positions = row_numbers(indices)
+        return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
+
+    def __repr__(self) -> str:
+        return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"

@@ -1,0 +1,140 @@
+"""Our public names against pylance's, and those of the asynchronous classes against ours.
+
+What is missing is listed here: a name that appears in neither list fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import lance
+import lance.file
+import pytest
+from lance.dataset import LanceScanner as PeerScanner
+from lance.dataset import ScannerBuilder as PeerBuilder
+
+import lance_io
+from lance_io.dataset import ScannerBuilder
+from lance_io.dataset.aiofragments import AsyncFragment
+from lance_io.dataset.aioscanner import AsyncScanner
+from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.file import AsyncFileReader, LanceFileReader
+
+WRITING = """
+add_bases add_columns alter_columns cleanup_old_versions commit commit_batch create_branch deep_clone delete
+delete_config_keys delta drop drop_columns explain_cleanup_old_versions from_pydantic_model insert merge merge_insert
+migrate_manifest_paths_v2 new_file_session optimize replace_field_metadata replace_schema_metadata restore
+shallow_clone truncate_table update update_config update_field_metadata update_metadata update_schema_metadata
+"""
+INDICES = """
+centroids commit_existing_index_segments create_index create_index_uncommitted create_scalar_index describe_indices
+drop_index get_ivf_model index_statistics initialize_mem_wal list_indices mem_wal_index_details mem_wal_writer
+merge_existing_index_segments merge_index_metadata prewarm_index remap_row_addrs
+"""
+LATER: dict[type, str] = {
+    lance_io.LanceDataset: f"{WRITING} {INDICES} all_files base_paths get_transactions read_transaction sql "
+    "storage_options_accessor tracked_files validate",
+    lance_io.LanceScanner: "",
+    lance_io.LanceFragment: "create create_from_file delete delete_rows merge merge_columns open_session "
+    "update_columns validate",
+    ScannerBuilder: "minhash_search row_addr_prefilter substrait_aggregate with_index_segments",
+    LanceFileReader: "",
+    lance_io.BlobFile: "",
+}
+PEERS = {
+    lance_io.LanceDataset: lance.LanceDataset,
+    lance_io.LanceScanner: PeerScanner,
+    lance_io.LanceFragment: lance.LanceFragment,
+    ScannerBuilder: PeerBuilder,
+    LanceFileReader: lance.file.LanceFileReader,
+    lance_io.BlobFile: lance.BlobFile,
+}
+REFUSED = {"nearest", "join", "join_asof", "sort_by", "replace_schema"}  # raise whatever they are given
+NOT_GIVEN = (None, False)  # a scan keyword of a fragment that is left out, by either library
+
+
+def names(cls: type) -> set[str]:
+    """Public names of a class."""
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """Parameters by name, without `self`."""
+    found = inspect.signature(function).parameters
+    return {name: one for name, one in found.items() if name != "self"}
+
+
+def is_property(cls: type, name: str) -> bool:
+    """Whether a name stands for a value rather than a method."""
+    return not callable(inspect.getattr_static(cls, name)) and not callable(getattr(cls, name))
+
+
+@pytest.mark.parametrize("ours", PEERS, ids=lambda cls: cls.__name__)
+def test_every_name_is_there_or_comes_later(ours: type) -> None:
+    missing = names(PEERS[ours]) - names(ours)
+    assert missing == set(LATER[ours].split())
+
+
+METHODS = [
+    pytest.param(ours, name, id=f"{ours.__name__}.{name}")
+    for ours, theirs in PEERS.items()
+    for name in sorted(names(ours) & names(theirs) - REFUSED)
+]
+
+
+@pytest.mark.parametrize(("ours", "name"), METHODS)
+def test_parameters_have_the_names_and_defaults_of_pylance(ours: type, name: str) -> None:
+    theirs = PEERS[ours]
+    if is_property(theirs, name) or ours is lance_io.BlobFile:
+        assert callable(getattr(ours, name)) or is_property(ours, name)
+        return
+    assert callable(getattr(ours, name))
+    expected, found = parameters(getattr(theirs, name)), parameters(getattr(ours, name))
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in found.values())
+    for key, one in expected.items():
+        if one.kind in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            assert takes_more
+        elif key in found:
+            assert found[key].default == one.default
+        else:  # by name only, among the keywords of a scan
+            assert takes_more
+            assert key in SCAN_KEYWORDS | {"filter", "limit", "offset"}
+            assert one.default in NOT_GIVEN or key == "batch_readahead"
+    positional = [key for key, one in found.items() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    assert (
+        positional == [key for key, one in expected.items() if one.kind is one.POSITIONAL_OR_KEYWORD][: len(positional)]
+    )
+
+
+def test_opening_and_scanning_take_the_same_keywords() -> None:
+    assert parameters(lance_io.dataset) == parameters(lance.dataset) or [
+        (one.name, one.default) for one in parameters(lance_io.dataset).values()
+    ] == [(one.name, one.default) for one in parameters(lance.dataset).values()]
+    assert set(parameters(lance.LanceDataset.scanner)) - {"columns", "filter", "limit", "offset"} == SCAN_KEYWORDS
+
+
+TWINS = [
+    (AsyncFileReader, LanceFileReader, {"file_statistics"}),
+    (lance_io.AsyncDataset, lance_io.LanceDataset, {"filter", "join", "join_asof", "partition_expression"}
+     | {"replace_schema", "sort_by"}),
+    (AsyncFragment, lance_io.LanceFragment, {"partition_expression"}),
+    (
+        AsyncScanner,
+        lance_io.LanceScanner,
+        {"from_batches", "from_dataset", "from_fragment", "scan_batches", "take", "to_reader"},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("twin", "sync", "without"), TWINS, ids=lambda one: getattr(one, "__name__", ""))
+def test_the_asynchronous_twin_has_every_name(twin: type, sync: type, without: set[str]) -> None:
+    assert names(sync) - names(twin) == without
+    for name in sorted(names(sync) & names(twin)):
+        ours, theirs = getattr(sync, name), getattr(twin, name)
+        if callable(ours) and callable(theirs):
+            positional = [
+                [one.name for one in parameters(method).values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+                for method in (ours, theirs)
+            ]
+            assert positional[0] == positional[1], name
