@@ -34,7 +34,7 @@ class Column:
     pages       layouts, in row order
     info        what the metadata says about each page
     keys        search-cache key of each page's index
-    accepted    the leaf type that the table was last found to declare for this column
+    accepted    the type that the table was last found to declare for this column
     join_key    rows of all its pages, and of columns of other files with an equal key, can be decoded into one array;
                 None for a column whose pages are decoded one by one
     """
@@ -49,11 +49,12 @@ class Column:
     accepted: pa.DataType | None = None
 
     def expect_type(self, dtype: pa.DataType) -> None:
-        """Raise FormatError unless the table's schema declares for this column the leaf type that the file has."""
+        """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
         if dtype is self.accepted:  # the usual case, without comparing
             return
-        if dtype != self.path.leaf_type:
-            raise FormatError(f"{self.path.leaf_type} in the file, {dtype} in the table", where=self.where)
+        found = self.path.skeleton
+        if dtype != found:
+            raise FormatError(f"{found} in the file, {dtype} in the table", where=self.where)
         self.accepted = dtype
 
     @property

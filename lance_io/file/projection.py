@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids, column indices and expected leaf types."""
+    """What to read of one file: parallel lists of leaf field ids, column indices and expected types."""
 
     ref: FileRef
     leaf_ids: list[int]
@@ -41,6 +41,7 @@ class Projection:
         self.fields = [field.described() for field in fields]
         self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
+        self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
 
     def locate(self, source: FragmentSource) -> list[FileColumns]:
@@ -52,7 +53,7 @@ class Projection:
         for ref in source.files:
             here = [leaf for leaf in self.leaves if leaf in ref.columns]
             if here:
-                types = [self.leaves[leaf].leaf_type for leaf in here]
+                types = [self._types[leaf] for leaf in here]
                 found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types))
         self._located[id(source)] = source, found
         return found

@@ -66,7 +66,7 @@ def located(
 
 
 def typed_column(file: OpenedFile, index: int, dtype: pa.DataType) -> Column:
-    """A column of a file, checked to have the leaf type that the table declares."""
+    """A column of a file, checked to have the type and nesting that the table declares."""
     column = file.column(index)
     try:
         column.expect_type(dtype)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -61,6 +61,14 @@ class LeafPath:
         return self.nodes[-1].arrow_type
 
     @property
+    def skeleton(self) -> pa.DataType:
+        """Leaf type and nesting without names, which may change: what a table and its files must agree about."""
+        dtype = self.leaf_type
+        for node in reversed(self.nodes[:-1]):
+            dtype = _single(node.kind, node.field, pa.field("", dtype))
+        return dtype
+
+    @property
     def top(self) -> Field:
         """The top-level field."""
         return self.nodes[0].field
@@ -107,7 +115,8 @@ def _walk(field: Field) -> Iterator[tuple[PathNode, ...]]:
     kind = _kind(field)
     for child in field.children:
         for below in _walk(child):
-            yield (PathNode(kind, field, _single(kind, field, child, below[0].arrow_type)), *below)
+            item = pa.field(child.name, below[0].arrow_type, child.nullable)
+            yield (PathNode(kind, field, _single(kind, field, item)), *below)
 
 
 def _kind(field: Field) -> NodeKind:
@@ -123,9 +132,8 @@ def _kind(field: Field) -> NodeKind:
     raise FormatError(f"field {field.name!r} of type {logical!r} has children")
 
 
-def _single(kind: NodeKind, field: Field, child: Field, inner: pa.DataType) -> pa.DataType:
-    """The type of a node that holds one leaf: the full type without the other leaves."""
-    item = pa.field(child.name, inner, child.nullable)
+def _single(kind: NodeKind, field: Field, item: pa.Field[Any]) -> pa.DataType:
+    """The type of a node that holds one leaf, in its member `item`: the full type without the other leaves."""
     if kind is NodeKind.STRUCT:
         return pa.struct([item])
     if kind is NodeKind.FIXED_SIZE_LIST:

@@ -288,6 +288,9 @@ def _check_consistency(manifest: Manifest) -> None:
             f"versions (feature flag {MIXED_FILE_VERSIONS}) are not enabled"
         )
     if manifest.has_stable_row_ids:
+        ids = manifest.fragments.ids
+        if len(set(ids)) < len(ids):  # readable in tables without row ids, where nothing but addresses suffers
+            raise FormatError("two fragments have one id, so that row ids do not tell rows apart (flag 2)")
         without = manifest.fragments.first_without_row_ids()
         if without is not None:
             raise FormatError(f"fragment {without} has no row ids, but all fragments must have row ids (flag 2)")
