@@ -1,0 +1,26 @@
+"""Arrays that may be filtered and taken from.
+
+`pyarrow` (26.0) selects wrong rows from a fixed-size list of fixed-size lists that is a slice: its inner lists are
+looked up as if the slice began at row 0. Structs around such a list hand their own slice down to it. Arrays as they
+are decoded are no slices; whoever slices them and then selects rows copies them first, here.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+
+
+def compact(array: pa.Array) -> pa.Array:
+    """The same rows as an array from which rows may be selected: itself, or a copy where that would go wrong."""
+    if array.offset == 0 or not _has_nested_vectors(array.type):
+        return array
+    return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
+
+
+@lru_cache(maxsize=1024)
+def _has_nested_vectors(dtype: pa.DataType) -> bool:
+    if pa.types.is_fixed_size_list(dtype) and pa.types.is_fixed_size_list(dtype.value_type):
+        return True
+    return pa.types.is_nested(dtype) and any(_has_nested_vectors(dtype.field(i).type) for i in range(dtype.num_fields))
