@@ -1,0 +1,104 @@
+"""Whole files and tables, made by pylance, for the campaign to damage.
+
+files/NAME.lance    one data file each: every layout and codec of `tests/encodings/cases.py`, as 2.1 and as 2.2
+tables/NAME.lance   tables: deletions of both kinds, stable row ids, several data files per fragment, blobs
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+
+from tests.encodings.cases import Case, all_cases, random_rows
+from tests.encodings.harness import write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE_BYTES_MAX = 200_000  # reading a case must stay cheap; larger ones show nothing new
+
+# One case or two of every layout and codec: what the test suite itself damages.
+FEW = (
+    "int8 small", "int32 nulls", "int64 runs of 10", "int64 constant", "bool nulls", "string sentences nulls",
+    "string ten words nulls", "string tiny", "string constant", "strings 300 0 400", "large_string ten words",
+    "string long nulls", "list<item: int32> all three", "list of list", "list of string ten words", "list<null>",
+    "list of string long", "struct of struct and list of struct 0.25/0.25", "struct of list of long string",
+    "vector small nulls", "vector of int 4 null items", "vector of bool 5 nulls", "vector of vector 40 0.15",
+    "list of vector 100 0.2", "fixed_size_binary 500 nulls", "fixed_size_binary 16 few", "decimal128 seven",
+    "null", "all-null string", "all lists null", "dictionary int8 nulls", "struct packed nulls",
+    "packed struct with string", "lz4 int32", "zstd bss double", "zstd runs", "zstd long strings nulls",
+    "lz4 few words", "full-zip list of list", "full-zip list of bool", "full-zip eight lists", "map of lists",
+    "vector of struct", "empty struct",
+)  # fmt: skip
+
+
+def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
+    """Write them below `folder`."""
+    (folder / "files").mkdir(parents=True)
+    (folder / "tables").mkdir()
+    cases = [case for case in all_cases() if all_of_them or case.name in FEW]
+    for number, (case, version, tiny) in enumerate(_variants(cases, all_of_them)):
+        path = folder / "files" / f"{number}.lance"
+        _write_case(path, case, version, tiny_pages=tiny)
+        if path.exists() and path.stat().st_size > FILE_BYTES_MAX:
+            path.unlink()
+    write(folder / "files" / "wide.lance", _wide(), "2.1", tiny_pages=True)
+    for version in ("2.1", "2.2"):
+        _tables(folder / "tables", version)
+
+
+def _variants(cases: list[Case], all_of_them: bool) -> Iterator[tuple[Case, str, bool]]:
+    for number, case in enumerate(cases):
+        for version in case.versions:
+            if all_of_them:
+                yield case, version, False
+                yield case, version, True
+            elif (number % 2 == 0) == (version == "2.1") or len(case.versions) == 1:
+                yield case, version, number % 4 < 2
+
+
+def _write_case(path: Path, case: Case, version: str, *, tiny_pages: bool) -> None:
+    try:
+        write(path, case.table().slice(0, 1500), version, tiny_pages=tiny_pages)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # pylance can panic when it writes slices of nested arrays
+            raise
+        path.unlink(missing_ok=True)
+
+
+def _wide() -> pa.Table:
+    nested = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.string()), ("y", pa.float32())])))])
+    return pa.table(
+        {
+            "i": range(300),
+            "s": [f"row {i}" if i % 5 else None for i in range(300)],
+            "n": random_rows(nested, 300, 0.2, 0.2, 5),
+        }
+    )
+
+
+def _tables(folder: Path, version: str) -> None:
+    options = {"data_storage_version": version}
+    rows = pa.table({"i": range(120), "s": [f"row {i}" for i in range(120)], "l": [[i] * (i % 4) for i in range(120)]})
+    few = lance.write_dataset(rows, folder / f"few-{version}.lance", max_rows_per_file=40, **options)
+    few.delete("i in (1, 50, 51, 119)")
+    few.add_columns({"twice": "i * 2"})
+    few.delete("i = 7")
+    many = lance.write_dataset(pa.table({"i": range(60_000)}), folder / f"many-{version}.lance", **options)
+    many.delete("i % 3 = 0 or i between 7000 and 9000")
+    stable = lance.write_dataset(
+        rows, folder / f"stable-{version}.lance", max_rows_per_file=40, enable_stable_row_ids=True, **options
+    )
+    stable.delete("i % 10 = 3")
+    stable.update({"s": "'new'"}, where="i % 10 = 4")
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    values = pa.array([None if i % 5 == 0 else bytes(i) for i in range(30)], pa.large_binary())
+    if version == "2.1":
+        lance.write_dataset(
+            pa.table([pa.array(range(30)), values], schema=pa.schema([("i", pa.int64()), blob])),
+            folder / f"blob-{version}.lance",
+            **options,
+        )

@@ -1,0 +1,115 @@
+"""Damaged files and tables give valid data or one of three errors, in bounded time and memory.
+
+`LANCE_IO_FUZZ_CASES` says how many random cases run (the campaign of a release is 10,000), `LANCE_IO_FUZZ_SEED` which.
+A finding names its case, which `python -m tests.fuzz.worker SPECIMENS SEED CASE CASE+1` runs again by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+import lance_io
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage
+from lance_io.errors import FormatError, NotFound, UnsupportedError
+from lance_io.file import LanceFileReader
+from tests.fuzz.campaign import report_text, run_cases
+from tests.fuzz.damage import Damaged
+from tests.fuzz.reading import read_file
+from tests.fuzz.specimens import make_specimens
+from tests.fuzz.worker import read_damaged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CASES = int(os.environ.get("LANCE_IO_FUZZ_CASES", "300"))
+SEED = int(os.environ.get("LANCE_IO_FUZZ_SEED", "1"))
+
+
+@pytest.fixture(scope="module")
+def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("specimens") / "all"
+    make_specimens(folder, all_of_them=CASES > 1000)
+    return folder
+
+
+@pytest.mark.timeout(60 + CASES)
+def test_random_damage_is_data_or_a_named_error(specimens: Path) -> None:
+    reports = run_cases(specimens, SEED, 0, CASES)
+    text = report_text(reports, SEED)
+    print(text)
+    assert len(reports) == CASES
+    assert not any(report["findings"] for report in reports), text
+    refused = sum(not report["read"] for report in reports)
+    assert CASES // 10 < refused < CASES * 9 // 10, "the damage is too harmless, or hits what is checked first only"
+
+
+def cuts(size: int) -> list[int]:
+    """Every length in a small file; in a larger one every length near both ends, and some between."""
+    if CASES > 1000 or size < 400:
+        return list(range(size))
+    return sorted({*range(60), *range(size - 120, size), *random.Random(size).sample(range(size), 40)})
+
+
+def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: Path) -> None:
+    data = (specimens / "files" / "wide.lance").read_bytes()
+    path = tmp_path / "cut.lance"
+    for length in cuts(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises((FormatError, UnsupportedError)):
+            LanceFileReader(path)
+
+
+@pytest.mark.parametrize("table", ["few-2.1", "many-2.2", "stable-2.2"])
+@pytest.mark.parametrize("part", ["_versions/*.manifest", "_deletions/*", "data/*"])
+def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: Path, table: str, part: str) -> None:
+    whole = specimens / "tables" / f"{table}.lance"
+    expected = lance_io.dataset(str(whole)).to_table()
+    victim = sorted(whole.glob(part))[0]
+    data = victim.read_bytes()
+    lengths = cuts(len(data))
+    for length in lengths if CASES > 1000 else lengths[:: 1 + len(lengths) // 40]:
+        copy = tmp_path / f"{length}"
+        shutil.copytree(whole, copy, copy_function=os.link)
+        target = copy / victim.relative_to(whole)
+        target.unlink()
+        target.write_bytes(data[:length])
+        try:
+            found = lance_io.dataset(str(copy)).to_table()
+        except (FormatError, UnsupportedError, NotFound):
+            continue
+        assert found.equals(expected), f"{victim.name} cut to {length} of {len(data)} bytes"
+
+
+def test_undamaged_specimens_read_without_a_finding(specimens: Path) -> None:
+    for path in sorted((specimens / "files").iterdir())[:: 1 if CASES > 1000 else 6]:
+        verdict = read_file(str(path), random.Random(3))
+        assert not verdict.findings and not verdict.errors, path
+        assert verdict.read
+
+
+def test_an_error_of_ours_comes_out_as_itself(specimens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing turns every exception into a `FormatError`: a fault in a layout must be seen as a fault."""
+
+    def planted(self: MiniBlockPage, *_: object) -> None:
+        raise KeyError("planted")
+
+    path = next(path for path in sorted((specimens / "files").iterdir()) if _has_mini_blocks(path))
+    monkeypatch.setattr(MiniBlockPage, "_load", planted)
+    with pytest.raises(KeyError, match="planted"):
+        LanceFileReader(path).read_all().to_table()
+    with pytest.raises(KeyError, match="planted"):
+        LanceFileReader(path).take_rows([0]).to_table()
+    table = specimens / "tables" / "few-2.1.lance"
+    with pytest.raises(KeyError, match="planted"):
+        lance_io.dataset(str(table)).to_table()
+    verdict = read_damaged(path, path, Damaged(path.read_bytes(), "nothing"), random.Random(1))
+    assert any("KeyError" in finding for finding in verdict.findings), "the campaign sees it, too"
+
+
+def _has_mini_blocks(path: Path) -> bool:
+    return any("mini-block" in page.encoding for c in LanceFileReader(path).metadata().columns for page in c.pages)

@@ -1,0 +1,148 @@
+"""What the campaign found, each as the smallest file that shows it: fields that contradict others are refused."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file import LanceFileReader
+from lance_io.proto import table_pb2
+from tests.encodings.harness import write
+from tests.fuzz.anatomy import Anatomy
+from tests.fuzz.damage import MANIFEST_FOOTER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lance_io.proto import encodings21_pb2 as pb
+
+FULL_ZIP = {"lance-encoding:structural-encoding": "fullzip"}
+LISTS = pa.array([[1, None], None, [], [4]] * 20, pa.list_(pa.int32()))
+NUMBERS = pa.array([1, None, 3, 4] * 50, pa.int64())
+TEXTS = pa.array([f"word{i % 7} of a dictionary" for i in range(400)])
+NULLS = pa.array([[None], None, [], [None, None]] * 100, pa.list_(pa.int32()))
+
+
+def damaged(
+    folder: Path,
+    array: pa.Array,
+    change: Callable[[pb.PageLayout], object],
+    metadata: dict[str, str] | None = None,
+    version: str = "2.1",
+) -> str:
+    """A file of one column whose first page has another layout message; its path."""
+    path = folder / "one.lance"
+    write(path, pa.table([array], schema=pa.schema([pa.field("c", array.type, metadata=metadata)])), version)
+    parts = Anatomy(path.read_bytes())
+    layout = parts.layout(0, 0)
+    change(layout)
+    parts.set_layout(0, 0, layout)
+    path.write_bytes(parts.together())
+    return str(path)
+
+
+def assert_refused(path: str, match: str, kind: type[Exception] = FormatError) -> None:
+    """By every way of reading, with the place in the message."""
+    reader = LanceFileReader(path)
+    for read in (lambda: reader.read_all().to_table(), lambda: reader.take_rows([0]).to_table()):
+        with pytest.raises(kind, match=match) as caught:
+            read()
+        assert "column 0" in str(caught.value) and "page 0" in str(caught.value)
+
+
+def test_full_zip_entries_and_items_are_counted(tmp_path: Path) -> None:
+    for name, number in (("num_items", 5), ("num_items", 10**6), ("num_visible_items", 3), ("num_visible_items", 0)):
+        for array in (LISTS, NUMBERS, TEXTS):
+            path = damaged(tmp_path, array, lambda m, n=name, v=number: setattr(m.full_zip_layout, n, v), FULL_ZIP)
+            assert_refused(path, "entries")
+
+
+def test_full_zip_items_of_variable_width_are_counted_by_scans(tmp_path: Path) -> None:
+    texts = pa.array([["a" * 400, "b" * 300], None, ["c" * 700]] * 30)  # long ones are zipped
+    path = damaged(
+        tmp_path,
+        texts,
+        lambda m: setattr(m.full_zip_layout, "num_visible_items", m.full_zip_layout.num_visible_items - 1),
+    )
+    with pytest.raises(FormatError, match="items found"):
+        LanceFileReader(path).read_all().to_table()
+
+
+@pytest.mark.parametrize("name", ["bits_rep", "bits_def"])
+def test_control_words_have_no_more_bits_than_levels(tmp_path: Path, name: str) -> None:
+    path = damaged(tmp_path, LISTS, lambda m: setattr(m.full_zip_layout, name, 3), FULL_ZIP)
+    assert_refused(path, "control words")
+
+
+def test_a_dictionary_is_not_counted_without_one(tmp_path: Path) -> None:
+    path = damaged(tmp_path, NUMBERS, lambda m: setattr(m.mini_block_layout, "num_dictionary_items", 7))
+    assert_refused(path, "without a dictionary")
+
+
+def test_nullable_layers_need_definition_levels(tmp_path: Path) -> None:
+    path = damaged(tmp_path, pa.array(range(200)), lambda m: m.mini_block_layout.layers.__setitem__(0, 3))
+    assert_refused(path, "do not go together")
+
+
+@pytest.mark.parametrize("name", ["rep_compression", "def_compression"])
+def test_levels_of_constant_pages_are_not_counted_without_their_codec(tmp_path: Path, name: str) -> None:
+    path = damaged(tmp_path, NULLS, lambda m: m.constant_layout.ClearField(name), version="2.2")
+    assert_refused(path, "levels announced")
+
+
+def test_unsupported_pages_are_named(tmp_path: Path) -> None:
+    array = pa.array([random.Random(i).randbytes(4).hex() * 40 for i in range(400)])
+    zstd = {"lance-encoding:compression": "zstd"}
+
+    def other_scheme(layout: pb.PageLayout) -> None:
+        layout.full_zip_layout.value_compression.general.compression.scheme = 0
+
+    assert_refused(damaged(tmp_path, array, other_scheme, zstd), "scheme 0", UnsupportedError)
+
+
+def test_a_dictionary_fills_its_buffer(tmp_path: Path) -> None:
+    path = tmp_path / "one.lance"
+    write(path, pa.table({"c": TEXTS}), "2.1")
+    parts = Anatomy(path.read_bytes())
+    parts.columns[0].pages[0].buffer_sizes[2] += 8
+    path.write_bytes(parts.together())
+    assert_refused(str(path), "dictionary offsets run")
+
+
+def test_a_column_of_another_nesting_is_refused(tmp_path: Path) -> None:
+    """Two leaf columns of one type, one inside a list, in each other's place."""
+    whole = tmp_path / "swapped.lance"
+    lance.write_dataset(pa.table({"i": range(8), "l": [[n] * (n % 3) for n in range(8)]}), whole)
+    change_manifest(whole, lambda m: m.fragments[0].files[0].column_indices.reverse())
+    for read in (lambda d: d.to_table(), lambda d: d.take([0]), lambda d: d.to_table(columns=["i"])):
+        with pytest.raises(FormatError, match=r"column \d"):
+            read(lance_io.dataset(str(whole)))
+
+
+def test_fragments_of_one_id_have_no_row_ids(tmp_path: Path) -> None:
+    whole = tmp_path / "twice.lance"
+    lance.write_dataset(pa.table({"i": range(8)}), whole, max_rows_per_file=4, enable_stable_row_ids=True)
+    change_manifest(whole, lambda m: setattr(m.fragments[1], "id", 0))
+    with pytest.raises(FormatError, match="two fragments have one id"):
+        lance_io.dataset(str(whole))
+
+
+def change_manifest(whole: Path, change: Callable[[table_pb2.Manifest], object]) -> None:
+    """Another manifest message in the newest version of a table."""
+    path = min((whole / "_versions").glob("*.manifest"))
+    data = path.read_bytes()
+    position, *rest = MANIFEST_FOOTER.unpack_from(data, len(data) - MANIFEST_FOOTER.size)
+    (length,) = struct.unpack_from("<I", data, position)
+    message = table_pb2.Manifest.FromString(data[position + 4 : position + 4 + length])
+    change(message)
+    content = message.SerializeToString()
+    head = data[:position] + struct.pack("<I", len(content)) + content
+    path.write_bytes(head + MANIFEST_FOOTER.pack(position, *rest))

@@ -1,0 +1,160 @@
+"""One process of the campaign: damages and reads cases FIRST to LAST of SPECIMENS, a JSON line per case.
+
+    python -m tests.fuzz.worker SPECIMENS SEED FIRST LAST [verbose]
+
+Case `n` is drawn from seed and number alone, so any case can be run again by itself. The address space is limited
+anew for every case; a case that does not end is ended by a watchdog with the stack of every thread.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance_io.encodings.v2_1.fullzip
+import lance_io.file.opening
+import lance_io.store.url
+from lance_io import limits
+from lance_io.store.api import LOCAL
+from tests.fuzz.damage import Damaged, blind, damage_data_file, damage_manifest
+from tests.fuzz.reading import Verdict, read_file, read_table
+
+SECONDS_MAX = 5.0  # of processor time, so that a busy machine is no finding
+HANG_SECONDS = 60
+EXTRA_BYTES = 64 << 20
+TRUNCATIONS = -1
+
+
+class Specimens:
+    """The undamaged files and tables, in a fixed order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = sorted((folder / "files").iterdir())
+        self.tables = sorted((folder / "tables").iterdir())
+
+    def draw(self, dice: random.Random) -> tuple[Path, Path]:
+        """(file or table, the file to damage)."""
+        if dice.random() < 0.65:
+            path = dice.choice(self.files)
+            return path, path
+        table = dice.choice(self.tables)
+        manifests = sorted((table / "_versions").glob("*.manifest"))[:1]  # newest first by name
+        deletions = sorted(table.glob("_deletions/*"))
+        data = sorted(table.glob("data/*"))
+        return table, dice.choice(dice.choice([group for group in (manifests, manifests, deletions, data) if group]))
+
+
+def damaged(whole: Path, victim: Path, dice: random.Random) -> Damaged:
+    """The victim's bytes, damaged."""
+    data = victim.read_bytes()
+    if victim.suffix == ".manifest":
+        return damage_manifest(data, dice)
+    if victim.suffix == ".lance":
+        found = damage_data_file(data, dice)
+        return found if whole == victim else Damaged(found.data, found.what)
+    return blind(data, dice)
+
+
+def read_damaged(whole: Path, victim: Path, case: Damaged, dice: random.Random) -> Verdict:
+    """Put the damaged file in its place and read the whole."""
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
+        copy = Path(scratch) / whole.name
+        if whole == victim:
+            copy.write_bytes(case.data)
+            return read_file(str(copy), dice)
+        shutil.copytree(whole, copy, copy_function=os.link)
+        target = copy / victim.relative_to(whole)
+        target.unlink()
+        target.write_bytes(case.data)
+        return read_table(str(copy), dice)
+
+
+SCRATCH = os.environ.get("LANCE_IO_FUZZ_SCRATCH")
+
+
+def plan_small(*, small: bool) -> None:
+    """Let files of some kilobytes take the ways that only large ones take: cut pages, indexes read by entry, metadata
+    read by column, tails that hold only a part of it."""
+    limits.SCAN_PIECE_BYTES = 1000 if small else 8 << 20  # type: ignore[misc]
+    lance_io.encodings.v2_1.fullzip.REPETITION_INDEX_KEPT_BYTES_MAX = 100 if small else 1 << 20  # type: ignore[misc]
+    lance_io.file.opening.WIDE_METADATA_BYTES = 100 if small else 1 << 20  # type: ignore[misc]
+    profile = replace(LOCAL, tail_bytes=200, whole_file_bytes=0, take_gap_bytes=0) if small else LOCAL
+    lance_io.store.url.LOCAL = profile  # type: ignore[misc]
+
+
+def run_case(specimens: Specimens, seed: int, number: int) -> dict[str, Any]:
+    """One case; what a report needs to know about it."""
+    dice = random.Random(f"{seed}:{number}")
+    whole, victim = specimens.draw(dice)
+    case = damaged(whole, victim, dice)
+    victim_bytes = sum(f.stat().st_size for f in whole.rglob("*") if f.is_file()) if whole != victim else len(case.data)
+    plan_small(small=dice.random() < 0.4)
+    started = time.process_time()
+    with AddressSpace(4 * victim_bytes + EXTRA_BYTES):
+        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        verdict = read_damaged(whole, victim, case, dice)
+        faulthandler.cancel_dump_traceback_later()
+    if time.process_time() - started > SECONDS_MAX:
+        verdict.findings.append(f"{time.process_time() - started:.1f} seconds of processor time")
+    verdict.check_place(case.where)
+    return {
+        "case": number,
+        "of": f"{whole.name}/{victim.name}" if whole != victim else whole.name,
+        "what": case.what,
+        "read": verdict.read,
+        "errors": sorted({f"{type(e).__name__}: {e}" for e in verdict.errors}),
+        "findings": verdict.findings,
+    }
+
+
+class AddressSpace:
+    """A limit on what the process may map, above what it has mapped already."""
+
+    def __init__(self, extra_bytes: int) -> None:
+        self.extra_bytes = extra_bytes
+
+    def __enter__(self) -> None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + self.extra_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+
+    def __exit__(self, *_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def warm_up(specimens: Specimens) -> None:
+    """Load modules and start threads, whose memory is not a case's."""
+    whole = Damaged(specimens.files[0].read_bytes(), "nothing")
+    for seed in range(40):
+        plan_small(small=seed % 2 == 1)
+        dice = random.Random(seed)
+        verdict = read_damaged(specimens.files[0], specimens.files[0], whole, dice)
+        assert not verdict.errors and not verdict.findings, (verdict.errors, verdict.findings)
+    plan_small(small=False)
+    for table in specimens.tables:
+        victim = next((table / "_versions").glob("*.manifest"))
+        verdict = read_damaged(table, victim, Damaged(victim.read_bytes(), "nothing"), random.Random(1))
+        assert not verdict.errors and not verdict.findings, (table, verdict.errors, verdict.findings)
+
+
+def main() -> None:
+    folder, seed, first, last = Path(sys.argv[1]), *map(int, sys.argv[2:5])
+    specimens = Specimens(folder)
+    warm_up(specimens)
+    for number in range(first, last):
+        print(f'{{"begin": {number}}}', flush=True)
+        print(json.dumps(run_case(specimens, seed, number)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
