@@ -57,7 +57,7 @@ class AsyncBlobFile:
         for offset, length in ranges:
             check_range(offset, length, blob.size())
         wanted = Ranges.of(*((blob._start + offset, blob._start + offset + length) for offset, length in ranges))
-        fetched: Any = await runtime.wrap(drive(read_bytes(blob._state, blob._key, wanted)))
+        fetched: Any = await runtime.wrap(drive(read_bytes(blob._state, blob._object, wanted)))
         return bytes_of(fetched, wanted)
 
     async def aclose(self) -> None:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.dataset.blobs import BlobObject, Located
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
+    from lance_io.format.schema import Field
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024
@@ -33,9 +35,11 @@ class BlobFile(io.BufferedIOBase):
     Made by `take_blobs`. Small sequential reads fetch `buffer_size` bytes at once.
     """
 
-    def __init__(self, state: DatasetState, key: str, start: int, size: int, buffer_size: int = BUFFER_BYTES) -> None:
+    def __init__(
+        self, state: DatasetState, place: BlobObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
+    ) -> None:
         self._state = state
-        self._key = key
+        self._object = place
         self._start = start
         self._size = size
         self._buffer_size = buffer_size
@@ -121,7 +125,7 @@ class BlobFile(io.BufferedIOBase):
         return self._ahead[begin : begin + length]
 
     def _fetch(self, ranges: Ranges) -> list[bytes]:
-        fetched = run(self._state, read_bytes(self._state, self._key, ranges))
+        fetched = run(self._state, read_bytes(self._state, self._object, ranges))
         return bytes_of(fetched, ranges)
 
     def _check_open(self, message: str) -> None:
@@ -140,9 +144,9 @@ def check_range(offset: int, length: int, size: int) -> None:
         raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
 
 
-def read_bytes(state: DatasetState, key: str, ranges: Ranges) -> Plan[Any]:
+def read_bytes(state: DatasetState, place: BlobObject, ranges: Ranges) -> Plan[Any]:
     """Byte ranges of one object, as `Fetched`."""
-    return (yield ReadBytes(state.context, key, ranges))
+    return (yield ReadBytes(state.context_of(place.store), place.key, ranges))
 
 
 # -- selecting -------------------------------------------------------------------------------------------------------
@@ -175,6 +179,10 @@ def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list
     return found
 
 
+def _located(state: DatasetState, field: Field, place: int, descriptions: pa.Array) -> Plan[Located]:
+    return (yield from locate_blobs(state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)))
+
+
 def _restored(items: list[Any], grouped: Grouped) -> list[Any]:
     return items if grouped.restore is None else [items[i] for i in grouped.restore.tolist()]
 
@@ -187,14 +195,18 @@ def take_blobs(
     grouped = yield from _select(state, ids, addresses_, indices)
     files: list[BlobFile | None] = []
     for place, _, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = locate_blobs(state.data_file_key(place, field.id), cast("pa.StructArray", descriptions))
+        located = yield from locate_blobs(
+            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
+        )
         rows = zip(located.keys.tolist(), located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True)
         for key, start, size, valid in rows:
             files.append(BlobFile(state, located.objects[key], start, size, buffer_size) if valid else None)
     if grouped.restore is None:
         return files
     # a row that was asked for twice gives two files, each with a position of its own
-    return [one and BlobFile(state, one._key, one._start, one._size, buffer_size) for one in _restored(files, grouped)]
+    return [
+        one and BlobFile(state, one._object, one._start, one._size, buffer_size) for one in _restored(files, grouped)
+    ]
 
 
 def read_blobs(
@@ -205,7 +217,9 @@ def read_blobs(
     grouped = yield from _select(state, ids, addresses_, indices)
     rows: list[tuple[int, bytes | None]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = locate_blobs(state.data_file_key(place, field.id), cast("pa.StructArray", descriptions))
+        located = yield from locate_blobs(
+            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
+        )
         column = yield from read_located(state, located)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         rows.extend(zip(numbers, column.to_pylist(), strict=True))
@@ -224,9 +238,11 @@ def read_blob_ranges(
     grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
     if grouped.num_asked != len(rows):
         raise UsageError("a requested row does not exist (any more)")
-    blobs: list[tuple[int, str, int, int, bool]] = []
+    blobs: list[tuple[int, BlobObject, int, int, bool]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = locate_blobs(state.data_file_key(place, field.id), cast("pa.StructArray", descriptions))
+        located = yield from locate_blobs(
+            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
+        )
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         keys = [located.objects[key] for key in located.keys.tolist()]
         blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))
@@ -234,10 +250,10 @@ def read_blob_ranges(
 
 
 def _read_requests(
-    state: DatasetState, blobs: list[tuple[int, str, int, int, bool]], requests: Sequence[tuple[int, int, int]]
+    state: DatasetState, blobs: list[tuple[int, BlobObject, int, int, bool]], requests: Sequence[tuple[int, int, int]]
 ) -> Plan[list[tuple[int, int, bytes | None]]]:
     results: list[tuple[int, int, bytes | None]] = []
-    by_key: dict[str, list[int]] = {}
+    by_object: dict[BlobObject, list[int]] = {}
     for number, ((address, key, _, size, valid), (_, offset, length)) in enumerate(zip(blobs, requests, strict=True)):
         results.append((number, address, b"" if valid else None))
         if valid:
@@ -245,11 +261,11 @@ def _read_requests(
                 check_range(offset, length, size)
             except UsageError as error:
                 raise UsageError(f"Blob range request {number} for row address {address} is invalid: {error}") from None
-            by_key.setdefault(key, []).append(number)
-    for key, numbers in by_key.items():
+            by_object.setdefault(key, []).append(number)
+    for place, numbers in by_object.items():
         starts = np.array([blobs[n][2] + requests[n][1] for n in numbers], dtype=np.int64)
         ranges = Ranges(starts, starts + np.array([requests[n][2] for n in numbers], dtype=np.int64))
-        fetched = yield ReadBytes(state.context, key, ranges)
+        fetched = yield from read_bytes(state, place, ranges)
         for number, data in zip(numbers, bytes_of(fetched, ranges), strict=True):
             results[number] = (number, blobs[number][0], data)
     return results

@@ -2,7 +2,8 @@
 
     version 1 (files up to 2.1)   position and size of the bytes in the data file itself
     version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of their own;
-                                  3: an object outside of the table, named by a URI
+                                  3: an object outside of the table, by a URI or a path below base path `blob_id`;
+                                  position and size 0 mean all of it
 
 A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, least significant first>.blob`.
 """
@@ -16,9 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.dataset.arrays import numbers as indices
 from lance_io.dataset.pipeline import concat
 from lance_io.dataset.reading import ReadBytes, ranges_of
+from lance_io.dataset.steps import Head
 from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.store.url import open_store
+from lance_io.table.paths import check_relative
 
 if TYPE_CHECKING:
     from lance_io.dataset.projection import Projection
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.steps import Plan
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
+    from lance_io.store.api import ObjectStore
 
 INLINE: Final = 0
 EXTERNAL: Final = 3
@@ -52,41 +58,91 @@ def binary_field(field: Field, name: str) -> pa.Field:
     return pa.field(name, pa.large_binary(), field.nullable, metadata or None)
 
 
+@dataclass(frozen=True, slots=True)
+class BlobObject:
+    """What holds the bytes of blobs: a data file, a sidecar, or an object outside of the table."""
+
+    store: ObjectStore
+    key: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
     """Where the bytes of some blobs of one data file are.
 
     keys     the object of each, by number in `objects`
-    objects  object keys
+    objects  objects
     starts   i64[n], position in the object
     sizes    i64[n], bytes; 0 for null and empty blobs
     valid    which are not null
     """
 
     keys: IntArray
-    objects: tuple[str, ...]
+    objects: tuple[BlobObject, ...]
     starts: IntArray
     sizes: IntArray
     valid: Any
 
 
-def locate_blobs(file_key: str, descriptions: pa.StructArray) -> Located:
-    """Where blobs are, from their descriptions. Raises `FormatError` for positions that cannot be."""
+def locate_blobs(state: DatasetState, file_key: str, descriptions: pa.StructArray) -> Plan[Located]:
+    """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
+
+    Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
+    """
+    store = state.location.store
     valid = np.asarray(descriptions.is_valid())
     starts = _numbers(descriptions, "position", valid)
     sizes = _numbers(descriptions, "size", valid)
     if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
         raise FormatError("a blob's description names a position or size beyond any file", path=file_key)
     if descriptions.type.get_field_index("kind") < 0:
-        return Located(np.zeros(len(sizes), np.int64), (file_key,), starts, sizes, valid)
+        return Located(np.zeros(len(sizes), np.int64), (BlobObject(store, file_key),), starts, sizes, valid)
     kinds, ids = _numbers(descriptions, "kind", valid), _numbers(descriptions, "blob_id", valid)
     if len(kinds) and int(kinds.max()) > EXTERNAL:
         raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file_key)
-    if (kinds == EXTERNAL).any():
-        raise UnsupportedError("this blob lies outside of the table (kind 3), which this release does not follow")
-    sidecars, numbers = np.unique(np.where(kinds == INLINE, -1, ids), return_inverse=True)
-    objects = tuple(file_key if one < 0 else sidecar_key(file_key, one) for one in sidecars.tolist())
-    return Located(numbers.reshape(-1), objects, starts, sizes, valid)
+    outside = np.flatnonzero(kinds == EXTERNAL)
+    sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds == EXTERNAL), -1, ids), return_inverse=True)
+    numbers = numbers.reshape(-1)
+    objects = [BlobObject(store, file_key if one < 0 else sidecar_key(file_key, one)) for one in sidecars.tolist()]
+    if len(outside):
+        uris = descriptions.field("blob_uri").take(indices(outside)).to_pylist()
+        found = [outside_object(state, base_id, uri) for base_id, uri in zip(ids[outside].tolist(), uris, strict=True)]
+        place_of = {one: len(objects) + number for number, one in enumerate(dict.fromkeys(found))}
+        numbers[outside] = [place_of[one] for one in found]
+        objects += place_of
+        whole = outside[(starts[outside] == 0) & (sizes[outside] == 0)]
+        for number in np.unique(numbers[whole]).tolist():
+            meta = yield Head(objects[number].store, objects[number].key)
+            sizes[whole[numbers[whole] == number]] = meta.size_bytes
+    return Located(numbers, tuple(objects), starts, sizes, valid)
+
+
+def outside_object(state: DatasetState, base_id: int, uri: str | None) -> BlobObject:
+    """The object that a blob of kind 3 names: a path below a base path of the manifest, or a URI.
+
+    Only URIs of the table's own scheme are followed, so that a table on a server cannot name files of this machine.
+    Raises `FormatError` for a path that leaves its base or a base not declared, `UnsupportedError` for other schemes.
+    """
+    if not uri:
+        raise FormatError("a blob outside of the table has no URI", path=state.location.uri)
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        base = state.manifest.base_paths.get(base_id)
+        if base is None:
+            raise FormatError(f"a blob lies below base path {base_id}, which the manifest does not declare", path=uri)
+        folder = state.base_folder(base)
+        return BlobObject(folder.store, folder.key(check_relative(uri, "blob")))
+    if scheme.lower() != state.location.store.scheme:
+        raise UnsupportedError(
+            f"this blob lies outside of the table, in a store of another kind ({scheme}), which is not followed",
+            path=state.location.uri,
+        )
+    if scheme.lower() == "file":
+        return BlobObject(state.location.store, open_store(uri).path)
+    container, _, key = rest.partition("/")
+    root = state.session.locate(f"{scheme}://{container}", state.storage_options)
+    own = state.location.store
+    return BlobObject(own if root.store.identity == own.identity else root.store, key)
 
 
 def _numbers(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
@@ -110,12 +166,12 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     out = np.empty(int(offsets[-1]), dtype=np.uint8)
-    for number, key in enumerate(located.objects):
+    for number, place in enumerate(located.objects):
         here = np.flatnonzero((located.keys == number) & (lengths > 0))
         if not len(here):
             continue
         ranges = ranges_of(located.starts[here], lengths[here])
-        fetched = yield ReadBytes(state.context, key, ranges)
+        fetched = yield ReadBytes(state.context_of(place.store), place.key, ranges)
         gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
         _scatter(out, offsets[here], lengths[here], data)
@@ -155,7 +211,7 @@ class BlobBinaries:
             start = 0
             for place, num_rows in runs:
                 key = self._state.data_file_key(place, self._state.schema.field(name).id)
-                located = locate_blobs(key, columns[name].slice(start, num_rows))
+                located = yield from locate_blobs(self._state, key, columns[name].slice(start, num_rows))
                 pieces.append((yield from read_located(self._state, located)))
                 start += num_rows
             columns[name] = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())

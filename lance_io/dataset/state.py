@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.session import Session
     from lance_io.format.schema import Field, Schema
     from lance_io.spans import IntArray
+    from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
     from lance_io.table.fragment import DataFile, Fragment
     from lance_io.table.manifest import BasePath, Manifest
@@ -95,6 +96,10 @@ class DatasetState:
     def context(self) -> ReadContext:
         """What reads of this version share."""
         return ReadContext(self.location.store, self.session.cache)
+
+    def context_of(self, store: ObjectStore) -> ReadContext:
+        """The same for objects in another store."""
+        return self.context if store is self.location.store else replace(self.context, store=store)
 
     def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
         """The same for one scan, with a budget of its own."""
@@ -272,15 +277,19 @@ class DatasetState:
         return {}
 
     def _locate(self, base: BasePath) -> Location:
-        if "://" not in base.path and self.location.store.scheme != "file":
-            return replace(self.location, path=base.path.strip("/"))
-        found = self.session.locate(base.path, self.storage_options)
+        found = self.base_folder(base)
         if found.store.identity != self.location.store.identity:
             raise UnsupportedError(
-                f"base path {base.id} lies in another store than the table; this release reads from one store",
+                f"base path {base.id} lies in another store than the table; data files are read from one store",
                 path=self.location.uri,
             )
         return found
+
+    def base_folder(self, base: BasePath) -> Location:
+        """The folder of a base path, in whatever store it is."""
+        if "://" not in base.path and self.location.store.scheme != "file":
+            return replace(self.location, path=base.path.strip("/"))
+        return self.session.locate(base.path, self.storage_options)
 
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""

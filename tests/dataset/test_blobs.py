@@ -9,9 +9,11 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pytest
+from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
-from lance_io.dataset.blobs import locate_blobs, sidecar_key
+from lance_io.dataset.blobs import Located, locate_blobs, sidecar_key
+from lance_io.dataset.steps import drive_now
 from lance_io.errors import FormatError, UnsupportedError
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
@@ -136,21 +138,59 @@ def test_where_sidecars_are() -> None:
     assert sidecar_key("t/data/f.lance", 2) == f"t/data/f/01{'0' * 30}.blob"
 
 
-def test_descriptions_that_cannot_be() -> None:
-    def described(**values: int) -> pa.StructArray:
-        members = {"kind": pa.uint8(), "position": pa.uint64(), "size": pa.uint64(), "blob_id": pa.uint32()}
-        arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
-        return pa.StructArray.from_arrays(arrays, names=[*members])
+def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
+    state = lance_io.dataset(BLOBS[1])._state
+    members = {"kind": pa.uint8(), "position": pa.uint64(), "size": pa.uint64(), "blob_id": pa.uint32()}
 
-    assert locate_blobs("f.lance", described(kind=1, blob_id=1)).objects == (sidecar_key("f.lance", 1),)
+    def located(uri: str = "", **values: int) -> Located:
+        arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
+        described = pa.StructArray.from_arrays([*arrays, pa.array([uri])], names=[*members, "blob_uri"])
+        return drive_now(locate_blobs(state, "f.lance", described))
+
+    assert located(kind=1, blob_id=1).objects[0].key == sidecar_key("f.lance", 1)
     with pytest.raises(FormatError, match="beyond any file"):
-        locate_blobs("f.lance", described(size=1 << 63))
+        located(size=1 << 63)
     with pytest.raises(FormatError, match="blob kind 9"):
-        locate_blobs("f.lance", described(kind=9))
-    with pytest.raises(UnsupportedError, match="outside of the table"):
-        locate_blobs("f.lance", described(kind=3))
+        located(kind=9)
+    with pytest.raises(FormatError, match="has no URI"):
+        located(kind=3)
+    with pytest.raises(FormatError, match="base path 7"):
+        located(kind=3, blob_id=7, uri="inside.bin")
+    with pytest.raises(UnsupportedError, match="another kind"):
+        located(kind=3, uri="s3://bucket/key")
     with pytest.raises(FormatError, match="lacks 'position'"):
-        locate_blobs("f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"]))
+        drive_now(locate_blobs(state, "f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
+
+
+@pytest.mark.parametrize("is_below_base", [False, True])
+async def test_blobs_outside_of_the_table(tmp_path: Path, is_below_base: bool) -> None:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "a.bin").write_bytes(bytes(range(200)))
+    (folder / "b.bin").write_bytes(b"other")
+    a, b = (f"file://{folder}/{name}.bin" for name in "ab")
+    values = [a, Blob(uri=a, position=5, size=7), b"inline", None, b, Blob(uri=a, position=100, size=100), a]
+    schema = pa.schema([pa.field("i", pa.int64()), blob_field("b")])
+    rows = pa.table({"i": range(len(values)), "b": blob_array(values)}, schema=schema)
+    base = [lance.DatasetBasePath(f"file://{folder}", "outside")] if is_below_base else None
+    uri = str(tmp_path / "table.lance")
+    theirs = lance.write_dataset(
+        rows, uri, data_storage_version="2.2", initial_bases=base, allow_external_blob_outside_bases=not is_below_base
+    )
+    ours = lance_io.dataset(uri)
+    selected = [6, 5, 4, 3, 2, 1, 0, 0]
+    expected = [one and one.readall() for one in theirs.take_blobs("b", indices=selected)]
+    assert [one and one.readall() for one in ours.take_blobs("b", indices=selected)] == expected
+    twin = await lance_io.AsyncDataset.open(uri)
+    assert [one and await one.read() for one in await twin.take_blobs("b", indices=selected)] == expected
+    assert [data for _, data in ours.read_blobs("b", indices=selected)] == expected
+    assert ours.read_blob_ranges("b", [(0, 3, 2), (4, 1, 3)], selector="indices")[1][2] == b"the"
+    whole = ours.to_table(blob_handling="all_binary").column("b").to_pylist()
+    assert whole == expected[::-1][1:]
+    assert ours.to_table().to_pylist() == theirs.to_table().to_pylist()
+    (folder / "b.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=r"b\.bin"):
+        ours.take_blobs("b", indices=[4])
 
 
 async def test_one_blob_as_an_asynchronous_file(blob_uri: str) -> None:
