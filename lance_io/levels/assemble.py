@@ -34,13 +34,18 @@ def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
     layers  as a kernel returns them, innermost (the leaf's) first
     """
     array = leaf
+    slots_per_value = 1  # outside of fixed-size lists of structs layers repeat themselves once per slot (spec: 10.6)
     for node, (length, validity, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
         bitmap = arrow_buffer(validity)
+        if slots_per_value > 1:
+            bitmap, null_count = _every(bitmap, length, slots_per_value), -1 if null_count else 0
+            length //= slots_per_value
         match node.kind:
             case NodeKind.STRUCT:
                 array = pa.Array.from_buffers(node.arrow_type, length, [bitmap], null_count, children=[array])
             case NodeKind.FIXED_SIZE_LIST:
                 array = _fixed_size(node.arrow_type, array, length, bitmap, null_count)
+                slots_per_value *= node.arrow_type.list_size
             case _:
                 buffers = [bitmap, arrow_buffer(offsets)]
                 array = pa.Array.from_buffers(node.arrow_type, length, buffers, null_count, children=[array])
@@ -54,9 +59,15 @@ def _fixed_size(dtype: pa.DataType, items: pa.Array, slots: int, bitmap: pa.Buff
         raise FormatError(f"{slots} slots of {len(items)} items for fixed-size lists of {size}")
     if bitmap is None or not nulls:
         return pa.Array.from_buffers(dtype, slots // size, [None], 0, children=[items])
-    valid = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), count=slots, bitorder="little")[::size]
-    packed = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return pa.Array.from_buffers(dtype, slots // size, [packed], children=[items])
+    return pa.Array.from_buffers(dtype, slots // size, [_every(bitmap, slots, size)], children=[items])
+
+
+def _every(bitmap: pa.Buffer | None, count: int, step: int) -> pa.Buffer | None:
+    """Each `step`-th of the first `count` bits."""
+    if bitmap is None:
+        return None
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), count=count, bitorder="little")[::step]
+    return pa.py_buffer(np.packbits(bits, bitorder="little"))
 
 
 def merge(field: Field, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,8 +90,14 @@ class LeafPath:
     def compile_layers(self, layers: Sequence[int]) -> bytes:
         """The layers of a page, checked against this path, as a kernel program.
 
-        Raises FormatError when their number or kinds differ from the schema's nesting.
+        Raises FormatError when their number or kinds differ from the schema's nesting, UnsupportedError for
+        fixed-size lists of structs inside lists, which no release reads.
         """
+        kinds = [node.kind for node in self.nodes]
+        if NodeKind.FIXED_SIZE_LIST in kinds:
+            above = kinds[: kinds.index(NodeKind.FIXED_SIZE_LIST)]
+            if NodeKind.LIST in above or NodeKind.MAP in above:
+                raise UnsupportedError("fixed-size lists of structs inside lists: their pages do not tell rows apart")
         if len(layers) != len(self.nodes):
             raise FormatError(f"{len(layers)} layers for a field nested {len(self.nodes)} deep ({self.name})")
         program = bytearray([len(layers)])
