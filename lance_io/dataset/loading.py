@@ -132,7 +132,7 @@ def _load_lineage(state: DatasetState, place: int) -> Plan[Lineage]:
         lineage = _decode_lineage(fragment, num_rows)
         return lineage, lineage.nbytes
 
-    key = ("lineage", *state.identity, fragment.id)
+    key = ("lineage", *state.identity, place)
     return (yield from cached(state.session.cache, key, load))
 
 

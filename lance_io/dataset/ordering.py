@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 
 from lance_io.dataset import compute as pc
 from lance_io.dataset.projection import OutputColumn, Projection, project
@@ -17,10 +18,9 @@ from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.system import ROW_ADDRESS, system_field
 from lance_io.dataset.take import locate_addresses, prepare, take_grouped
 from lance_io.errors import BindError
+from lance_io.levels.compact import compact
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
@@ -56,7 +56,7 @@ class Ordering:
         """Sort, cut and complete the rows of the scan."""
         order = self._sorted(table)
         if not self._late:
-            return table.select(range(len(self._output.outputs))).take(order)
+            return _compact(table.select(range(len(self._output.outputs)))).take(order)
         addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
         places, offsets = yield from locate_addresses(self._state, addresses)
         prepared = prepare(self._state, self._output)
@@ -79,3 +79,9 @@ class Ordering:
 
 def _key_name(number: int) -> str:
     return f"key {number}"  # a blank cannot clash: outputs are selected by position
+
+
+def _compact(table: pa.Table) -> pa.Table:
+    """The table with chunks from which rows may be selected."""
+    columns = [pa.chunked_array([compact(chunk) for chunk in one.chunks], one.type) for one in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)

@@ -20,6 +20,7 @@ from lance_io.dataset.projection import Projection, extract
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
+from lance_io.levels.compact import compact
 from lance_io.levels.retype import batch_as, needs_retyping
 
 if TYPE_CHECKING:
@@ -121,10 +122,10 @@ class _Rows:
         kept = true_positions(mask)
         chosen = kept + self.first if self.chosen is None else self.chosen[kept]
         if num_rows > self.num_rows * DENSE_MIN:
-            columns = {name: one.filter(mask) for name, one in self.columns.items()}
+            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
         else:
             indices = numbers(kept)
-            columns = {name: pc.take(one, indices, boundscheck=False) for name, one in self.columns.items()}
+            columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
         return _Rows(self.span, self.first, num_rows, chosen, columns)
 
 

@@ -11,6 +11,7 @@ from lance_io.file.drive import drive_now, truncated
 from lance_io.file.table import TableReader
 from lance_io.store.api import InvalidRange, ShortRead
 
+ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made piece by piece: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class SpanReader:
     def _without_columns(self) -> Generator[Piece, None, None]:
         """Rows of which no stored column is wanted: nothing to read."""
         for index, span in enumerate(self._plan.spans):
-            step = self._batch_rows or max(1, span.end - span.start)
+            step = self._batch_rows or ROWS_WITHOUT_COLUMNS_MAX
             for start in range(span.start, span.end, step):
                 yield Piece(index, start, min(step, span.end - start), ())
 

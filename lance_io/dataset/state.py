@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.projection import Projection
+    from lance_io.dataset.projection import OutputColumn, Projection
     from lance_io.dataset.session import Session
     from lance_io.format.schema import Field, Schema
     from lance_io.spans import IntArray
@@ -152,19 +152,23 @@ class DatasetState:
 
     def described(self, projection: Projection, blob_handling: str | None) -> Projection:
         """A projection whose blob columns have the fields that they come out with."""
-        if not any(is_blob(one) for one in self.schema.fields):
+        if all(one.described() is one for one in self.schema.fields):
             return projection
-        outputs = []
-        for output in projection.outputs:
-            if not output.is_system and len(output.path) == 1 and is_blob(self.schema.field(output.path[0])):
-                blob = self.schema.field(output.path[0])
-                if blob_handling == "all_binary":
-                    shown = binary_field(blob, output.name)
-                else:
-                    shown = blob.described().to_arrow().with_name(output.name)
-                output = replace(output, field=shown)
-            outputs.append(output)
+        outputs = (one if one.is_system else self._shown(one, blob_handling) for one in projection.outputs)
         return replace(projection, outputs=tuple(outputs))
+
+    def _shown(self, output: OutputColumn, blob_handling: str | None) -> OutputColumn:
+        field = self.schema.field(output.path[0])
+        for name in output.path[1:]:
+            child = field.child(name)
+            assert child is not None, "projections name fields that are there"
+            field = child
+        described = field.described()
+        if described is field:
+            return output
+        if blob_handling == "all_binary" and len(output.path) == 1 and is_blob(field):
+            return replace(output, field=binary_field(field, output.name))
+        return replace(output, field=described.to_arrow().with_name(output.name))
 
     def pruned_fields(self, paths: Iterable[tuple[str, ...]]) -> list[Field]:
         """The top-level fields that hold `paths`, pruned to them, in schema order."""

@@ -449,7 +449,6 @@ def test_rows_are_selected_right_from_slices_of_nested_vectors() -> None:
     assert compact(in_struct).take(pa.array([0, 2])).field(0).to_pylist() == expected
 
 
-@pytest.mark.xfail(strict=True, reason="the dataset room selects rows from slices without `compact`")
 def test_scans_nested_vectors_of_fragments_with_deletions(tmp_path: Path) -> None:
     dtype = pa.list_(pa.list_(pa.int64(), 3), 2)
     rows = [[[i, i + 1, i + 2], [-i, 0, 1]] for i in range(30)]

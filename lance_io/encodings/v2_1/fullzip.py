@@ -92,7 +92,9 @@ class FullZipPage:
 
     def _check_items(self, num_items: int, num_visible: int) -> None:
         """Raise FormatError unless entries, items, rows and bytes of data fit together (spec: 5.1)."""
-        fits = self.num_rows <= num_items >= num_visible if self.has_lists else self.num_rows == num_items == num_visible
+        fits = (
+            self.num_rows <= num_items >= num_visible if self.has_lists else self.num_rows == num_items == num_visible
+        )
         if not fits:
             raise FormatError(f"{num_items} entries with {num_visible} items in a page of {self.num_rows} rows")
         size, least = self.source.buffer_sizes[0], num_items * self.control_bytes
