@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Time says nothing about right and wrong: a loaded machine must not fail a test. The same settings everywhere, CI too.
-settings.register_profile("lance_io", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
-settings.load_profile("lance_io")
-
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # `servers` lies beside this file
 
 from servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# Time says nothing about right and wrong: a loaded machine must not fail a test. The same settings everywhere, CI too.
+settings.register_profile("lance_io", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.load_profile("lance_io")
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,9 @@ requests to open, 14 for a cold take of a row in each fragment, 6 for a warm one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lance
 import numpy as np
@@ -25,6 +26,9 @@ from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.testing.latency import LatencyStore, run_virtual
 from lance_io.testing.record import RecordingStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 ROWS = 100_000
 FRAGMENTS = 2
@@ -149,7 +153,7 @@ def test_cold_scan_asks_for_every_byte_once(objects) -> None:
         asked = ranges_of(log)
         for key in {key for key, _, _ in asked}:
             spans = sorted((start, end) for k, start, end in asked if k == key)
-            overlaps = [(a, b) for a, b in zip(spans, spans[1:], strict=False) if a[1] > b[0]]
+            overlaps = [(a, b) for a, b in itertools.pairwise(spans) if a[1] > b[0]]
             assert not overlaps
             assert len(spans) <= len(objects[key]) / (8 * MIB) + 3
         size = sum(len(data) for key, data in objects.items() if key.startswith("t/data/"))
