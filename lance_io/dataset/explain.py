@@ -28,7 +28,7 @@ from lance_io.encodings.api import RowSelection
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.drive import truncated
 from lance_io.file.opening import opened
-from lance_io.file.pieces import column_pieces
+from lance_io.file.pieces import column_pieces, goes_with
 from lance_io.file.projection import Projection
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.io.cache import ClaimAbandoned
@@ -215,9 +215,16 @@ def _scan_file(
     """
     key = here.ref.key
     found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
-    for index, piece in enumerate(found or []):
+    jobs: list[list[Piece]] = []
+    for piece in sorted(found or [], key=lambda one: one.row_start):
+        if jobs and goes_with(piece, jobs[-1]):
+            jobs[-1].append(piece)
+        else:
+            jobs.append([piece])
+    for index, job in enumerate(jobs):
         group = (span[0], index if ledger.merging.apart else None)
-        yield from _until_data(ledger, context, key, piece.steps(), number, group)
+        for piece in job:
+            yield from _until_data(ledger, context, key, piece.steps(), number, group)
 
 
 def _file_pieces(context: ReadContext, here: FileColumns, span: tuple[int, int, int]) -> FileSteps[list[Piece]]:

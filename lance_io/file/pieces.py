@@ -153,3 +153,13 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
             share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
             result.append(Piece(file, column, number, start, end, share, tail))
     return result
+
+
+def goes_with(piece: Piece, group: Sequence[Piece]) -> bool:
+    """True when a piece is worth reading and decoding in one job with those before it.
+
+    Small files have many small pages: handing each to a thread costs more than decoding it.
+    """
+    first = group[0]
+    is_near = piece.file is first.file and piece.row_start == first.row_start
+    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= limits.SCAN_JOB_BYTES

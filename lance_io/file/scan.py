@@ -24,8 +24,9 @@ import pyarrow as pa
 from lance_io.errors import FormatError
 from lance_io.file.drive import Finished, drive, drive_now, in_pool, truncated
 from lance_io.file.opening import opened
-from lance_io.file.pieces import column_pieces
+from lance_io.file.pieces import column_pieces, goes_with
 from lance_io.file.rows import typed_column
+from lance_io.file.steps import together
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import count_held, sinks_now
 from lance_io.levels.assemble import merge
@@ -58,15 +59,17 @@ class Readahead:
 
     pieces  decoded before they are needed
     spans   begun behind the one that the consumer is in
+    is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
     """
 
     pieces: int = PIECES_AHEAD
     spans: int = SPANS_AHEAD
+    is_asked_for: bool = False
 
 
 def readahead(pieces: int | None, spans: int | None) -> Readahead:
     """What was asked for, and defaults for the rest."""
-    return Readahead(pieces or PIECES_AHEAD, spans or SPANS_AHEAD)
+    return Readahead(pieces or PIECES_AHEAD, spans or SPANS_AHEAD, is_asked_for=pieces is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +212,8 @@ class _Ahead:
             (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
         )
         self._next: tuple[int, int, Piece] | None = None
-        self._jobs: deque[tuple[int, int, Piece, Future[pa.Array]]] = deque()
+        self._jobs: deque[tuple[int, int, Piece, Future[list[pa.Array]], int]] = deque()
+        self._num_jobs = 0  # futures among them: a job may decode several pieces
         self._ahead = ahead
         self._fill()
 
@@ -222,33 +226,53 @@ class _Ahead:
                 found += self._drive(steps, here.ref.key, self._context.store.profile.take_gap_bytes)
         return _in_row_order(found)
 
-    def _decode(self, piece: Piece) -> pa.Array:
-        """Read and decode one piece; runs on the CPU pool."""
+    def _decode(self, group: list[Piece]) -> list[pa.Array]:
+        """Read and decode some pieces of one file; runs on the CPU pool."""
         gap_bytes = self._context.store.profile.scan_gap_bytes
-        return self._drive(piece.steps(), piece.file.key, gap_bytes, is_charged=True)
+        steps = together([piece.steps() for piece in group])
+        return self._drive(steps, group[0].file.key, gap_bytes, is_charged=True)
 
     def _drive(self, steps: FileSteps[T], key: str, gap_bytes: int, *, is_charged: bool = False) -> T:
         store: Any = self._context.store  # offers `SyncReads`
         return drive_now(steps, store, key, gap_bytes, self._sinks, is_charged=is_charged)
 
     def _fill(self) -> None:
-        while len(self._jobs) < self._ahead.pieces:
+        while self._num_jobs < self._ahead.pieces:
             if self._next is None:
                 self._next = next(self._source, None)
             if self._next is None:
                 return
-            index, leaf_id, piece = self._next
+            index, _, piece = self._next
             is_far = self._jobs and index - self._jobs[0][0] > self._ahead.spans
             if is_far or (self._jobs and not self._held.has_room(piece.num_bytes)):
                 return
-            self._next = None
-            self._held.charge(piece.num_bytes)
-            job = cpu_pool().submit(self._decode, piece)
-            job.add_done_callback(partial(self._ended, piece.num_bytes))
-            self._jobs.append((index, leaf_id, piece, job))
+            self._submit(index, self._group())
 
-    def _ended(self, num_bytes: int, _: Future[pa.Array]) -> None:
-        """A piece has been decoded, has failed, or was cancelled before it began."""
+    def _group(self) -> list[tuple[int, Piece]]:
+        """The next piece, and those behind it that go into one job with it."""
+        assert self._next is not None, "called with a piece at hand"
+        index, leaf_id, piece = self._next
+        group = [(leaf_id, piece)]
+        num_bytes = piece.num_bytes
+        while True:
+            self._next = next(self._source, None)
+            if self._next is None or self._next[0] != index or self._ahead.is_asked_for:
+                return group
+            num_bytes += self._next[2].num_bytes
+            if not goes_with(self._next[2], [one for _, one in group]) or not self._held.has_room(num_bytes):
+                return group
+            group.append(self._next[1:])
+
+    def _submit(self, index: int, group: list[tuple[int, Piece]]) -> None:
+        num_bytes = sum(piece.num_bytes for _, piece in group)
+        self._held.charge(num_bytes)
+        job = cpu_pool().submit(self._decode, [piece for _, piece in group])
+        job.add_done_callback(partial(self._ended, num_bytes))
+        self._num_jobs += 1
+        self._jobs.extend((index, leaf_id, piece, job, at) for at, (leaf_id, piece) in enumerate(group))
+
+    def _ended(self, num_bytes: int, _: Future[list[pa.Array]]) -> None:
+        """A job is done, has failed, or was cancelled before it began."""
         self._held.charge(-num_bytes)
 
     def before(self, span_index: int, row: int) -> bool:
@@ -257,13 +281,15 @@ class _Ahead:
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
-        _, leaf_id, piece, job = self._jobs.popleft()
-        self._fill()
-        return leaf_id, piece, job.result()
+        _, leaf_id, piece, job, at = self._jobs.popleft()
+        if not self._jobs or self._jobs[0][3] is not job:
+            self._num_jobs -= 1
+            self._fill()
+        return leaf_id, piece, job.result()[at]
 
     def close(self) -> None:
         """Let go of what has not begun."""
-        for *_, job in self._jobs:
+        for *_, job, _ in self._jobs:
             job.cancel()
         self._jobs.clear()
 

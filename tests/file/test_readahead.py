@@ -37,7 +37,7 @@ def test_pieces_and_fragments_ahead(uri: str, pieces: int, spans: int, begun: li
     options = scan_options()
     reader = SpanReader(state, drive_now(plan_scan(state, options)), options, None)
     assert reader._reader is not None
-    ahead = _Ahead(state.context, reader._reader.projection, reader._spans, Readahead(pieces, spans))
+    ahead = _Ahead(state.context, reader._reader.projection, reader._spans, readahead(pieces, spans))
     expected = begun or [index for index in range(FRAGMENTS) for _ in "ab"]
     assert [index for index, *_ in ahead._jobs] == expected
     ahead.pop()
