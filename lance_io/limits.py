@@ -29,5 +29,4 @@ SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest phy
 TAKE_FILES_AT_ONCE: Final = 256  # files of one take that are read side by side: as many as a store takes requests
 
 # -- decoding hostile input ------------------------------------------------------------------------------------
-CHUNK_VALUES_MAX: Final = 1 << 15  # u16 chunk words hold log2 of at most 15
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4

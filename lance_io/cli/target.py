@@ -56,7 +56,7 @@ def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
         return drive_now(steps, store, key, store.profile.take_gap_bytes)
 
     async def later() -> T:
-        return await drive(steps, context, context.scheduler().file(key, size_bytes=None), key)
+        return await drive(steps, context.scheduler().file(key, size_bytes=None), key)
 
     return runtime.run(later())
 

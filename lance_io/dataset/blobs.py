@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.dataset.arrays import numbers as indices
-from lance_io.dataset.pipeline import concat
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.dataset.steps import Head
 from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.levels.retype import concat
 from lance_io.store.url import open_store
 from lance_io.table.paths import check_relative
 

@@ -21,7 +21,7 @@ from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.levels.compact import compact
-from lance_io.levels.retype import batch_as, needs_retyping
+from lance_io.levels.retype import batch_as, concat, needs_retyping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -276,8 +276,3 @@ def _mask_without(num_rows: int, dropped: IntArray) -> pa.BooleanArray:
     kept = np.ones(num_rows, dtype=np.bool_)
     kept[dropped] = False
     return booleans(kept)
-
-
-def concat(arrays: list[pa.Array]) -> pa.Array:
-    """One array; copies only when there are several."""
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

@@ -121,5 +121,5 @@ class _FileColumns:
 
     async def later(self) -> dict[int, ColumnInfo]:
         reads = self.context.scheduler().file(self.ref.key, size_bytes=self.ref.size_bytes)
-        found: dict[int, ColumnInfo] = await drive(self._steps(), self.context, reads, self.ref.key)
+        found: dict[int, ColumnInfo] = await drive(self._steps(), reads, self.ref.key)
         return found

@@ -18,12 +18,11 @@ import pyarrow as pa
 from lance_io.dataset.arrays import numbers
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
-from lance_io.dataset.pipeline import concat
 from lance_io.dataset.projection import Columns, Projection, columns_key, extract, project, project_pruned
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
 from lance_io.errors import StoreError, UsageError
-from lance_io.levels.retype import batch_as, needs_retyping
+from lance_io.levels.retype import batch_as, concat, needs_retyping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -87,11 +87,6 @@ class ColumnPages:
         """Bytes of all page buffers."""
         return sum(page.num_bytes for page in self.pages)
 
-    @property
-    def bits_per_row(self) -> float:
-        """How many bits of the file one row takes."""
-        return 8 * self.num_bytes / self.num_rows if self.num_rows else 0.0
-
 
 def describe_columns(file: OpenedFile) -> list[ColumnPages]:
     """Every column of a file whose column metadata has been read."""

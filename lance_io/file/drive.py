@@ -124,7 +124,7 @@ def _wait_now(wait: Wait) -> None:
         wait.future.result()
 
 
-async def drive(steps: FileSteps[T], context: ReadContext, reads: FileReads, key: str, priority: int = 0) -> T:
+async def drive(steps: FileSteps[T], reads: FileReads, key: str, priority: int = 0) -> T:
     """Run a computation on the file `key` to its end, reading through the scheduler. Runs on the engine's loop."""
     try:
         request = next(steps)

@@ -178,7 +178,7 @@ class LanceFileReader:
             return drive_now(steps, context.store, key, context.store.profile.take_gap_bytes)  # type: ignore[arg-type]
 
         async def later() -> Any:
-            return await drive(steps, context, context.scheduler().file(key, size_bytes=None), key)
+            return await drive(steps, context.scheduler().file(key, size_bytes=None), key)
 
         return run(later())
 
@@ -280,7 +280,7 @@ class AsyncFileReader:
     async def _drive(self, steps: FileSteps[Any]) -> Any:
         async def later() -> Any:
             reads = self._context.scheduler().file(self._ref.key, size_bytes=None)
-            return await drive(steps, self._context, reads, self._ref.key)
+            return await drive(steps, reads, self._ref.key)
 
         return await wrap(later())
 

@@ -1,7 +1,6 @@
-"""Selected rows of one file, as computations.
+"""Rows wanted of one file: which pages hold them, the indexes of those pages, and pages that are read by themselves.
 
-`take` is what both drivers run for random access: open the file, load the page indexes that the cache lacks (one
-round), read the chunks or values that hold the rows (one round, two for large full-zip pages).
+The parts of a take that concern one file; `take.py` runs them for all files of a take at once.
 """
 
 from __future__ import annotations

@@ -467,7 +467,7 @@ class _Jobs:
         for here in self._projection.locate(source):
             reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
             steps = _file_pieces(context, here, start, end)
-            for leaf_id, piece in await drive(steps, context, reads, here.ref.key):
+            for leaf_id, piece in await drive(steps, reads, here.ref.key):
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)

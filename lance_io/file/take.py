@@ -5,8 +5,8 @@
     read     the chunks or values that hold the rows, of all files, in one round (two for large full-zip pages)
     decode   mini-block pages of all columns and files in one kernel call, other layouts page by page
 
-A computation on several files yields a list of (file, request) and is sent the list of answers: one round. Both drivers
-are here; what they run is the same. The cost of a take is that of its pages, not of its crossings.
+A computation on several files yields a list of (file, request) and is sent the list of answers: one round
+(`drive.py` has both drivers). The cost of a take is that of its pages, not of its crossings.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[li
             advance(at, None)
         while live:
             # What is waited for may be a load of ours: those that can go on go first.
-            ready = [one for one in live if type(one[1]) is not Wait] or live
+            waiting = [one for one in live if type(one[1]) is Wait]
+            ready = [one for one in live if type(one[1]) is not Wait]
+            ready, live = (ready, waiting) if ready else (waiting, [])
             answers = yield [(steps[at][0], request) for at, request in ready]
-            live = [one for one in live if one not in ready] if len(ready) < len(live) else []
             for (at, _), answer in zip(ready, answers, strict=True):
                 advance(at, answer)
         return results

@@ -60,11 +60,6 @@ class Footer:
     version: FileVersion
     file_bytes: int
 
-    @property
-    def tables_at(self) -> int:
-        """File offset from which the column table, the globals table and the footer run to the end of the file."""
-        return self.column_table_at
-
 
 class OffsetTable(NamedTuple):
     """Where some buffers are: i64[n] file offsets and i64[n] sizes, in bytes."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FRAGMENT_ID_MAX: Final = (1 << 32) - 1
 FRAGMENT_ROWS_MAX: Final = 1 << 32
-TOMBSTONE: Final = -2  # the column is there but dead: its values were rewritten into another file
 
 DeletionKind = Literal["arrow", "bitmap"]
 _DELETION_KINDS: Final[dict[int, DeletionKind]] = {0: "arrow", 1: "bitmap"}
