@@ -1,28 +1,36 @@
 """An opened data file: its schema, and its columns with the layouts of their pages.
 
 Columns are parsed when they are first asked for, from metadata that was read at opening (or, in very wide files, for
-the projection only). Specification: file container, sections 2.2 and 3.
+the projection only): the lengths of their pages at once, the layout of a page when it is first touched.
+Specification: file container, sections 2.2 and 3.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from lance_io.encodings.registry import open_page
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import decode_column
+from lance_io.format.lazy import LazySequence
 from lance_io.format.places import REFUSALS, placed
 from lance_io.levels.path import LeafPath, leaf_paths
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from lance_io.encodings.api import PageLayout
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.globals import FileDescriptor
+    from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
 
 
@@ -31,22 +39,39 @@ class Column:
     """One column of an opened file.
 
     row_starts  i64[pages + 1], table rows before each page
-    pages       layouts, in row order
+    pages       layouts, in row order, each made when it is first asked for: that raises FormatError and
+                UnsupportedError, which name column and page
     info        what the metadata says about each page
     keys        search-cache key of each page's index
     accepted    the type that the table was last found to declare for this column
-    join_key    rows of all its pages, and of columns of other files with an equal key, can be decoded into one array;
-                None for a column whose pages are decoded one by one
     """
 
     index: int
     path: LeafPath
     row_starts: IntArray
-    pages: tuple[PageLayout, ...]
+    pages: Sequence[PageLayout]
     info: ColumnInfo
     keys: list[tuple[Any, ...]]
-    join_key: tuple[str, str] | None
     accepted: pa.DataType | None = None
+    _join_keys: dict[int, str | None] = field(init=False, default_factory=dict)
+
+    def join_key(self, numbers: Sequence[int]) -> str | None:
+        """What these pages have in common with all pages whose rows can be decoded into one array with theirs.
+
+        Rows of pages, be they of several files, whose keys are equal make one array. None for pages that are decoded
+        one by one, and for no pages.
+        """
+        known = self._join_keys
+        found = {known[number] if number in known else self._learn_join_key(number) for number in numbers}
+        return found.pop() if len(found) == 1 else None
+
+    def _learn_join_key(self, number: int) -> str | None:
+        page = self.pages[number]
+        key = None
+        if isinstance(page, MiniBlockPage) and page.joins(page):
+            key = f"{self.path.nodes[0].arrow_type} {page.value_shape!r}"
+        self._join_keys[number] = key
+        return key
 
     def expect_type(self, dtype: pa.DataType) -> None:
         """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
@@ -128,20 +153,29 @@ class OpenedFile:
         path = self.paths[index]
         where = f'column {index} ("{path.name}")'
         slots = path.slots_per_row
-        pages = []
-        for number, page in enumerate(info.pages):
-            if page.num_rows % slots:
-                raise FormatError(f"{page.num_rows} slots for lists of {slots}", where=f"{where}, page {number}")
-            try:
-                pages.append(open_page(self.version, page, path))
-            except REFUSALS as error:
-                raise placed(error, f"{where}, page {number}") from error.__cause__
+        row_starts = info.row_starts
+        if slots > 1:
+            uneven = np.flatnonzero(row_starts % slots)
+            if len(uneven):
+                number = int(uneven[0]) - 1
+                num_slots = int(row_starts[number + 1] - row_starts[number])
+                raise FormatError(f"{num_slots} slots for lists of {slots}", where=f"{where}, page {number}")
+            row_starts = row_starts // slots
         if info.num_rows != self.num_rows * slots:
             raise FormatError(f"{info.num_rows // slots} rows in its pages; the file has {self.num_rows}", where=where)
-        row_starts = info.row_starts if slots == 1 else info.row_starts // slots
-        keys = [(self.identity, index, number) for number in range(len(pages))]
-        first = pages[0] if pages else None
-        join_key = None
-        if isinstance(first, MiniBlockPage) and all(first.joins(page) for page in pages):
-            join_key = str(path.nodes[0].arrow_type), repr(first.value_shape)
-        return Column(index, path, row_starts, tuple(pages), info, keys, join_key)
+        num_pages = len(info.pages)
+        keys = [(self.identity, index, number) for number in range(num_pages)]
+        pages = LazySequence(num_pages, partial(_open_page, self.key, self.version, info, path, where))
+        return Column(index, path, row_starts, pages, info, keys)
+
+
+def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, where: str, number: int) -> PageLayout:
+    try:
+        page = info.pages[number]
+    except REFUSALS as error:
+        error.path = key
+        raise
+    try:
+        return open_page(version, page, path)
+    except REFUSALS as error:
+        raise placed(error, f"{where}, page {number}", key) from error.__cause__

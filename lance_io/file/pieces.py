@@ -97,8 +97,9 @@ class Piece:
         """The pieces of it: itself unless it is too large. One round if the page has an index, else none."""
         if self.num_bytes <= 2 * limits.SCAN_PIECE_BYTES:
             return [self]
+        page = self.page
         try:
-            cuts = yield from served_by(self.tail, cut_page(self.page, *self.slots, limits.SCAN_PIECE_BYTES))
+            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, limits.SCAN_PIECE_BYTES))
         except REFUSALS as error:
             raise self._located(error) from error.__cause__
         if cuts is None:

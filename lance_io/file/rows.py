@@ -39,12 +39,6 @@ class ColumnRows:
     counts: list[int]
 
     @property
-    def pages(self) -> list[PageLayout]:
-        """Layouts of the pages."""
-        pages = self.column.pages
-        return [pages[number] for number in self.numbers]
-
-    @property
     def keys(self) -> list[tuple[Any, ...]]:
         """Cache keys of the pages' indexes."""
         keys = self.column.keys
@@ -112,7 +106,7 @@ def read_column(
 def _read_page(
     file: OpenedFile, wanted: ColumnRows, at: int, index: PageIndex | None, tail: Tail | None
 ) -> Steps[pa.Array]:
-    steps = wanted.pages[at].read(index, wanted.of_page(at))
+    steps = wanted.column.pages[wanted.numbers[at]].read(index, wanted.of_page(at))
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:

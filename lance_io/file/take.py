@@ -184,7 +184,7 @@ class _Joined:
         wanted, indexes = job.wanted[at], job.indexes[at]
         pages = [index.page for index in indexes]  # type: ignore[union-attr]  # joined columns have mini-block pages
         if len(self.heads) < len(self.columns) - 1:
-            self.heads.append((wanted.column.pages[0], indexes[0], 0))  # type: ignore[arg-type]
+            self.heads.append((wanted.column.pages[wanted.numbers[0]], indexes[0], 0))  # type: ignore[arg-type]
         page, index, num_rows = self.heads[-1]
         self.heads[-1] = page, index, num_rows + len(wanted.rows)
         self.pages += pages
@@ -306,22 +306,23 @@ class _Leaves:
     def _collect(self, leaf_id: int, *, is_whole: bool) -> None:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
         parts: list[int | tuple[_FileTake, int]] = []
-        last: ColumnRows | None = None
+        last: str | None = None  # join key of the newest part
         for number, owners in enumerate(self._by_pick):
             if not is_whole:
                 parts, last = [], None
             if leaf_id in owners:
                 job, at = owners[leaf_id]
                 wanted = job.wanted[at]
-                if wanted.column.join_key is None or not wanted.numbers:
+                key = wanted.column.join_key(wanted.numbers)
+                if key is None:
                     parts.append((job, leaf_id))
                     job.alone.append(at)
                     last = None
                 else:
-                    if last is None or last.column.join_key != wanted.column.join_key:
+                    if last != key:
                         parts.append(self.joined.begin())
                     self.joined.add(job, at)
-                    last = wanted
+                    last = key
             if not is_whole:
                 self._parts[leaf_id, number] = parts
         if is_whole:

@@ -9,7 +9,8 @@
         priority                       row number of the first row, a hint
       buffer_offsets, buffer_sizes     of the column itself, empty today
 
-A page layout stays in its serialized form here: `encodings/` knows what is in it.
+Opening a column looks at the lengths of its pages only, which locate rows; the rest of a page is decoded and checked
+when that page is first needed. A page layout stays in its serialized form here: `encodings/` knows what is in it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lance_io.format.footer import (
     OffsetTable,
     decode_offset_table,
 )
+from lance_io.format.lazy import LazySequence
 from lance_io.format.places import REFUSALS, placed
 from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
@@ -76,18 +78,16 @@ class ColumnInfo:
     """One column of a data file.
 
     index           its number in the file
-    pages           in row order
+    pages           in row order, each decoded when it is first asked for; that raises as `decode_column` does
     row_starts      i64[pages + 1], row number of each page's first row; the last entry is the column's length
     buffer_offsets, buffer_sizes  column-level buffers, in bytes
-    nbytes          what keeping this in memory costs, about
     """
 
     index: int
-    pages: tuple[PageInfo, ...]
+    pages: Sequence[PageInfo]
     row_starts: IntArray
     buffer_offsets: tuple[int, ...]
     buffer_sizes: tuple[int, ...]
-    nbytes: int
 
     @property
     def num_rows(self) -> int:
@@ -115,7 +115,7 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
 
 
 def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo:
-    """Parse the metadata message of one column, all of `data`.
+    """Parse the metadata message of one column, all of `data`; its pages as they are asked for.
 
     Raises `FormatError` for anything the specification forbids, `UnsupportedError` for encodings of another kind;
     both name column and page.
@@ -124,13 +124,18 @@ def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo
         message = parse_message(file_pb2.ColumnMetadata, data, "column metadata")
         _check_column_encoding(message)
         offsets, sizes = _buffers(message.buffer_offsets, message.buffer_sizes, footer)
-        pages = tuple(_decode_page(page, index, footer) for index, page in enumerate(message.pages))
-        row_starts = _row_starts(pages)
+        lengths = [page.length for page in message.pages]
+        row_starts = _row_starts(lengths)
     except REFUSALS as error:
         raise placed(error, f"column {column_index}") from error.__cause__
-    # a tuple, two small tuples and the layout's bytes; measured on files of many pages
-    nbytes = 200 + sum(400 + 16 * len(page.buffer_sizes) + len(page.encoding) for page in pages)
-    return ColumnInfo(column_index, pages, row_starts, offsets, sizes, nbytes)
+
+    def page(number: int) -> PageInfo:
+        try:
+            return _decode_page(message.pages[number], footer)
+        except REFUSALS as error:
+            raise placed(error, f"column {column_index}, page {number}") from error.__cause__
+
+    return ColumnInfo(column_index, LazySequence(len(lengths), page), row_starts, offsets, sizes)
 
 
 def _check_column_encoding(message: file_pb2.ColumnMetadata) -> None:
@@ -155,15 +160,12 @@ def _direct_encoding(encoding: file_pb2.Encoding, what: str) -> tuple[str, bytes
     return unpack_any(encoding.direct.encoding, what)
 
 
-def _decode_page(page: file_pb2.ColumnMetadata.Page, index: int, footer: Footer) -> PageInfo:
-    try:
-        type_name, encoding = _direct_encoding(page.encoding, "page encoding")
-        _check_page_type(type_name, footer.version)
-        offsets, sizes = _buffers(page.buffer_offsets, page.buffer_sizes, footer)
-        if page.length > PAGE_ROWS_MAX or page.priority > I64_MAX:
-            raise FormatError(f"{page.length} rows from row {page.priority} on, at most {PAGE_ROWS_MAX} rows")
-    except REFUSALS as error:
-        raise placed(error, f"page {index}") from error.__cause__
+def _decode_page(page: file_pb2.ColumnMetadata.Page, footer: Footer) -> PageInfo:
+    type_name, encoding = _direct_encoding(page.encoding, "page encoding")
+    _check_page_type(type_name, footer.version)
+    offsets, sizes = _buffers(page.buffer_offsets, page.buffer_sizes, footer)
+    if page.priority > I64_MAX:
+        raise FormatError(f"first row {page.priority}, at most {I64_MAX}")
     return PageInfo(offsets, sizes, page.length, page.priority, type_name, encoding)
 
 
@@ -188,8 +190,11 @@ def _buffers(offsets: Sequence[int], sizes: Sequence[int], footer: Footer) -> tu
     return found
 
 
-def _row_starts(pages: Sequence[PageInfo]) -> IntArray:
-    starts = list(accumulate((page.num_rows for page in pages), initial=0))
+def _row_starts(lengths: Sequence[int]) -> IntArray:
+    if lengths and max(lengths) > PAGE_ROWS_MAX:
+        number = next(number for number, length in enumerate(lengths) if length > PAGE_ROWS_MAX)
+        raise FormatError(f"{lengths[number]} rows, at most {PAGE_ROWS_MAX}", where=f"page {number}")
+    starts = list(accumulate(lengths, initial=0))
     if starts[-1] > I64_MAX:
-        raise FormatError(f"{starts[-1]} rows in {len(pages)} pages")
+        raise FormatError(f"{starts[-1]} rows in {len(lengths)} pages")
     return np.array(starts, dtype=np.int64)

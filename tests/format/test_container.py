@@ -29,6 +29,8 @@ def parse_file(data: bytes) -> tuple[Footer, FileDescriptor, list[ColumnInfo]]:
     descriptor = decode_file_descriptor(data[start : start + size])
     spans = zip(columns.positions.tolist(), columns.sizes.tolist(), strict=True)
     infos = [decode_column(data[at : at + length], index, footer) for index, (at, length) in enumerate(spans)]
+    for info in infos:
+        list(info.pages)  # decodes them
     return footer, descriptor, infos
 
 
