@@ -8,6 +8,7 @@
     ├── AccessDenied (PermissionError)
     ├── StoreError (OSError)                        the store misbehaved; `retryable` says whether trying again helps
     ├── BindError (ValueError, OSError)             a filter or projection that does not fit the schema
+    ├── SchemaError (ValueError, OSError)           data that cannot be stored, or does not fit the table's schema
     ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
@@ -98,6 +99,10 @@ class StoreError(LanceError, OSError):
 
 class BindError(LanceError, ValueError, OSError):
     """A column list or filter that does not fit the schema."""
+
+
+class SchemaError(LanceError, ValueError, OSError):
+    """Data that the format cannot store as it is, or that does not fit the schema of the table it is written to."""
 
 
 class CommitConflictError(LanceError, OSError):

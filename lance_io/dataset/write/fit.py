@@ -1,0 +1,97 @@
+"""Data against schemas: what may be a column, and whether rows may join a table (spec: table, section 2.5).
+
+Rows may come with their columns in any order and without nullable ones; a data file keeps the order that they came
+in, under the table's field ids. Everything else that differs is told in one message, as pylance tells it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lance_io.dataset.system import SYSTEM_COLUMNS
+from lance_io.errors import SchemaError
+from lance_io.format.schema import Field, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+_BY_PLACE: Final = ("list", "large_list", "map", "fixed_size_list")  # the name of their only member means nothing
+
+
+def check_columns(schema: Schema) -> None:
+    """Raise `SchemaError` for columns that no table may have: reserved, dotted or repeated names."""
+    for field in schema.fields:
+        if field.name in SYSTEM_COLUMNS:
+            raise SchemaError(f"The column {field.name} is a reserved name and cannot be used in a Lance dataset")
+        if "." in field.name:
+            raise SchemaError(
+                f"Top level field {field.name} cannot contain `.`. Maybe you meant to create a struct field?"
+            )
+    for path, fields in _levels(schema.fields, ""):
+        names: set[str] = set()
+        for field in fields:
+            if field.name in names:
+                raise SchemaError(f'Duplicate field name "{path}{field.name}" in schema: every column needs its own')
+            names.add(field.name)
+
+
+def _levels(fields: Sequence[Field], path: str) -> Iterator[tuple[str, Sequence[Field]]]:
+    yield path, fields
+    for field in fields:
+        if field.children:
+            yield from _levels(field.children, f"{path}{field.name}.")
+
+
+def fitted(given: Schema, table: Schema) -> Schema:
+    """The schema of a data file with columns as in `given`, which joins a table of schema `table`.
+
+    Field ids, nullability and metadata are the table's, the order is that of `given`. Raises `SchemaError` naming
+    every difference that matters.
+    """
+    problems: list[str] = []
+    fields = _fit_members(given.fields, table.fields, "", problems)
+    if problems:
+        raise SchemaError(f"Append with different schema: {', '.join(problems)}")
+    return Schema(fields, dict(table.metadata))
+
+
+def _fit_members(
+    given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]
+) -> tuple[Field, ...]:
+    by_name = {field.name: field for field in given}
+    known = {field.name for field in wanted}
+    missing = [path + field.name for field in wanted if field.name not in by_name and not field.nullable]
+    unexpected = sorted(path + name for name in by_name if name not in known)
+    if missing or unexpected:
+        problems.append(f"fields did not match, missing=[{_listed(missing)}], unexpected=[{_listed(unexpected)}]")
+    place = {field.name: number for number, field in enumerate(given)}
+    pairs = sorted(
+        ((by_name[field.name], field) for field in wanted if field.name in by_name),
+        key=lambda pair: place[pair[0].name],
+    )
+    in_table_order = sorted(pairs, key=lambda pair: wanted.index(pair[1]))
+    done = {one.id: _fit(each, one, path, problems) for each, one in in_table_order}
+    return tuple(done[one.id] for _, one in pairs)
+
+
+def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
+    name = path + wanted.name
+    if given.logical_type != wanted.logical_type:
+        problems.append(f"`{name}` should have type {wanted.logical_type} but type was {given.logical_type}")
+        return wanted
+    if not wanted.children:
+        return wanted
+    below: list[str] = []
+    if wanted.logical_type.startswith(_BY_PLACE):
+        pairs = zip(given.children, wanted.children, strict=True)
+        children = tuple(_fit(each, one, f"{name}.", below) for each, one in pairs)
+    else:
+        children = _fit_members(given.children, wanted.children, f"{name}.", below)
+    if below:
+        problems.append(f"`{name}` had mismatched children: {', '.join(below)}")
+    return replace(wanted, children=children)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
