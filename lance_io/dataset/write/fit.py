@@ -56,9 +56,7 @@ def fitted(given: Schema, table: Schema) -> Schema:
     return Schema(fields, dict(table.metadata))
 
 
-def _fit_members(
-    given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]
-) -> tuple[Field, ...]:
+def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:
     by_name = {field.name: field for field in given}
     known = {field.name for field in wanted}
     missing = [path + field.name for field in wanted if field.name not in by_name and not field.nullable]

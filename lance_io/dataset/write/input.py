@@ -1,10 +1,10 @@
 """Whatever users hand over, as record batches of one schema.
 
-    tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
-    data frames                                     of pandas and polars
-    dict of lists, list of dicts, list of pydantic models
-    iterables of record batches                     with a schema, to which they are cast
-    asynchronous iterables of record batches        in the asynchronous methods only
+tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
+data frames                                     of pandas and polars
+dict of lists, list of dicts, list of pydantic models
+iterables of record batches                     with a schema, to which they are cast
+asynchronous iterables of record batches        in the asynchronous methods only
 """
 
 from __future__ import annotations
