@@ -194,6 +194,19 @@ def unravel_rows(
 def decode_dictionary(codec: bytes, buffer: Buffer, num_items: int, /) -> list[OwnedBuffer]:
     """A block-compressed dictionary: `[data]` or `[offsets, data]` (offsets start at 0)."""
 
+# -- writing: levels ------------------------------------------------------------------------------------------------
+
+def encode_levels(levels: Buffer, bounds: Buffer, with_rle: bool, /) -> tuple[int, int, OwnedBuffer, OwnedBuffer]:
+    """Compress blocks of levels with the one codec that makes all of them together smallest.
+
+    levels    u16[n]
+    bounds    i64[blocks + 1], from 0 to n: block i is `levels[bounds[i]:bounds[i + 1]]`
+    with_rle  whether runs are allowed as a codec
+
+    Returns `(op, width, data, offsets i64[blocks + 1])`: the codec as the number that programs use (1, 4, 5 or 8), the
+    packed width for OUT_OF_LINE (else 16), and where each block lies in `data`.
+    """
+
 # -- bytes ----------------------------------------------------------------------------------------------------------
 
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:

@@ -8,6 +8,7 @@ mod bytesplit;
 mod chunks;
 mod codec;
 mod dictionary;
+mod encode_levels;
 mod entries;
 mod error;
 mod fixed;
@@ -54,6 +55,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(fullzip::decode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(dictionary::decode_dictionary, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_levels::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
