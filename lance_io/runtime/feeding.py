@@ -24,13 +24,13 @@ _NO_RESULT: Final = object()
 class Feed(Generic[T]):
     """The caller's items, on the engine: an async iterator for one consumer.
 
-    Also what the caller's side serves: it waits for a wish, puts an item, and lets the engine go on.
+    Also what the caller's side serves: it waits for `wished`, gives an item, and lets the engine go on.
     """
 
     def __init__(self) -> None:
-        self._wish: asyncio.Future[None] | None = None
-        self._item: Any = None
-        self._wished = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.wished: asyncio.Future[None] = self._loop.create_future()
+        self._given: asyncio.Future[Any] | None = None
         self._ended = False
 
     def __aiter__(self) -> Feed[T]:
@@ -39,26 +39,21 @@ class Feed(Generic[T]):
     async def __anext__(self) -> T:
         if self._ended:
             raise StopAsyncIteration
-        self._wish = asyncio.get_running_loop().create_future()
-        self._wished.set()
-        await self._wish
-        item, self._item = self._item, None
+        self._given = self._loop.create_future()
+        if not self.wished.done():  # a consumer that was cancelled may ask again
+            self.wished.set_result(None)
+        item = await self._given
         if item is _END:
             self._ended = True
             raise StopAsyncIteration
         result: T = item
         return result
 
-    async def wished(self) -> None:
-        """Wait until the consumer wants an item."""
-        await self._wished.wait()
-
     def give(self, item: Any) -> None:
         """The item that was wished for."""
-        self._wished.clear()
-        self._item = item
-        if self._wish is not None and not self._wish.done():
-            self._wish.set_result(None)
+        self.wished = self._loop.create_future()
+        if self._given is not None and not self._given.done():
+            self._given.set_result(item)
 
 
 class _Work(Generic[T, R]):
@@ -74,9 +69,7 @@ class _Work(Generic[T, R]):
         work = asyncio.ensure_future(self._make(feed))
         try:
             while True:
-                wish = asyncio.ensure_future(feed.wished())
-                await asyncio.wait((work, wish), return_when=asyncio.FIRST_COMPLETED)
-                wish.cancel()
+                await asyncio.wait((work, feed.wished), return_when=asyncio.FIRST_COMPLETED)
                 if work.done():
                     self.result = work.result()
                     return
