@@ -8,19 +8,41 @@ Both list offsets into the physical rows of the fragment, all that were ever del
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from lance_io.errors import FormatError
 from lance_io.table.fragment import FRAGMENT_ROWS_MAX
 from lance_io.table.ipc import read_u32_column
-from lance_io.table.roaring import decode_roaring
+from lance_io.table.roaring import decode_roaring, encode_roaring
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
-    from lance_io.table.fragment import DeletionFile
+    from lance_io.table.fragment import DeletionFile, DeletionKind
     from lance_io.table.roaring import U32Array
+
+ARROW_ROWS_MAX: Final = 5000  # more deleted rows than these are written as a bitmap
+
+_ROW_ID: Final[pa.Schema] = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
+
+
+def deletion_kind(num_deleted_rows: int) -> DeletionKind:
+    """How so many deleted rows are stored."""
+    return "arrow" if num_deleted_rows <= ARROW_ROWS_MAX else "bitmap"
+
+
+def encode_deletions(offsets: U32Array, kind: DeletionKind) -> bytes:
+    """The deletion file of `offsets`, u32, ascending and without duplicates: all that the fragment ever lost."""
+    if kind == "bitmap":
+        return encode_roaring(offsets)
+    column: pa.Array[Any] = pa.array(offsets, pa.uint32())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _ROW_ID, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_ROW_ID))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def decode_deletions(data: Buffer, file: DeletionFile, physical_rows: int | None) -> U32Array:

@@ -10,7 +10,8 @@
       bitmap  more: 8192 bytes, bit i of byte j set = value 8 j + i
       runs    u16 number of runs, then (u16 first, u16 length - 1) each; ascending, not touching
 
-All little endian. Our own reader, because a damaged file must be an error and never an access out of bounds.
+All little endian. Our own reader, because a damaged file must be an error and never an access out of bounds; our own
+writer beside it is the same table read the other way. It writes no run containers, as pylance.
 """
 
 from __future__ import annotations
@@ -122,3 +123,25 @@ def _runs(cursor: _Cursor, count: int) -> U16Array:
         np.uint16
     )
     return values
+
+
+def encode_roaring(values: U32Array) -> bytes:
+    """The bitmap of `values`, u32, ascending and without duplicates."""
+    low = values.astype("<u2")
+    keys, starts = np.unique(values >> 16, return_index=True)
+    containers = [_encode_container(part) for part in np.split(low, starts[1:])] if len(values) else []
+    counts = np.diff([*starts.tolist(), len(values)])
+    header = np.empty((len(keys), 2), dtype="<u2")
+    header[:, 0], header[:, 1] = keys, counts - 1
+    prefix = np.array([_COOKIE, len(keys)], dtype="<u4").tobytes() + header.tobytes()
+    sizes = np.array([len(one) for one in containers], dtype=np.int64)
+    offsets = len(prefix) + 4 * len(keys) + np.cumsum(sizes) - sizes
+    return b"".join([prefix, offsets.astype("<u4").tobytes(), *containers])
+
+
+def _encode_container(low: U16Array) -> bytes:
+    if len(low) <= _ARRAY_VALUES_MAX:
+        return low.tobytes()
+    bits = np.zeros(8 * _BITMAP_BYTES, dtype=np.bool_)
+    bits[low] = True
+    return np.packbits(bits, bitorder="little").tobytes()

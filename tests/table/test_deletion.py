@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from lance_io.errors import FormatError
-from lance_io.table.deletion import decode_deletions
+from lance_io.table.deletion import decode_deletions, deletion_kind, encode_deletions
 from lance_io.table.fragment import DeletionFile
 from lance_io.table.ipc import read_u32_column
 from lance_io.table.manifest import decode_manifest
 from lance_io.table.paths import deletion_file_place
-from lance_io.table.roaring import decode_roaring
+from lance_io.table.roaring import decode_roaring, encode_roaring
 
 ROW_ID = pa.schema([pa.field("row_id", pa.uint32(), nullable=False)])
 
@@ -178,3 +178,31 @@ def test_the_peers_files_all_decode():
     for path in files:
         kind = "arrow" if path.suffix == ".arrow" else "bitmap"
         assert len(decode_deletions(path.read_bytes(), deletion(kind), None)) > 0
+
+
+@given(st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 200_000), max_size=300), st.booleans())
+def test_bitmaps_are_those_of_another_library(values: list[int], dense: bool) -> None:
+    if dense:
+        values = [*values, *range(65_000, 75_000)]
+    ours = encode_roaring(np.unique(np.array(values, dtype=np.uint32)))
+    assert list(BitMap.deserialize(ours)) == sorted(set(values))
+
+
+@pytest.mark.parametrize("count", [1, 5, 5000, 5001, 9000])
+def test_pylance_reads_our_deletion_files(tmp_path: Path, count: int) -> None:
+    """One fragment of 10,000 rows whose deletion file is replaced by ours with the same name and rows."""
+    offsets = np.sort(np.random.default_rng(count).choice(10_000, count, replace=False)).astype(np.uint32)
+    table = lance.write_dataset(pa.table({"a": pa.array(range(10_000), pa.int64())}), tmp_path / "t")
+    table.delete(f"a in ({', '.join(map(str, offsets))})")
+    (path,) = (tmp_path / "t" / "_deletions").iterdir()
+    kind = "arrow" if path.suffix == ".arrow" else "bitmap"
+    path.write_bytes(encode_deletions(offsets, kind))
+    left = lance.dataset(tmp_path / "t").to_table()["a"].to_numpy()
+    assert left.tolist() == np.setdiff1d(np.arange(10_000), offsets).tolist()
+    for other in ("arrow", "bitmap"):
+        read = decode_deletions(encode_deletions(offsets, other), deletion(other, count), 10_000)
+        assert read.tolist() == offsets.tolist()
+
+
+def test_few_deleted_rows_are_arrow_and_many_a_bitmap() -> None:
+    assert [deletion_kind(count) for count in (1, 5000, 5001)] == ["arrow", "arrow", "bitmap"]
