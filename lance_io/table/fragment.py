@@ -7,17 +7,16 @@ rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
 from lance_io.format.wire import I64_MAX
+from lance_io.proto import table_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from lance_io.proto import table_pb2
 
 FRAGMENT_ID_MAX: Final = (1 << 32) - 1
 FRAGMENT_ROWS_MAX: Final = 1 << 32
@@ -70,6 +69,8 @@ class Fragment:
     physical_rows  rows in its data files, deleted ones included; None when unknown (tables of old releases)
     row_ids        serialized row id sequence, None without stable row ids
     created_at_versions, last_updated_at_versions  serialized version sequences, or None
+    message        what it was parsed from, not to be changed: fields that are not known here survive in it when the
+                   fragment is changed (`dataclasses.replace`) and written again; None for a fragment made here
     """
 
     id: int
@@ -79,6 +80,7 @@ class Fragment:
     row_ids: bytes | None
     created_at_versions: bytes | None
     last_updated_at_versions: bytes | None
+    message: table_pb2.DataFragment | None = field(default=None, repr=False, compare=False)
 
     @property
     def num_deleted_rows(self) -> int | None:
@@ -173,7 +175,7 @@ class Fragments(Sequence[Fragment]):
         return made
 
     def _decode(self, place: int) -> Fragment:
-        fragment = _decode_fragment(self._messages[place])
+        fragment = decode_fragment(self._messages[place])
         used = {file.base_id for file in fragment.files}
         if fragment.deletion_file is not None:
             used.add(fragment.deletion_file.base_id)
@@ -204,12 +206,13 @@ _ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED = 1, 2, 3, 4, 5, 7, 
 _HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, 15, 16})
 
 
-def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
+def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
+    """One fragment. Raises as getting it from `Fragments` does, but for base paths, which are not looked at."""
     values: dict[int, Any] = {descriptor.number: value for descriptor, value in message.ListFields()}
     if not values.keys() <= _HARMLESS:
         raise _foreign_parts(message)
     try:
-        files = tuple([_decode_file(each) for each in values.get(_FILES, ())])
+        files = tuple([decode_file(each) for each in values.get(_FILES, ())])
         _check_disjoint(files)
         deletion = _decode_deletion(values[_DELETION]) if _DELETION in values else None
     except FormatError as error:
@@ -222,6 +225,7 @@ def _decode_fragment(message: table_pb2.DataFragment) -> Fragment:
         row_ids=values.get(_ROW_IDS),
         created_at_versions=values.get(_CREATED),
         last_updated_at_versions=values.get(_UPDATED),
+        message=message,
     )
 
 
@@ -230,7 +234,8 @@ def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:
     return UnsupportedError(f"fragment {message.id} has {', '.join(names)}, which are not read yet")
 
 
-def _decode_file(message: table_pb2.DataFile) -> DataFile:
+def decode_file(message: table_pb2.DataFile) -> DataFile:
+    """One data file. Raises `FormatError` for lists that cannot be, `UnsupportedError` for its version."""
     version = version_of_pair(message.file_major_version, message.file_minor_version)
     fields, columns = tuple(message.fields), tuple(message.column_indices)
     if message.file_size_bytes > I64_MAX:
@@ -273,3 +278,66 @@ def _decode_deletion(message: table_pb2.DeletionFile) -> DeletionFile:
         num_deleted_rows=message.num_deleted_rows or None,
         base_id=message.base_id if message.HasField("base_id") else None,
     )
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def encode_fragment(fragment: Fragment) -> table_pb2.DataFragment:
+    """The message of a fragment; what its own message has and we do not know is kept."""
+    message = table_pb2.DataFragment()
+    if fragment.message is not None:
+        message.CopyFrom(fragment.message)
+    known = {file.path: file for file in (fragment.message.files if fragment.message is not None else ())}
+    files = [encode_file(file, known.get(file.path)) for file in fragment.files]
+    message.ClearField("files")
+    message.files.extend(files)
+    message.id = fragment.id
+    message.physical_rows = fragment.physical_rows or 0
+    _encode_deletion(fragment.deletion_file, message)
+    for name, value in (
+        ("inline_row_ids", fragment.row_ids),
+        ("inline_created_at_versions", fragment.created_at_versions),
+        ("inline_last_updated_at_versions", fragment.last_updated_at_versions),
+    ):
+        if value is None:
+            message.ClearField(name)  # type: ignore[arg-type]  # one of three literal names
+        else:
+            setattr(message, name, value)
+    return message
+
+
+def encode_file(file: DataFile, known: table_pb2.DataFile | None = None) -> table_pb2.DataFile:
+    """The message of a data file; what `known`, an earlier message of it, has beyond that is kept."""
+    message = table_pb2.DataFile()
+    if known is not None:
+        message.CopyFrom(known)
+        message.ClearField("fields")
+        message.ClearField("column_indices")
+    message.path = file.path
+    message.fields.extend(file.fields)
+    message.column_indices.extend(file.column_indices)
+    message.file_major_version, message.file_minor_version = file.version.major, file.version.minor
+    message.file_size_bytes = file.size_bytes or 0
+    if file.base_id is None:
+        message.ClearField("base_id")
+    else:
+        message.base_id = file.base_id
+    return message
+
+
+def _encode_deletion(file: DeletionFile | None, fragment: table_pb2.DataFragment) -> None:
+    if file is None:
+        fragment.ClearField("deletion_file")
+        return
+    message = fragment.deletion_file
+    if message.id != file.id:
+        message.Clear()
+    message.file_type = table_pb2.DeletionFile.ARROW_ARRAY if file.kind == "arrow" else table_pb2.DeletionFile.BITMAP
+    message.read_version, message.id = file.read_version, file.id
+    message.num_deleted_rows = file.num_deleted_rows or 0
+    if file.base_id is None:
+        message.ClearField("base_id")
+    else:
+        message.base_id = file.base_id
+    message.SetInParent()

@@ -14,7 +14,7 @@ and edits it, so that fields unknown here survive.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +80,8 @@ class Manifest:
     index_offset, transaction_offset offsets of the sections in front of the message, None when absent
     writer                           library and version that wrote it, such as "lance 14.0.2"; empty when unknown
     message                          the parsed message, not to be changed
+    index_section                    content of the index section; None without one, and when it was not among the
+                                     bytes that were decoded
     """
 
     version: int
@@ -100,6 +102,7 @@ class Manifest:
     transaction_offset: int | None
     writer: str
     message: table_pb2.Manifest = field(repr=False, compare=False)
+    index_section: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def timestamp(self) -> datetime:
@@ -145,7 +148,11 @@ def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
 
     Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
     """
-    return from_message(*_decode_message(data, data_start))
+    manifest = from_message(*_decode_message(data, data_start))
+    offset = manifest.index_offset
+    if offset is None or offset < data_start:
+        return manifest
+    return replace(manifest, index_section=bytes(read_section(data, offset, data_start=data_start, what="index")))
 
 
 def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int]:
