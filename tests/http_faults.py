@@ -18,10 +18,11 @@ ETAG = '"v1"'
 
 @dataclass
 class Asked:
-    """One request: its line and its headers, names in lower case."""
+    """One request: its line, its headers, names in lower case, and its body."""
 
     line: str
     headers: dict[str, str]
+    body: bytes = b""
 
     def span(self, size_bytes: int) -> tuple[int, int] | None:
         """The range asked for, within the object; None without a range header."""
@@ -170,6 +171,7 @@ class FaultServer:
                 line, *rest = text.strip().split("\r\n")
                 headers = dict(entry.split(": ", 1) for entry in rest)
                 asked = Asked(line, {name.lower(): value for name, value in headers.items()})
+                asked.body = await reader.readexactly(int(asked.headers.get("content-length", "0")))
                 number = len(self.requests)
                 self.requests.append(asked)
                 self.arrived.set()

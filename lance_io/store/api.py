@@ -10,7 +10,7 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from lance_io.errors import UsageError
 from lance_io.limits import (
@@ -25,12 +25,14 @@ from lance_io.store.failures import (
     ConflictRetry,
     InvalidRange,
     LongBody,
+    OutcomeUnknown,
     PreconditionFailed,
     RangeIgnored,
     ShortRead,
     StoreFailure,
     Throttled,
     Transient,
+    Unsent,
 )
 from lance_io.store.stats import StatsSnapshot, StoreStats
 
@@ -42,7 +44,15 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any
-PutMode = Literal["overwrite", "create"]
+Durability = Literal["full", "none"]
+"""When a write to the local disk counts as done.
+
+full  contents, name and new folders are flushed to the disk before the call returns, contents before the name is
+      given: what was written survives a loss of power, and no name ever stands for half a file
+none  nothing is flushed: safe when a process ends at any point, not when the machine does
+
+Stores in the cloud are durable once they answer; memory never is. Both ignore it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,8 @@ SLOW_CLIENT = replace(
 class Capabilities:
     """What a store can do beyond plain reads and writes.
 
-    conditional_create    `put(mode="create")` lets exactly one of many writers win
+    conditional_create    `put(if_absent=True)` lets exactly one of many writers win
+    create_unproven       not every service behind this protocol keeps that promise: try it first (`store/probe.py`)
     compare_and_swap      `put(if_match=etag)` is honoured
     suffix_range          `get_suffix` is one request (else: HEAD, then a range)
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
@@ -162,6 +173,7 @@ class Capabilities:
     """
 
     conditional_create: bool = True
+    create_unproven: bool = False
     compare_and_swap: bool = True
     suffix_range: bool = True
     ordered_list: bool = True
@@ -169,16 +181,72 @@ class Capabilities:
 
 
 class PartWriter(Protocol):
-    """A multipart upload under way; parts are numbered in the order of the calls. Nothing shows before `complete`."""
+    """A multipart upload under way. Nothing shows before `complete`. `Upload` is the convenient way to use one."""
 
-    async def write_part(self, data: Buffer) -> None:
-        """Send the next part. May be called again before an earlier call is done."""
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Send a part; several may be under way at once, in any order.
+
+        number        from 0, without gaps
+        offset_bytes  where the part begins in the object: the bytes of all parts before it
+        """
 
     async def complete(self) -> ObjectMeta:
         """Make the object visible; `AlreadyExists` if it was to be created and another is there."""
 
     async def abort(self) -> None:
         """Forget the upload and its parts; harmless after `complete` or a second time."""
+
+
+class Upload(Protocol):
+    """An object written from beginning to end in bounded memory; it appears whole, by `close`, or not at all.
+
+    Any error, and cancellation, removes what was sent. A context manager: leaving the block before `close` aborts.
+    """
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+
+    async def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers; they may be reused once this returns. Waits while too much is on its way.
+
+        Raises the error of any earlier part that failed.
+        """
+
+    async def close(self) -> ObjectMeta:
+        """Make the object visible; once it is, gives the same answer again. Errors as `ObjectStore.put`."""
+
+    async def abort(self) -> None:
+        """Remove what was sent; harmless after `close` or a second time."""
+
+    async def __aenter__(self) -> Self:
+        """Nothing but itself."""
+
+    async def __aexit__(self, *_: object) -> None:
+        """Abort unless closed."""
+
+
+class UploadNow(Protocol):
+    """The same without a loop; one thread at a time."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers; they may be reused once this returns."""
+
+    def close(self) -> ObjectMeta:
+        """Make the object visible; once it is, gives the same answer again."""
+
+    def abort(self) -> None:
+        """Remove what was written; harmless after `close` or a second time."""
+
+    def __enter__(self) -> Self:
+        """Nothing but itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Abort unless closed."""
 
 
 class ObjectStore(Protocol):
@@ -221,18 +289,42 @@ class ObjectStore(Protocol):
         """What the store knows about an object; `NotFound` if it is not there."""
 
     async def put(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
     ) -> ObjectMeta:
-        """Write an object in one request.
+        """Write an object in one request; it appears whole or not at all.
 
-        mode      "create": only if there is none, else `AlreadyExists`
-        if_match  only if the object there has this etag, else `PreconditionFailed`
+        if_absent   only if there is none, else `AlreadyExists`
+        if_match    only if the object there has this etag, else `PreconditionFailed`
+        durability  None: that of the store
 
-        `ConflictRetry` and a `Transient` that was not answered leave the outcome open: read back what is there.
+        A write under a condition is sent once. `OutcomeUnknown` means that it may have been applied, `ConflictRetry`
+        that it was not, but another may have been: read back what is there before deciding anything.
         """
 
-    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> PartWriter:
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> PartWriter:
         """Start an upload in parts of at least 5 MiB (the last may be shorter)."""
+
+    async def open_upload(
+        self,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+    ) -> Upload:
+        """Start writing an object of any size; makes no request yet.
+
+        content_length_hint  about how many bytes will come, if known: larger parts for objects that would otherwise
+                             have more of them than a store takes
+        """
 
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
@@ -291,16 +383,44 @@ class SyncReads(Protocol):
         """As `ObjectStore.head`."""
 
 
+@runtime_checkable
+class SyncWrites(Protocol):
+    """Offered beside `SyncReads`: writing without a loop. Safe from any thread.
+
+    Errors are those of the async methods of the same name.
+    """
+
+    def put_now(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
+    ) -> ObjectMeta:
+        """As `ObjectStore.put`."""
+
+    def open_upload_now(self, key: str, *, if_absent: bool = False, durability: Durability | None = None) -> UploadNow:
+        """As `ObjectStore.open_upload`."""
+
+    def delete_now(self, keys: Iterable[str]) -> None:
+        """As `ObjectStore.delete`."""
+
+
 __all__ = [
     # the protocol
     "ObjectStore",
     "PartWriter",
     "PlanReads",
     "SyncReads",
+    "SyncWrites",
+    "Upload",
+    "UploadNow",
     # values
     "ObjectMeta",
     "Buffer",
-    "PutMode",
+    "Durability",
     "WritableBuffer",
     "Capabilities",
     "StoreProfile",
@@ -314,6 +434,8 @@ __all__ = [
     "StoreFailure",
     "Transient",
     "Throttled",
+    "Unsent",
+    "OutcomeUnknown",
     "RangeIgnored",
     "LongBody",
     "PreconditionFailed",

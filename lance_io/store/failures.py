@@ -3,7 +3,9 @@
     StoreError
     ├── StoreFailure                    operation, attempts, status
     │   ├── Transient                   connection lost, timeout, 5xx: the same call may work
-    │   │   └── Throttled               429, 503, SlowDown; carries retry_after_s
+    │   │   ├── Throttled               429, 503, SlowDown; carries retry_after_s
+    │   │   ├── Unsent                  no connection came about: nothing has been done
+    │   │   └── OutcomeUnknown          a write under a condition was sent, and nobody says whether it was applied
     │   ├── RangeIgnored                a ranged GET was answered with something else than that range
     │   ├── LongBody                    more bytes than the range holds
     │   ├── PreconditionFailed          if-match: the object has changed
@@ -62,6 +64,20 @@ class Transient(StoreFailure):
 
 class Throttled(Transient):
     """The store asks for fewer requests; `retry_after_s` is the pause it named in seconds, or None."""
+
+    retry_after_s: float | None = None
+
+
+class Unsent(Transient):
+    """There was no connection to send the request over: whatever it was to do has not been done."""
+
+
+class OutcomeUnknown(Transient):
+    """A write that decides something (create-if-absent, compare-and-swap) got no certain answer.
+
+    It may have been applied, or be applied yet. Making it again blindly would meet its own result and take it for
+    somebody else's, so whoever asked reads back what is there. `retry_after_s` as in `Throttled`.
+    """
 
     retry_after_s: float | None = None
 

@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from lance_io.store.api import (
     LOCAL,
     Buffer,
     Capabilities,
+    Durability,
     ObjectMeta,
-    PutMode,
     ShortRead,
     StoreProfile,
     StoreStats,
@@ -35,13 +35,13 @@ from lance_io.store.forking import survive_fork
 from lance_io.store.local_files import (
     OpenFile,
     OpenFiles,
-    WholeFile,
     describe,
     failed,
     list_files,
     raise_write_error,
-    write_file,
 )
+from lance_io.store.local_writes import Folders, LocalUpload, NewFile, sync_folder
+from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,15 +59,22 @@ LIST_PAGE = 1000  # entries that one job of a listing brings
 
 
 class LocalStore:
-    """Files of this machine. Safe from any thread and after a fork; an fd cache and a thread pool are all its state."""
+    """Files of this machine. Safe from any thread and after a fork; an fd cache and a thread pool are all its state.
+
+    durability  of writes that do not name their own, and of deletes
+    """
 
     scheme = "file"
     identity = "file://"
     capabilities = Capabilities(compare_and_swap=False)
 
-    def __init__(self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None) -> None:
+    def __init__(
+        self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None, durability: Durability = "full"
+    ) -> None:
         self.profile = profile
         self.stats = stats or StoreStats()
+        self.durability: Durability = durability
+        self._folders = Folders()
         self.start_over()
         survive_fork(self)
 
@@ -115,6 +122,88 @@ class LocalStore:
         self.stats.count("list", prefix, 0)
         return found
 
+    # -- writing without waiting ------------------------------------------------------------------------------------
+
+    def put_now(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
+    ) -> ObjectMeta:
+        """`put` without a loop."""
+        if if_match is not None:
+            raise UnsupportedError("a local file cannot be replaced under a condition", path=key)
+        operation: Operation = "put_create" if if_absent else "put"
+        self.stats.begin(operation, key)
+        written = None
+        try:
+            file = self._new_file(key, durability)
+            try:
+                num_bytes = file.write([data], 0)
+                meta = file.publish(if_absent=if_absent)
+            finally:
+                file.discard()
+            written = num_bytes
+            return meta
+        except (OSError, ValueError) as error:
+            raise_write_error(key, error)
+        finally:
+            self._files.drop(key)
+            self.stats.end(operation, written or 0, failed=written is None)
+
+    def open_upload_now(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> LocalUpload:
+        """Start writing a file of any size; see `SyncWrites`."""
+        return LocalUpload(self, key, self._new_file(key, durability), if_absent=if_absent)
+
+    def delete_now(self, keys: Iterable[str]) -> None:
+        """Delete files; missing ones count as deleted, folders stay."""
+        folders = set()
+        for key in keys:
+            self._files.drop(key)
+            try:
+                os.unlink(key)
+                folders.add(os.path.dirname(key))
+            except FileNotFoundError:
+                pass
+            except (OSError, ValueError) as error:
+                self.stats.error("delete")
+                raise failed(key, error) from error
+            self.stats.count("delete", key, 0)
+        if self.durability == "full":  # what is deleted next may be what these files referred to
+            for folder in folders:
+                try:
+                    sync_folder(folder)
+                except FileNotFoundError:
+                    pass  # somebody removed all of it
+                except OSError as error:
+                    raise failed(folder, error) from error
+
+    def publish(self, key: str, file: NewFile, num_bytes: int, *, if_absent: bool) -> ObjectMeta:
+        """Give a finished file its name, whatever comes of it remove its temporary one; the errors are ours."""
+        operation: Operation = "put_create" if if_absent else "put"
+        self.stats.begin(operation, key)
+        meta = None
+        try:
+            meta = file.publish(if_absent=if_absent)
+            return meta
+        except (OSError, ValueError) as error:
+            raise_write_error(key, error)
+        finally:
+            file.discard()
+            self._files.drop(key)
+            self.stats.end(operation, num_bytes if meta else 0, failed=meta is None)
+
+    def _new_file(self, key: str, durability: Durability | None) -> NewFile:
+        try:
+            return NewFile(key, self._folders, durability or self.durability)
+        except (OSError, ValueError) as error:
+            raise_write_error(key, error)
+
     # -- the protocol -----------------------------------------------------------------------------------------------
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
@@ -140,33 +229,36 @@ class LocalStore:
         return await self._job(self.head_now, key)
 
     async def put(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
     ) -> ObjectMeta:
         """Write a whole file; `if_match` is not offered by file systems (`UnsupportedError`)."""
-        if if_match is not None:
-            raise UnsupportedError("a local file cannot be replaced under a condition", path=key)
-        return await self._job(self.put_now, key, data, mode)
+        return await self._job(self.put_now, key, data, if_absent=if_absent, if_match=if_match, durability=durability)
 
-    def put_now(self, key: str, data: Buffer, mode: PutMode = "overwrite") -> ObjectMeta:
-        """`put` without a loop."""
-        operation: Operation = "put_create" if mode == "create" else "put"
-        self.stats.begin(operation, key)
-        written = None
-        try:
-            meta = write_file(key, data, mode)
-            written = meta.size_bytes
-            return meta
-        finally:
-            self._files.drop(key)
-            self.stats.end(operation, written or 0, failed=written is None)
-
-    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> LocalPartWriter:
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> LocalPartWriter:
         """Start a file that is written in parts and named at the end."""
-        try:
-            file = await self._job(WholeFile, key)
-        except (OSError, ValueError) as error:
-            raise_write_error(key, error)
-        return LocalPartWriter(self, key, file, mode)
+        file = await self._job(self._new_file, key, durability)
+        return LocalPartWriter(self, key, file, if_absent=if_absent)
+
+    async def open_upload(
+        self,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+    ) -> PartUpload:
+        """Start writing a file of any size: parts are written side by side."""
+        return PartUpload(
+            self, key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
+        )
 
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
@@ -180,7 +272,7 @@ class LocalStore:
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
-        await self._job(self._delete, tuple(keys))
+        await self._job(self.delete_now, tuple(keys))
 
     async def aclose(self) -> None:
         """Close the files and end the pool's threads; both come back when the store is used again."""
@@ -239,18 +331,6 @@ class LocalStore:
             self.stats.error("get")
             raise_write_error(key, error)
 
-    def _delete(self, keys: Iterable[str]) -> None:
-        for key in keys:
-            self._files.drop(key)
-            try:
-                os.unlink(key)
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError) as error:
-                self.stats.error("delete")
-                raise failed(key, error) from error
-            self.stats.count("delete", key, 0)
-
     async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         import asyncio
 
@@ -264,36 +344,41 @@ class LocalStore:
 
 
 class LocalPartWriter:
-    """A file written in parts; see `PartWriter`."""
+    """A file written in parts; see `PartWriter`. A thread cannot be cancelled, so `abort` waits for those at work."""
 
-    def __init__(self, store: LocalStore, key: str, file: WholeFile, mode: PutMode) -> None:
+    def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
         self._store = store
         self._key = key
         self._file = file
-        self._mode: PutMode = mode
-        self._size_bytes = 0
+        self._if_absent = if_absent
+        self._jobs: set[asyncio.Future[Any]] = set()
 
-    async def write_part(self, data: Buffer) -> None:
-        """Write the next part; its place in the file is fixed before the first wait."""
-        part = memoryview(data).cast("B")
-        offset_bytes, self._size_bytes = self._size_bytes, self._size_bytes + len(part)
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Write a part at its place in the file."""
         try:
-            await self._store._job(self._file.write, part, offset_bytes)
+            end = await self._job(self._file.write, [data], offset_bytes)
         except OSError as error:
             raise_write_error(self._key, error)
-        self._store.stats.count("part", self._key, len(part), start=offset_bytes, end=self._size_bytes)
+        self._store.stats.count("part", self._key, end - offset_bytes, start=offset_bytes, end=end)
 
     async def complete(self) -> ObjectMeta:
         """Name the file."""
-        self._store._files.drop(self._key)
-        try:
-            return await self._store._job(self._file.publish, self._mode)
-        except OSError as error:
-            raise_write_error(self._key, error)
+        return await self._job(self._store.publish, self._key, self._file, 0, if_absent=self._if_absent)
 
     async def abort(self) -> None:
         """Remove what was written."""
+        import asyncio
+
+        await asyncio.gather(*self._jobs, return_exceptions=True)
         await self._store._job(self._file.discard)
+
+    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
+        job = asyncio.ensure_future(self._store._job(work, *args, **kwargs))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return await asyncio.shield(job)
 
 
 def _pread(key: str, fd: int, start: int, end: int) -> bytes:

@@ -1,18 +1,14 @@
-"""System calls behind the local store: open files kept at hand, listings in key order, writes that appear whole.
+"""System calls behind the local store: what errors mean, open files kept at hand, listings in key order.
 
-A file is written under a temporary name in its own folder, flushed to the disk, and only then given its name: by
-`rename` where it may replace another, by `link` where it must not. A reader, or a crash, never sees half a file.
-Temporary names start with `TEMPORARY_PREFIX` and are left out of listings.
+Names that start with `TEMPORARY_PREFIX` are files in the making (`local_writes.py`) and are left out of listings.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
 import threading
-import uuid
 from collections import OrderedDict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
@@ -23,10 +19,8 @@ from lance_io.store.api import ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lance_io.store.api import Buffer, PutMode
 
 TEMPORARY_PREFIX = ".lance-io-"
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
 
 
@@ -44,6 +38,11 @@ def failed(key: str, error: OSError | ValueError) -> LanceError:
     return StoreError(
         f"{error.strerror or error} (errno {code})", path=key, retryable=code in (errno.EAGAIN, errno.EINTR)
     )
+
+
+def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
+    """Raise our error for a failed write; ours pass through."""
+    raise error if isinstance(error, LanceError) else failed(key, error) from error
 
 
 class OpenFile:
@@ -169,87 +168,3 @@ def _names(folder: str) -> list[str]:
         return []
     except (OSError, ValueError) as error:
         raise failed(folder, error) from error
-
-
-# -- writing ----------------------------------------------------------------------------------------------------------
-
-
-class WholeFile:
-    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._folder = os.path.dirname(key)
-        os.makedirs(self._folder, exist_ok=True)
-        self._temporary = f"{self._folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-        self._fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-
-    def write(self, data: Buffer, offset_bytes: int) -> None:
-        """Write all of `data` at an offset; parts may be written in any order and at once."""
-        rest = memoryview(data).cast("B")
-        while len(rest):
-            written = os.pwrite(self._fd, rest, offset_bytes)
-            rest, offset_bytes = rest[written:], offset_bytes + written
-
-    def publish(self, mode: PutMode) -> ObjectMeta:
-        """Give the file its name, durably; `FileExistsError` if it was to be created and another is there."""
-        os.fsync(self._fd)
-        meta = describe(self._key, os.fstat(self._fd))
-        if mode == "overwrite":
-            os.replace(self._temporary, self._key)
-        else:
-            self._link()
-        self.discard()
-        _sync_folder(self._folder)
-        return meta
-
-    def discard(self) -> None:
-        """Remove what is left of the temporary file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)
-
-    def _link(self) -> None:
-        try:
-            os.link(self._temporary, self._key)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            self._copy_exclusively()
-
-    def _copy_exclusively(self) -> None:
-        """Create on file systems without hard links: still one winner, but a crash may leave half a file."""
-        with open(self._temporary, "rb") as source, open(self._key, "xb") as target:
-            while piece := source.read(1 << 20):
-                target.write(piece)
-            target.flush()
-            os.fsync(target.fileno())
-
-
-def write_file(key: str, data: Buffer, mode: PutMode) -> ObjectMeta:
-    """Write a whole file; the errors are ours."""
-    try:
-        file = WholeFile(key)
-        try:
-            file.write(data, 0)
-            return file.publish(mode)
-        finally:
-            file.discard()
-    except (OSError, ValueError) as error:
-        raise_write_error(key, error)
-
-
-def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
-    """Raise our error for a failed write; ours pass through."""
-    raise error if isinstance(error, LanceError) else failed(key, error) from error
-
-
-def _sync_folder(folder: str) -> None:
-    """Make the new name itself durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

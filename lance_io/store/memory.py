@@ -9,23 +9,24 @@ import threading
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from lance_io.errors import AlreadyExists, NotFound
+from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import (
     MEMORY,
     Buffer,
     Capabilities,
+    Durability,
     ObjectMeta,
     PreconditionFailed,
-    PutMode,
     StoreProfile,
     StoreStats,
     WritableBuffer,
 )
 from lance_io.store.bounds import check_range, check_ranges, merged
 from lance_io.store.forking import survive_fork
+from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -133,6 +134,46 @@ class MemoryStore:
             self.stats.error("head" if operation == "head" else "get")
             raise NotFound("there is no such object in memory", path=key) from None
 
+    # -- writing without waiting ------------------------------------------------------------------------------------
+
+    def put_now(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
+    ) -> ObjectMeta:
+        """`put` without a loop."""
+        content = bytes(data)
+        operation: Operation = "put_create" if if_absent else "put"
+        with self._lock:
+            there = self._objects.get(key)
+            if if_absent and there is not None:
+                self.stats.error(operation)
+                raise AlreadyExists("an object of this key is there already", path=key)
+            if if_match is not None and (there is None or there[1].etag != if_match):
+                self.stats.error(operation)
+                raise PreconditionFailed("the object has changed since it was read", path=key, operation=operation)
+            meta = ObjectMeta(key, len(content), f'"{next(self._versions)}"', datetime.now(UTC))
+            self._objects[key] = (content, meta)
+        self.stats.count(operation, key, len(content))
+        return meta
+
+    def open_upload_now(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> MemoryUpload:
+        """Start writing an object of any size; see `SyncWrites`."""
+        return MemoryUpload(self, key, if_absent=if_absent)
+
+    def delete_now(self, keys: Iterable[str]) -> None:
+        """Delete objects; missing ones count as deleted."""
+        for key in keys:
+            with self._lock:
+                self._objects.pop(key, None)
+            self.stats.count("delete", key, 0)
+
     # -- the protocol -----------------------------------------------------------------------------------------------
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
@@ -158,33 +199,33 @@ class MemoryStore:
         return self.head_now(key)
 
     async def put(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
     ) -> ObjectMeta:
         """Write an object; see `ObjectStore.put`."""
-        return self.put_now(key, data, mode=mode, if_match=if_match)
+        return self.put_now(key, data, if_absent=if_absent, if_match=if_match)
 
-    def put_now(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
-    ) -> ObjectMeta:
-        """`put` without a loop."""
-        content = bytes(data)
-        operation: Operation = "put_create" if mode == "create" else "put"
-        with self._lock:
-            there = self._objects.get(key)
-            if mode == "create" and there is not None:
-                self.stats.error(operation)
-                raise AlreadyExists("an object of this key is there already", path=key)
-            if if_match is not None and (there is None or there[1].etag != if_match):
-                self.stats.error(operation)
-                raise PreconditionFailed("the object has changed since it was read", path=key, operation=operation)
-            meta = ObjectMeta(key, len(content), f'"{next(self._versions)}"', datetime.now(UTC))
-            self._objects[key] = (content, meta)
-        self.stats.count(operation, key, len(content))
-        return meta
-
-    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> MemoryPartWriter:
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> MemoryPartWriter:
         """Collect parts and put them together at the end."""
-        return MemoryPartWriter(self, key, mode)
+        return MemoryPartWriter(self, key, if_absent=if_absent)
+
+    async def open_upload(
+        self,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+    ) -> PartUpload:
+        """Start writing an object of any size."""
+        return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
 
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
@@ -195,10 +236,7 @@ class MemoryStore:
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing ones count as deleted."""
-        for key in keys:
-            with self._lock:
-                self._objects.pop(key, None)
-            self.stats.count("delete", key, 0)
+        self.delete_now(keys)
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -207,21 +245,67 @@ class MemoryStore:
 class MemoryPartWriter:
     """Parts of an object to be; see `PartWriter`."""
 
-    def __init__(self, store: MemoryStore, key: str, mode: PutMode) -> None:
+    def __init__(self, store: MemoryStore, key: str, *, if_absent: bool) -> None:
         self._store = store
         self._key = key
-        self._mode: PutMode = mode
-        self._parts: list[bytes] = []
+        self._if_absent = if_absent
+        self._parts: dict[int, bytes] = {}
 
-    async def write_part(self, data: Buffer) -> None:
-        """Keep the next part."""
-        self._parts.append(bytes(data))
-        self._store.stats.count("part", self._key, len(self._parts[-1]))
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Keep a part."""
+        self._parts[number] = bytes(data)
+        self._store.stats.count("part", self._key, len(self._parts[number]))
 
     async def complete(self) -> ObjectMeta:
         """Put the parts together."""
-        return self._store.put_now(self._key, b"".join(self._parts), mode=self._mode)
+        content = b"".join(self._parts[number] for number in range(len(self._parts)))
+        return self._store.put_now(self._key, content, if_absent=self._if_absent)
 
     async def abort(self) -> None:
         """Forget the parts."""
         self._parts.clear()
+
+
+class MemoryUpload:
+    """`UploadNow` into memory."""
+
+    def __init__(self, store: MemoryStore, key: str, *, if_absent: bool) -> None:
+        self._store = store
+        self._key = key
+        self._if_absent = if_absent
+        self._content = bytearray()
+        self._meta: ObjectMeta | None = None
+        self._over = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return len(self._content)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers."""
+        self._check_open()
+        for buffer in buffers:
+            self._content += memoryview(buffer).cast("B")
+
+    def close(self) -> ObjectMeta:
+        """Make the object visible."""
+        if self._meta is None:
+            self._check_open()
+            self._over = True
+            self._meta = self._store.put_now(self._key, self._content, if_absent=self._if_absent)
+        return self._meta
+
+    def abort(self) -> None:
+        """Forget what was written."""
+        self._over = True
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise UsageError(f"{self._key}: this upload is over (closed, aborted or failed); open another one")

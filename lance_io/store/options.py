@@ -14,6 +14,8 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.store.api import Durability
+
 _PREFIX = "LANCE_IO_"
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
@@ -49,6 +51,16 @@ def seconds(name: str, text: str) -> float:
         raise UsageError(f"storage option {name}: expected a duration such as '30s', found {text!r}")
     unit = match[2] or ""
     return float(match[1]) * _SECONDS[unit if unit == "ms" else unit[:1]]
+
+
+def durability(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Durability:
+    """The option `durability` (or the variable `LANCE_IO_DURABILITY`): `full`, the default, or `none`."""
+    text = planning(options, environment).get("durability", "full").lower()
+    if text == "full":
+        return "full"
+    if text == "none":
+        return "none"
+    raise UsageError(f"storage option durability: expected 'full' or 'none', found {text!r}")
 
 
 def whole_number(name: str, text: str) -> int:

@@ -37,6 +37,3 @@ class RetryPolicy:
         if retry_after_s is not None:
             pause += retry_after_s
         return pause if elapsed_s + pause <= self.total_s else None
-
-
-ONCE = RetryPolicy(attempts_max=1)

@@ -2,7 +2,7 @@
 
 aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
 over a bare HTTP session (`s3_gets.py`). Requests are repeated here and nowhere else, so that attempts are counted and
-do not multiply. A conditional write is sent once: after a lost answer only reading back tells who won.
+do not multiply. A write under a condition is sent once: after a lost answer only reading back tells who won.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
-from lance_io.store.failures import Throttled, Transient
+from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
-from lance_io.store.retry import ONCE
 from lance_io.store.s3_errors import client_error, coded_error
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
+from lance_io.store.s3_session import SLOWEST_BYTES_PER_S
 from lance_io.store.s3_upload import S3PartWriter
 from lance_io.store.stats import StoreStats
+from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from lance_io.store.api import Buffer, PutMode, StoreProfile
-    from lance_io.store.retry import RetryPolicy
+    from lance_io.store.api import Buffer, Durability, StoreProfile
     from lance_io.store.s3_session import LoopState
     from lance_io.store.stats import Operation
 
@@ -66,7 +66,7 @@ class S3Store:
         self.profile = profile
         self.stats = stats or StoreStats()
         self.identity = options.identity
-        self.capabilities = Capabilities(ordered_list=not options.express)
+        self.capabilities = Capabilities(ordered_list=not options.express, create_unproven=not options.is_amazon)
         self._loops: dict[asyncio.AbstractEventLoop, Connections] = {}
         self._lock = threading.Lock()
         weakref.finalize(self, release, self._loops).atexit = False
@@ -133,30 +133,43 @@ class S3Store:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     async def put(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
     ) -> ObjectMeta:
-        """Write an object; a conditional write is sent once, see the module's docstring."""
+        """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
         body = data if isinstance(data, bytes) else bytes(data)
         arguments: dict[str, Any] = {"Key": key, "Body": body, **self.options.put_arguments}
-        if mode == "create":
+        if if_absent:
             arguments["IfNoneMatch"] = "*"
         if if_match is not None:
             arguments["IfMatch"] = if_match
-        conditional = mode == "create" or if_match is not None
-        answer = await self.call(
-            "put_create" if mode == "create" else "put",
-            key,
-            "put_object",
-            arguments,
-            num_bytes=len(body),
-            policy=ONCE if conditional else None,
-        )
+        operation: Operation = "put_create" if if_absent else "put"
+        decides = if_absent or if_match is not None
+        answer = await self.call(operation, key, "put_object", arguments, num_bytes=len(body), decides=decides)
         return ObjectMeta(key, len(body), answer.get("ETag"))
 
-    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> S3PartWriter:
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> S3PartWriter:
         """Start an upload in parts."""
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
-        return S3PartWriter(self, key, answer["UploadId"], mode)
+        return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)
+
+    async def open_upload(
+        self,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+    ) -> PartUpload:
+        """Start writing an object of any size; makes no request yet."""
+        return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, up to 1,000 per request."""
@@ -209,7 +222,7 @@ class S3Store:
             finally:
                 self.stats.end("get", max(0, download.received - before), failed=not done)
                 gate.leave(throttled=isinstance(failure, Throttled))
-            await self._pause("get", failure, attempts, loop.clock() - began_s, self.options.retry)
+            await self._pause("get", failure, attempts, loop.clock() - began_s)
 
     async def call(
         self,
@@ -219,11 +232,12 @@ class S3Store:
         arguments: dict[str, Any],
         *,
         num_bytes: int = 0,
-        policy: RetryPolicy | None = None,
+        decides: bool = False,
     ) -> dict[str, Any]:
         """Call the client's `method` on this bucket, again if that may help.
 
-        num_bytes  payload sent, for the counters
+        num_bytes  payload sent, for the counters and the time it may take
+        decides    a write under a condition: once sent, it is not sent again; `OutcomeUnknown` without an answer
         """
         loop = self._loop()
         gate = loop.gates[_CATEGORIES.get(operation, "write")]
@@ -237,7 +251,7 @@ class S3Store:
             self.stats.begin(operation, key)
             done = False
             try:
-                answer = await self._once(loop.state, operation, key, method, arguments)
+                answer = await self._once(loop.state, operation, key, method, arguments, num_bytes)
                 done = True
                 return answer
             except Transient as error:
@@ -245,17 +259,26 @@ class S3Store:
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
                 gate.leave(throttled=isinstance(failure, Throttled))
-            await self._pause(operation, failure, attempts, loop.clock() - began_s, policy or self.options.retry)
+            if decides and not isinstance(failure, Unsent):
+                raise _undecided(failure, attempts)
+            await self._pause(operation, failure, attempts, loop.clock() - began_s)
 
     async def _once(
-        self, state: LoopState, operation: Operation, key: str, method: str, arguments: dict[str, Any]
+        self,
+        state: LoopState,
+        operation: Operation,
+        key: str,
+        method: str,
+        arguments: dict[str, Any],
+        num_bytes: int,
     ) -> dict[str, Any]:
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             client = await state.client()
-            answer: dict[str, Any] = await getattr(client, method)(Bucket=self.options.bucket, **arguments)
+            async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
+                answer: dict[str, Any] = await getattr(client, method)(Bucket=self.options.bucket, **arguments)
             return answer
         except LanceError:
             raise
@@ -265,12 +288,10 @@ class S3Store:
             message = f"no answer ({type(error).__name__}: {error})"
             raise Transient(message, path=key, operation=operation) from None
 
-    async def _pause(
-        self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float, policy: RetryPolicy
-    ) -> None:
+    async def _pause(self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float) -> None:
         """Wait until the next attempt, or raise the failure if there shall be none."""
         asked = failure.retry_after_s if isinstance(failure, Throttled) else None
-        pause_s = policy.pause_s(attempts, elapsed_s, random.random(), asked)
+        pause_s = self.options.retry.pause_s(attempts, elapsed_s, random.random(), asked)
         if pause_s is None:
             failure.attempts = attempts
             raise failure
@@ -287,6 +308,19 @@ class S3Store:
                     self._loops.pop(loop).state.detach()
                 found = self._loops[running] = Connections(self.options, self.identity, self.profile)
         return found
+
+
+def _undecided(failure: Transient, attempts: int) -> OutcomeUnknown:
+    """A deciding write was sent and failed with this: nobody knows whether it was applied."""
+    unknown = OutcomeUnknown(
+        f"it is unknown whether this write was applied; read the object back ({failure.message})",
+        path=failure.path,
+        operation=failure.operation,
+        attempts=attempts,
+        status=failure.status,
+    )
+    unknown.retry_after_s = failure.retry_after_s if isinstance(failure, Throttled) else None
+    return unknown
 
 
 def _asked(download: Download) -> tuple[int, int]:

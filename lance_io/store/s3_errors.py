@@ -10,7 +10,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
-from lance_io.store.failures import ConflictRetry, InvalidRange, PreconditionFailed, StoreFailure, Throttled, Transient
+from lance_io.store.failures import (
+    ConflictRetry,
+    InvalidRange,
+    PreconditionFailed,
+    StoreFailure,
+    Throttled,
+    Transient,
+    Unsent,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,6 +74,8 @@ def coded_error(
         return throttled
     if status == 409 and code in ("ConditionalRequestConflict", "OperationAborted"):
         return ConflictRetry(f"another conditional write was under way: {text}", **known, retryable=True)
+    if status == 501 or code == "NotImplemented":
+        return StoreFailure(f"the store does not know this kind of request: {text}", **known)
     if status >= 500 or status == 408 or code in _TRANSIENT:
         return Transient(f"the store failed: {text}", **known)
     if code in _MISSING or status == 404:
@@ -113,9 +123,22 @@ def _raised(error: Exception, key: str, operation: str, secrets: Iterable[str]) 
         return AccessDenied(_scrubbed(f"no credentials: {error}", secrets), path=key)
     if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
         return StoreFailure(_scrubbed(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
+    if _is_unsent(error):
+        return Unsent(_scrubbed(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
     if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError, botocore.IncompleteReadError)):
         return Transient(_scrubbed(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
     return StoreFailure(_scrubbed(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
+
+
+def _is_unsent(error: Exception) -> bool:
+    """Did the connection fail before there was one? (The client uses one class for that and for a broken pipe.)"""
+    import aiohttp
+    from botocore import exceptions as botocore
+
+    cause = getattr(error, "kwargs", {}).get("error")
+    return isinstance(error, (botocore.ConnectTimeoutError, botocore.ProxyConnectionError)) or isinstance(
+        cause, aiohttp.ClientConnectorError
+    )
 
 
 def no_credentials(key: str) -> AccessDenied:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
-from lance_io.store.s3_session import STALL_S, LoopState
+from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState
 from lance_io.store.sigv4 import wire_path
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lance_io.store.download import Download
     from lance_io.store.s3_options import S3Options
 
-SLOWEST_BYTES_PER_S = 1_000_000  # a read may take a second longer for every so many bytes
 CHUNK_BYTES = 1 << 18
 
 

@@ -83,6 +83,12 @@ class S3Options:
         return f"s3://{self.bucket}@{self.endpoint or 'aws'}"
 
     @property
+    def is_amazon(self) -> bool:
+        """Is the service Amazon's own?"""
+        host = urlsplit(self.endpoint or "https://s3.amazonaws.com").hostname or ""
+        return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """What must never appear in a message."""
         given = (self.secret_key, self.token, self.access_key)

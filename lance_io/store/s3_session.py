@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_io.store.s3_options import S3Options
 
 READ_BUFFER_BYTES = 1 << 18  # what the HTTP client holds of a body; its default of 64 KiB wakes us four times as often
+SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every so many bytes
 STALL_S = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
@@ -42,6 +43,29 @@ def _tls_context(bundle: str) -> ssl.SSLContext:
     import ssl
 
     return ssl.create_default_context(cafile=bundle)
+
+
+@cache
+def _once_only_session() -> type:
+    """aiobotocore's HTTP session, without aiohttp's own repetition of PUTs whose connection broke.
+
+    It would meet the first one's result: a create-if-absent that won would be told that it lost.
+    """
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class OnceOnlySession(AIOHTTPSession):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            session._retry_connection = False
+            return session
+
+    return OnceOnlySession
+
+
+def _expect_handler() -> Any:
+    from botocore.handlers import add_expect_header
+
+    return add_expect_header
 
 
 class LoopState:
@@ -118,7 +142,10 @@ class LoopState:
         if self._client is None:
             async with self._lock:
                 if self._client is None:
-                    self._client = await self._stack.enter_async_context(self._open_client())
+                    client = await self._stack.enter_async_context(self._open_client())
+                    # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
+                    client.meta.events.unregister("before-call.s3", _expect_handler())
+                    self._client = client
         return self._client
 
     def _open_client(self) -> Any:
@@ -138,6 +165,7 @@ class LoopState:
             config["signature_version"] = UNSIGNED
         if options.proxy:
             config["proxies"] = {"http": options.proxy, "https": options.proxy}
+        config["http_session_cls"] = _once_only_session()
         if options.checksums:
             config["request_checksum_calculation"] = options.checksums
             config["response_checksum_validation"] = options.checksums

@@ -7,51 +7,68 @@ from typing import TYPE_CHECKING, Any
 from lance_io.errors import NotFound
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import StoreFailure
-from lance_io.store.retry import ONCE
 
 if TYPE_CHECKING:
-    from lance_io.store.api import Buffer, PutMode
+    from lance_io.store.api import Buffer
     from lance_io.store.s3 import S3Store
 
 
 class S3PartWriter:
-    """A multipart upload; see `PartWriter`."""
+    """A multipart upload; see `PartWriter`. Part numbers on the wire begin with 1."""
 
-    def __init__(self, store: S3Store, key: str, upload_id: str, mode: PutMode) -> None:
+    def __init__(self, store: S3Store, key: str, upload_id: str, *, if_absent: bool) -> None:
         self._store = store
         self._name = {"Key": key, "UploadId": upload_id}
         self._key = key
-        self._mode = mode
-        self._parts: list[dict[str, Any]] = []
+        self._if_absent = if_absent
+        self._etags: dict[int, str] = {}
         self._size_bytes = 0
+        self._num_started = 0
         self._over = False
 
-    async def write_part(self, data: Buffer) -> None:
-        """Send the next part; its number is fixed before the first wait."""
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Send a part, again if need be: a part sent twice is the same part."""
+        self._num_started = max(self._num_started, number + 1)
         body = data if isinstance(data, bytes) else bytes(data)
-        part: dict[str, Any] = {"PartNumber": len(self._parts) + 1}
-        self._parts.append(part)
-        self._size_bytes += len(body)
-        arguments = {"Body": body, **part, **self._name}
+        arguments = {"Body": body, "PartNumber": number + 1, **self._name}
         answer = await self._store.call("part", self._key, "upload_part", arguments, num_bytes=len(body))
-        part["ETag"] = answer["ETag"]
+        self._etags[number] = answer["ETag"]
+        self._size_bytes += len(body)
 
     async def complete(self) -> ObjectMeta:
-        """Make the object visible; sent once."""
-        if any("ETag" not in part for part in self._parts):
+        """Make the object visible; sent once if it is to be created, else until an answer comes."""
+        if len(self._etags) < self._num_started:
             raise StoreFailure("a part of this upload failed, it cannot be completed", path=self._key)
-        arguments: dict[str, Any] = {"MultipartUpload": {"Parts": self._parts}, **self._name}
-        if self._mode == "create":
+        parts = [{"PartNumber": number + 1, "ETag": self._etags[number]} for number in sorted(self._etags)]
+        arguments: dict[str, Any] = {"MultipartUpload": {"Parts": parts}, **self._name}
+        if self._if_absent:
             arguments["IfNoneMatch"] = "*"
-        answer = await self._store.call(
-            "put_create" if self._mode == "create" else "put",
-            self._key,
-            "complete_multipart_upload",
-            arguments,
-            policy=ONCE,
-        )
+        try:
+            answer = await self._store.call(
+                "put_create" if self._if_absent else "put",
+                self._key,
+                "complete_multipart_upload",
+                arguments,
+                decides=self._if_absent,
+            )
+        except NotFound:  # there is no such upload (any more)
+            meta = await self._completed_before(len(parts))
+        else:
+            meta = ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
         self._over = True
-        return ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
+        return meta
+
+    async def _completed_before(self, num_parts: int) -> ObjectMeta:
+        """The object, if an earlier attempt made it and its answer was lost; else `NotFound` is what it is."""
+        meta = await self._store.head(self._key)
+        made_of = (meta.etag or "").strip('"').rpartition("-")[2]  # the etag of an upload ends in its number of parts
+        if meta.size_bytes != self._size_bytes or (made_of.isdecimal() and int(made_of) != num_parts):
+            raise StoreFailure(
+                f"the upload is gone, and the object of {meta.size_bytes} bytes there is not its result of "
+                f"{self._size_bytes} bytes",
+                path=self._key,
+            )
+        return meta
 
     async def abort(self) -> None:
         """Drop the parts."""
@@ -61,4 +78,4 @@ class S3PartWriter:
         try:
             await self._store.call("delete", self._key, "abort_multipart_upload", self._name)
         except NotFound:
-            pass  # somebody's clean-up was faster
+            pass  # completed after all, or somebody's clean-up was faster

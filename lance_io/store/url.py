@@ -20,7 +20,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.store.options import normalized, planning
+from lance_io.store.options import durability, normalized, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,8 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     rest = text[match.end() :] if match else text
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
-        return Location(LocalStore(profile=LOCAL.with_options(planning(options))), path, path)
+        profile = LOCAL.with_options(planning(options))
+        return Location(LocalStore(profile=profile, durability=durability(options)), path, path)
     if scheme == "memory":
         return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
     if scheme == "shared-memory":

@@ -20,9 +20,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from lance_io.errors import AlreadyExists, FormatError, NotFound, StoreError
+from lance_io.errors import AlreadyExists, FormatError, NotFound, StoreError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store.api import InvalidRange, ObjectStore, PlanReads, PreconditionFailed, ShortRead, SyncReads
+from lance_io.store.api import (
+    InvalidRange,
+    ObjectStore,
+    PlanReads,
+    PreconditionFailed,
+    ShortRead,
+    SyncReads,
+    SyncWrites,
+)
+from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -271,16 +280,16 @@ class StoreConformance:
         if not place.store.capabilities.conditional_create:
             return
         key = place.key("object")
-        await place.store.put(key, b"first", mode="create")
+        await place.store.put(key, b"first", if_absent=True)
         with pytest.raises(AlreadyExists):
-            await place.store.put(key, b"second", mode="create")
+            await place.store.put(key, b"second", if_absent=True)
         assert place.read(key) == b"first"
 
     async def test_one_of_many_creators_wins(self, place: Place) -> None:
         if not place.store.capabilities.conditional_create:
             return
         key = place.key("object")
-        puts = [place.store.put(key, b"%d" % n, mode="create") for n in range(16)]
+        puts = [place.store.put(key, b"%d" % n, if_absent=True) for n in range(16)]
         outcomes = await asyncio.gather(*puts, return_exceptions=True)
         winners = [n for n, outcome in enumerate(outcomes) if not isinstance(outcome, BaseException)]
         assert len(winners) == 1
@@ -299,14 +308,14 @@ class StoreConformance:
     async def test_an_upload_in_parts(self, place: Place) -> None:
         key, first = place.key("large"), b"1" * PART_BYTES
         writer = await place.store.put_multipart(key)
-        await asyncio.gather(writer.write_part(first), writer.write_part(b"2"))
+        await asyncio.gather(writer.write_part(1, PART_BYTES, b"2"), writer.write_part(0, 0, first))
         assert place.read(key) is None
         meta = await writer.complete()
         assert (place.read(key), meta.size_bytes) == (first + b"2", PART_BYTES + 1)
 
     async def test_an_aborted_upload_leaves_nothing(self, place: Place) -> None:
         writer = await place.store.put_multipart(place.key("large"))
-        await writer.write_part(b"1")
+        await writer.write_part(0, 0, b"1")
         await writer.abort()
         await writer.abort()
         assert place.read(place.key("large")) is None
@@ -316,12 +325,102 @@ class StoreConformance:
         if not place.store.capabilities.conditional_create:
             return
         key = place.put("object", b"first")
-        writer = await place.store.put_multipart(key, mode="create")
-        await writer.write_part(b"second")
+        writer = await place.store.put_multipart(key, if_absent=True)
+        await writer.write_part(0, 0, b"second")
         with pytest.raises(AlreadyExists):
             await writer.complete()
         await writer.abort()
         assert place.read(key) == b"first"
+
+    # -- uploads of any size ----------------------------------------------------------------------------------------
+
+    async def test_a_small_upload_is_one_put(self, place: Place) -> None:
+        key = place.key("data/file")
+        before = place.store.stats.snapshot()
+        async with await place.store.open_upload(key, content_length_hint=1024) as upload:
+            await upload.write([CONTENT[:100], bytearray(CONTENT[100:101]), memoryview(CONTENT)[101:]])
+            await upload.write([b""])
+            assert (upload.size_bytes, place.read(key)) == (1024, None)
+            meta = await upload.close()
+            assert await upload.close() == meta
+        done = place.store.stats.snapshot() - before
+        assert (done["put"].requests, done.requests, done.bytes_written) == (1, 1, 1024)
+        assert (place.read(key), meta.key, meta.size_bytes) == (CONTENT, key, 1024)
+
+    async def test_an_empty_upload_is_an_empty_object(self, place: Place) -> None:
+        async with await place.store.open_upload(place.key("empty")) as upload:
+            await upload.close()
+        assert place.read(place.key("empty")) == b""
+
+    async def test_a_large_upload_goes_up_in_parts(self, place: Place) -> None:
+        key, pieces = place.key("large"), [bytes([n]) * 700_001 for n in range(17)]
+        upload = PartUpload(place.store, key, part_bytes=PART_BYTES, parts_in_flight=2)
+        buffer = bytearray(700_001)
+        for piece in pieces:
+            buffer[:] = piece  # a buffer may be reused
+            await upload.write([buffer])
+            assert place.read(key) is None
+        meta = await upload.close()
+        assert (place.read(key), meta.size_bytes) == (b"".join(pieces), 17 * 700_001)
+        assert meta.etag is None or meta.etag == (await place.store.head(key)).etag
+
+    async def test_an_upload_that_is_left_open_is_removed(self, place: Place) -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with PartUpload(place.store, place.key("a"), part_bytes=PART_BYTES) as upload:
+                await upload.write([bytes(2 * PART_BYTES + 1)])
+                raise ZeroDivisionError
+        await upload.abort()
+        with pytest.raises(UsageError):
+            await upload.write([b"1"])
+        with pytest.raises(UsageError):
+            await upload.close()
+        assert await _names(place) == []
+
+    @pytest.mark.parametrize("num_bytes", [6, PART_BYTES + 6])
+    async def test_a_created_upload_does_not_overwrite(self, place: Place, num_bytes: int) -> None:
+        if not place.store.capabilities.conditional_create:
+            return
+        key = place.put("object", b"first")
+        upload = PartUpload(place.store, key, if_absent=True, part_bytes=PART_BYTES)
+        await upload.write([bytes(num_bytes)])
+        with pytest.raises(AlreadyExists):
+            await upload.close()
+        assert place.read(key) == b"first"
+        assert await _names(place) == ["object"]
+
+    async def test_writing_without_waiting(self, place: Place) -> None:
+        store = place.store
+        if not isinstance(store, SyncWrites):
+            return
+        key = place.key("folder/object")
+        meta = store.put_now(key, CONTENT, if_absent=True)
+        assert (place.read(key), meta) == (CONTENT, await store.head(key))
+        with pytest.raises(AlreadyExists):
+            store.put_now(key, b"second", if_absent=True)
+        store.put_now(key, b"third", durability="none")
+        assert place.read(key) == b"third"
+        store.delete_now([key, place.key("missing")])
+        assert place.read(key) is None
+
+    async def test_an_upload_without_waiting(self, place: Place) -> None:
+        store, key = place.store, place.key("data/file")
+        if not isinstance(store, SyncWrites):
+            return
+        many = [CONTENT[n : n + 1] for n in range(1024)] * 3
+        with store.open_upload_now(key) as upload:
+            upload.write(iter(many))
+            upload.write([b"", memoryview(CONTENT)])
+            assert (upload.size_bytes, place.read(key)) == (4096, None)
+            meta = upload.close()
+            assert upload.close() == meta == await store.head(key)
+        assert place.read(key) == CONTENT * 4
+        with store.open_upload_now(key, if_absent=True, durability="none") as upload, pytest.raises(AlreadyExists):
+            upload.close()
+        with store.open_upload_now(place.key("left"), durability="none") as upload:
+            upload.write([b"1"])
+        with pytest.raises(UsageError):
+            upload.write([b"2"])
+        assert await _names(place) == ["data/file"]
 
     async def test_delete(self, place: Place) -> None:
         keys = [place.put(name) for name in ("a", "b/c", "d")]

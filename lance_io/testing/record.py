@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from lance_io.store.api import SyncReads
-from lance_io.testing.wrap import Request, WrappedStore
+from lance_io.store.api import SyncReads, SyncWrites
+from lance_io.testing.wrap import Request, WrappedStore, put_request
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from lance_io.spans import Fetched, Ranges
-    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, WritableBuffer
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, UploadNow, WritableBuffer
 
 T = TypeVar("T")
 
@@ -62,11 +62,15 @@ class RecordingStore(WrappedStore):
 
 
 class RecordingSyncStore(RecordingStore):
-    """The same around a store that offers `SyncReads`."""
+    """The same around a store that offers `SyncReads` and `SyncWrites`."""
 
     @property
     def _sync(self) -> SyncReads:
         return cast("SyncReads", self.inner)
+
+    @property
+    def _writes(self) -> SyncWrites:
+        return cast("SyncWrites", self.inner)
 
     def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """See `SyncReads`, like all methods here."""
@@ -94,6 +98,30 @@ class RecordingSyncStore(RecordingStore):
         """Metadata of an object."""
         self._note(Request("head", key))
         return self._sync.head_now(key)
+
+    def put_now(
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
+    ) -> ObjectMeta:
+        """Write an object."""
+        self._note(put_request(key, data, if_absent))
+        return self._writes.put_now(key, data, if_absent=if_absent, if_match=if_match, durability=durability)
+
+    def open_upload_now(self, key: str, *, if_absent: bool = False, durability: Durability | None = None) -> UploadNow:
+        """Write an object of any size; noted when it begins."""
+        self._note(Request("put_create" if if_absent else "put", key))
+        return self._writes.open_upload_now(key, if_absent=if_absent, durability=durability)
+
+    def delete_now(self, keys: Iterable[str]) -> None:
+        """Delete objects, noted one by one."""
+        for key in keys:
+            self._note(Request("delete", key))
+            self._writes.delete_now([key])
 
 
 def record(store: ObjectStore, base: str = "") -> RecordingStore:

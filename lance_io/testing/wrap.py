@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -11,10 +13,10 @@ if TYPE_CHECKING:
     from lance_io.store.api import (
         Buffer,
         Capabilities,
+        Durability,
         ObjectMeta,
         ObjectStore,
         PartWriter,
-        PutMode,
         StoreProfile,
         StoreStats,
     )
@@ -103,17 +105,42 @@ class WrappedStore:
         return await self.request(Request("head", key), lambda: self.inner.head(key))
 
     async def put(
-        self, key: str, data: Buffer, *, mode: PutMode = "overwrite", if_match: str | None = None
+        self,
+        key: str,
+        data: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        durability: Durability | None = None,
     ) -> ObjectMeta:
         """Write an object."""
-        operation: Operation = "put_create" if mode == "create" else "put"
-        request = Request(operation, key, num_bytes=memoryview(data).nbytes)
-        return await self.request(request, lambda: self.inner.put(key, data, mode=mode, if_match=if_match))
+        request = put_request(key, data, if_absent)
+        return await self.request(
+            request,
+            lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, durability=durability),
+        )
 
-    async def put_multipart(self, key: str, *, mode: PutMode = "overwrite") -> PartWriter:
+    async def put_multipart(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> PartWriter:
         """Start an upload in parts."""
-        writer = await self.request(Request("part", key), lambda: self.inner.put_multipart(key, mode=mode))
-        return WrappedPartWriter(self, key, writer, mode)
+        writer = await self.request(
+            Request("part", key), lambda: self.inner.put_multipart(key, if_absent=if_absent, durability=durability)
+        )
+        return WrappedPartWriter(self, key, writer, if_absent=if_absent)
+
+    async def open_upload(
+        self,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+    ) -> PartUpload:
+        """Start writing an object of any size; its PUT, or its parts and their end, are requests of the wrapper."""
+        return PartUpload(
+            self, key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
+        )
 
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
@@ -140,16 +167,16 @@ class WrappedStore:
 class WrappedPartWriter:
     """An upload whose parts and end are requests of the wrapper."""
 
-    def __init__(self, store: WrappedStore, key: str, inner: PartWriter, mode: PutMode) -> None:
+    def __init__(self, store: WrappedStore, key: str, inner: PartWriter, *, if_absent: bool) -> None:
         self._store = store
         self._key = key
         self._inner = inner
-        self._end: Operation = "put_create" if mode == "create" else "put"
+        self._end: Operation = "put_create" if if_absent else "put"
 
-    async def write_part(self, data: Any) -> None:
-        """Send the next part."""
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Send a part."""
         request = Request("part", self._key, num_bytes=memoryview(data).nbytes)
-        await self._store.request(request, lambda: self._inner.write_part(data))
+        await self._store.request(request, lambda: self._inner.write_part(number, offset_bytes, data))
 
     async def complete(self) -> ObjectMeta:
         """Make the object visible."""
@@ -158,3 +185,9 @@ class WrappedPartWriter:
     async def abort(self) -> None:
         """Drop the parts."""
         await self._store.request(Request("delete", self._key), self._inner.abort)
+
+
+def put_request(key: str, data: Buffer, if_absent: bool) -> Request:
+    """A PUT as the wrappers see it."""
+    operation: Operation = "put_create" if if_absent else "put"
+    return Request(operation, key, num_bytes=memoryview(data).nbytes)

@@ -172,7 +172,7 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
         assert store.list_now(f"{tmp_path}/") == []
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lance_io.store.local_files.os.fsync", no_space)
+    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", no_space)
     with pytest.raises(StoreError, match="No space left"):
         store.put_now(f"{tmp_path}/f", b"123")
     assert os.listdir(tmp_path) == []
@@ -181,9 +181,9 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["overwrite", "create"])
-def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path, mode: local.PutMode) -> None:
-    store.put_now(f"{tmp_path}/f", b"123", mode)
+@pytest.mark.parametrize("if_absent", [False, True])
+def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path, if_absent: bool) -> None:
+    store.put_now(f"{tmp_path}/f", b"123", if_absent=if_absent)
     assert os.listdir(tmp_path) == ["f"]
 
 
@@ -191,10 +191,10 @@ def test_create_works_without_hard_links(store: LocalStore, tmp_path: Path, monk
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("lance_io.store.local_files.os.link", no_links)
-    store.put_now(f"{tmp_path}/f", b"first", "create")
+    monkeypatch.setattr("lance_io.store.local_writes.os.link", no_links)
+    store.put_now(f"{tmp_path}/f", b"first", if_absent=True)
     with pytest.raises(AlreadyExists):
-        store.put_now(f"{tmp_path}/f", b"second", "create")
+        store.put_now(f"{tmp_path}/f", b"second", if_absent=True)
     assert (tmp_path / "f").read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["f"]
 

@@ -21,7 +21,7 @@ from http_faults import (
 )
 
 from lance_io.errors import AccessDenied, LanceError, NotFound, StoreError
-from lance_io.store.api import InvalidRange, LongBody, RangeIgnored, ShortRead, Throttled, Transient
+from lance_io.store.api import InvalidRange, LongBody, OutcomeUnknown, RangeIgnored, ShortRead, Throttled, Transient
 from lance_io.store.s3 import S3Store, open_s3
 
 CONTENT = random.Random(1).randbytes(300_000)
@@ -172,7 +172,7 @@ async def test_nobody_listens() -> None:
         store.get_range("k", 0, 1),
         store.head("k"),
         store.put("k", b"1"),
-        store.put("k", b"1", mode="create"),
+        store.put("k", b"1", if_absent=True),
     ):
         with pytest.raises(Transient) as caught:
             await work
@@ -183,9 +183,9 @@ async def test_nobody_listens() -> None:
 async def test_a_conditional_write_is_sent_once() -> None:
     async with FaultServer(CONTENT, [status(503, "SlowDown")] * 9) as server:
         store = store_on(server)
-        with pytest.raises(Throttled):
-            await store.put("key", b"data", mode="create")
-        assert len(server.requests) == 1
+        with pytest.raises(OutcomeUnknown) as caught:
+            await store.put("key", b"data", if_absent=True)
+        assert (len(server.requests), caught.value.status) == (1, 503)
         with pytest.raises(Throttled):
             await store.put("key", b"data")
         await store.aclose()
@@ -201,9 +201,9 @@ async def test_a_conflict_is_told_from_a_winner() -> None:
     ) as server:
         store = store_on(server)
         with pytest.raises(ConflictRetry):
-            await store.put("key", b"data", mode="create")
+            await store.put("key", b"data", if_absent=True)
         with pytest.raises(AlreadyExists):
-            await store.put("key", b"data", mode="create")
+            await store.put("key", b"data", if_absent=True)
         await store.aclose()
 
 

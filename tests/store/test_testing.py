@@ -31,7 +31,7 @@ async def test_a_log_tells_every_request(memory: MemoryStore) -> None:
     await store.get_range("base/data/x", 0, 100)
     await store.get_suffix("base/data/x", 40)
     await store.get("base/data/x")
-    await store.put("base/y", b"123", mode="create")
+    await store.put("base/y", b"123", if_absent=True)
     _ = [meta async for meta in store.list("base/")]
     await store.delete(["base/y"])
     expected = ["get data/x 0-100", "get data/x -40", "get data/x", "put_create y 3 bytes", "list ", "delete y"]
@@ -71,7 +71,7 @@ def test_virtual_time_jumps_over_pauses() -> None:
 
 async def write_twice(store: object) -> None:
     await store.put("a", b"1")  # type: ignore[attr-defined]
-    await store.put("b", b"2", mode="create")  # type: ignore[attr-defined]
+    await store.put("b", b"2", if_absent=True)  # type: ignore[attr-defined]
 
 
 async def test_scripted_faults_of_writes() -> None:

@@ -1,0 +1,219 @@
+"""Files that appear whole: written under another name, flushed, and only then given theirs.
+
+    open a temporary name in the target's own folder, write, fsync
+    rename it where it may replace another file, link it where it must not (`EEXIST` tells who came second)
+    fsync the folder, so that the name survives too
+
+A reader, or a crash, never sees half a file. Folders that are made on the way are flushed by the same rule: a file is
+durable only if every name that leads to it is. With durability "none" all fsyncs are left out, nothing else changes.
+Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; after a crash they may stay behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Self
+
+from lance_io.errors import UsageError
+from lance_io.store.failures import OutcomeUnknown
+from lance_io.store.local_files import TEMPORARY_PREFIX, describe, raise_write_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.store.api import Buffer, Durability, ObjectMeta
+    from lance_io.store.local import LocalStore
+
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system where folders are not flushed
+_BUFFERS_MAX: Final = 512  # of one system call; the system takes 1,024
+_KNOWN_FOLDERS_MAX: Final = 4096
+_ANCESTORS: Final = 2  # of a folder that exists: a table's folder in its parent, the files' folder in the table's
+
+
+class Folders:
+    """The folders that a store writes into: made when they are missing, and known to be durable. Any thread."""
+
+    def __init__(self) -> None:
+        self._durable: set[str] = set()
+
+    def open_temporary(self, folder: str, durability: Durability) -> tuple[int, str]:
+        """A new file under a temporary name in `folder`: descriptor and path."""
+        if durability == "full" and folder not in self._durable:
+            self._make_durable(folder)
+        path = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o666), path
+        except FileNotFoundError:  # not made yet, or removed since
+            if durability == "full":
+                self._make_durable(folder)
+            else:
+                os.makedirs(folder, exist_ok=True)
+            return os.open(path, flags, 0o666), path
+
+    def _make_durable(self, folder: str) -> None:
+        """Make what is missing of a path; flush the names of what was made, and of what another may have just made."""
+        missing, at = [], folder
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = os.path.dirname(at)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path)
+        at = folder
+        for depth in range(max(_ANCESTORS, len(missing))):
+            at = os.path.dirname(at)
+            try:
+                sync_folder(at)
+            except PermissionError:
+                if depth < len(missing):
+                    raise
+                break  # a folder above that we may not even list: we did not make what is in it
+        if len(self._durable) >= _KNOWN_FOLDERS_MAX:
+            self._durable.clear()
+        self._durable.add(folder)
+
+
+class NewFile:
+    """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
+
+    def __init__(self, key: str, folders: Folders, durability: Durability) -> None:
+        self._key = key
+        self._folder = os.path.dirname(key)
+        self._durability = durability
+        self._fd, self._temporary = folders.open_temporary(self._folder, durability)
+
+    def write(self, buffers: Iterable[Buffer], offset_bytes: int) -> int:
+        """Write buffers one behind the other from an offset on; gives the offset behind them.
+
+        Different parts of the file may be written at once, from several threads.
+        """
+        views = (memoryview(buffer).cast("B") for buffer in buffers)
+        while some := list(islice(views, _BUFFERS_MAX)):
+            offset_bytes = self._write_some(some, offset_bytes)
+        return offset_bytes
+
+    def _write_some(self, views: list[memoryview], offset_bytes: int) -> int:
+        rest = [view for view in views if len(view)]
+        while rest:
+            written = os.pwritev(self._fd, rest, offset_bytes)
+            offset_bytes += written
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if written:
+                rest[0] = rest[0][written:]
+        return offset_bytes
+
+    def publish(self, *, if_absent: bool) -> ObjectMeta:
+        """Give the file its name; `FileExistsError` if it was to be created and another is there.
+
+        Raises `OutcomeUnknown` if the file has its name, but the system could not say that the name is durable.
+        """
+        if self._durability == "full":
+            os.fsync(self._fd)
+        meta = describe(self._key, os.fstat(self._fd))
+        if if_absent:
+            self._link()
+        else:
+            os.replace(self._temporary, self._key)
+        self.discard()
+        if self._durability == "full":
+            try:
+                sync_folder(self._folder)
+            except OSError as error:
+                message = f"the file is there, but its folder could not be flushed to the disk ({error.strerror})"
+                raise OutcomeUnknown(message, path=self._key, operation="put") from error
+        return meta
+
+    def discard(self) -> None:
+        """Remove what is left of the temporary file."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+            with contextlib.suppress(FileNotFoundError):  # renamed
+                os.unlink(self._temporary)
+
+    def _link(self) -> None:
+        try:
+            os.link(self._temporary, self._key)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self._copy_exclusively()
+
+    def _copy_exclusively(self) -> None:
+        """Create on file systems without hard links: still one winner, but a crash may leave half a file."""
+        with open(self._temporary, "rb") as source, open(self._key, "xb") as target:
+            while piece := source.read(1 << 20):
+                target.write(piece)
+            target.flush()
+            if self._durability == "full":
+                os.fsync(target.fileno())
+
+
+class LocalUpload:
+    """`UploadNow` on the local disk: bytes go to the file as they come, nothing is held."""
+
+    def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
+        self._store = store
+        self._key = key
+        self._file = file
+        self._if_absent = if_absent
+        self._meta: ObjectMeta | None = None
+        self._over = False
+        self.size_bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers; a failure removes the file."""
+        self._check_open()
+        try:
+            self.size_bytes = self._file.write(buffers, self.size_bytes)
+        except OSError as error:
+            self.abort()
+            raise_write_error(self._key, error)
+        except BaseException:
+            self.abort()
+            raise
+
+    def close(self) -> ObjectMeta:
+        """Name the file; a failure removes it."""
+        if self._meta is None:
+            self._check_open()
+            try:
+                self._meta = self._store.publish(self._key, self._file, self.size_bytes, if_absent=self._if_absent)
+            finally:
+                self._over = True
+        return self._meta
+
+    def abort(self) -> None:
+        """Remove the file."""
+        if not self._over:
+            self._over = True
+            self._file.discard()
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise UsageError(f"{self._key}: this upload is over (closed, aborted or failed); open another one")
+
+
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder or "/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+    finally:
+        os.close(fd)

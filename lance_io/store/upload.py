@@ -1,0 +1,216 @@
+"""Writing objects of any size through any store: one PUT while little was written, parts in parallel above.
+
+    write ──> part being filled (16 MiB) ──> at most 8 parts under way ──> complete
+                                              each sent again by its store where that helps
+
+Memory is 9 parts, whatever the size of the object. Parts are equal, as some services demand, and grow only where
+10,000 of them would not suffice; fewer are then under way at once, so that the memory stays the same.
+
+An upload that fails or is cancelled is aborted before the error is raised, shielded from further cancellation. What
+an abort could not remove (the connection is gone, the process ends) stays invisible in the bucket and costs storage:
+a lifecycle rule that drops incomplete uploads after some days is part of a bucket's set-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from typing import TYPE_CHECKING, Final, Self
+
+from lance_io.errors import LanceError, UsageError
+from lance_io.limits import MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, PartWriter
+
+PART_BYTES: Final = 16 * MIB  # also the largest object that is written in one request
+PARTS_IN_FLIGHT: Final = 8
+PARTS_MAX: Final = 10_000  # of one object, at S3 and everything like it
+_GROW_AFTER: Final = 5_000  # parts of the first size, where nobody said how many bytes would come ...
+_GROW_EVERY: Final = 1_000  # ... and then doubled after so many: room for a TiB
+_COPY_BYTES: Final = 1 * MIB  # copied at a time, so that the loop is not held
+
+_logger = logging.getLogger(__name__)
+_cleaning: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
+
+
+def part_bytes_of(number: int, content_length_hint: int | None, *, equal: bool, part_bytes: int = PART_BYTES) -> int:
+    """Size of the part `number` (from 0) in bytes.
+
+    content_length_hint  bytes of the whole object, roughly, or None
+    equal                all parts must have one size: without a hint they then do not grow
+    part_bytes           the usual size
+    """
+    expected = (content_length_hint or 0) * 5 // 4  # a hint is not a promise
+    whole_mib = -(-expected // PARTS_MAX // MIB) * MIB
+    first = max(part_bytes, whole_mib)
+    if equal or number < _GROW_AFTER:
+        return first
+    return first << (1 + (number - _GROW_AFTER) // _GROW_EVERY)
+
+
+class PartUpload:
+    """`Upload` over a store's `put` and `put_multipart`. Belongs to one task at a time."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        key: str,
+        *,
+        if_absent: bool = False,
+        durability: Durability | None = None,
+        content_length_hint: int | None = None,
+        part_bytes: int = PART_BYTES,
+        parts_in_flight: int = PARTS_IN_FLIGHT,
+    ) -> None:
+        self._store = store
+        self._key = key
+        self._if_absent = if_absent
+        self._durability = durability
+        self._hint = content_length_hint
+        self._usual_bytes = part_bytes
+        self._in_flight_bytes_max = part_bytes * parts_in_flight
+        self._part = io.BytesIO()
+        self._part_bytes = self._size_of_part(0)
+        self._num_parts = 0
+        self._sent_bytes = 0
+        self._starting: asyncio.Future[PartWriter] | None = None
+        self._sending: dict[asyncio.Task[None], int] = {}  # parts under way, and their bytes
+        self._meta: ObjectMeta | None = None
+        self._over = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._sent_bytes + self._part.tell()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.abort()
+
+    async def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers; see `Upload`."""
+        self._check_open()
+        try:
+            for buffer in buffers:
+                rest = memoryview(buffer).cast("B")
+                while len(rest):
+                    room = self._part_bytes - self._part.tell()
+                    if not room:  # a part is sent when more follows: what fits into one part is one PUT
+                        await self._send_part()
+                        continue
+                    piece, rest = rest[: min(room, _COPY_BYTES)], rest[min(room, _COPY_BYTES) :]
+                    self._part.write(piece)
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+
+    async def close(self) -> ObjectMeta:
+        """Make the object visible; see `Upload`."""
+        if self._meta is not None:
+            return self._meta
+        self._check_open()
+        try:
+            self._meta = await self._finish()
+        except BaseException as error:
+            await self._give_up(error)
+            raise
+        self._over = True
+        return self._meta
+
+    async def abort(self) -> None:
+        """Remove what was sent; see `Upload`."""
+        if not self._over:
+            await self._give_up(None)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._over:
+            raise UsageError(f"{self._key}: this upload is over (closed, aborted or failed); open another one")
+
+    def _size_of_part(self, number: int) -> int:
+        equal = self._store.capabilities.equal_parts_required
+        return part_bytes_of(number, self._hint, equal=equal, part_bytes=self._usual_bytes)
+
+    async def _send_part(self) -> None:
+        """Put the filled part under way and begin the next one; waits for room, and for the upload to be begun."""
+        if self._num_parts >= PARTS_MAX:
+            raise UsageError(
+                f"{self._key}: {self.size_bytes} bytes are more than {PARTS_MAX} parts hold; "
+                "open the upload with a content_length_hint"
+            )
+        writer = await self._writer()
+        num_bytes = self._part.tell()
+        self._raise_failed()
+        while self._sending and sum(self._sending.values()) + num_bytes > self._in_flight_bytes_max:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_failed()
+        data = self._part.getvalue()  # not a copy: the buffer is let go below
+        self._part = io.BytesIO()
+        task = asyncio.create_task(writer.write_part(self._num_parts, self._sent_bytes, data))
+        self._sending[task] = num_bytes
+        self._num_parts += 1
+        self._sent_bytes += num_bytes
+        self._part_bytes = self._size_of_part(self._num_parts)
+
+    async def _writer(self) -> PartWriter:
+        """The upload in parts. Cancelling this does not cancel its beginning: an upload without a name cannot end."""
+        if self._starting is None:
+            put = self._store.put_multipart(self._key, if_absent=self._if_absent, durability=self._durability)
+            self._starting = asyncio.ensure_future(put)
+        return await asyncio.shield(self._starting)
+
+    def _raise_failed(self) -> None:
+        """Take note of the parts that are through; raise the first error among them."""
+        for task in [task for task in self._sending if task.done()]:
+            del self._sending[task]
+            task.result()
+
+    async def _finish(self) -> ObjectMeta:
+        if self._starting is None:
+            data = self._part.getvalue()
+            return await self._store.put(self._key, data, if_absent=self._if_absent, durability=self._durability)
+        if self._part.tell():
+            await self._send_part()
+        while self._sending:
+            await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
+            self._raise_failed()
+        writer = await self._writer()
+        return await writer.complete()
+
+    async def _give_up(self, cause: BaseException | None) -> None:
+        """Stop the parts under way and remove the others, to the end even if the caller is cancelled again."""
+        self._over = True
+        self._part.close()
+        self._part = io.BytesIO()
+        if self._starting is None:
+            return
+        cleaning = asyncio.ensure_future(self._remove_parts(self._starting))
+        _cleaning.add(cleaning)
+        cleaning.add_done_callback(self._cleaned)
+        try:
+            await asyncio.shield(cleaning)
+        except LanceError as error:
+            if cause is None:
+                raise
+            cause.add_note(f"also: parts of the upload could not be removed: {error}")
+
+    async def _remove_parts(self, starting: asyncio.Future[PartWriter]) -> None:
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
+        self._sending.clear()
+        await asyncio.wait([starting])
+        if not starting.cancelled() and starting.exception() is None:
+            await starting.result().abort()
+
+    def _cleaned(self, cleaning: asyncio.Future[None]) -> None:
+        _cleaning.discard(cleaning)
+        if not cleaning.cancelled() and (error := cleaning.exception()) is not None:
+            _logger.warning("%s: parts of a given-up upload stay until the bucket drops them: %s", self._key, error)
