@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.blobs import BlobObject, Located
+    from lance_io.dataset.blobs import BlobObject
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
-    from lance_io.format.schema import Field
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024
@@ -165,7 +164,7 @@ def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Pla
     return group_rows(places[found], offsets[found])
 
 
-def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list[tuple[int, IntArray, pa.Array]]]:
+def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
     """`(place, offsets, descriptions)` of the distinct rows."""
     _, reader = state.row_reader([(name,)])
     if reader is None or not grouped.groups:
@@ -177,10 +176,6 @@ def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list
         found.append((place, offsets, column.slice(start, len(offsets))))
         start += len(offsets)
     return found
-
-
-def _located(state: DatasetState, field: Field, place: int, descriptions: pa.Array) -> Plan[Located]:
-    return (yield from locate_blobs(state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)))
 
 
 def _restored(items: list[Any], grouped: Grouped) -> list[Any]:
@@ -195,9 +190,7 @@ def take_blobs(
     grouped = yield from _select(state, ids, addresses_, indices)
     files: list[BlobFile | None] = []
     for place, _, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(
-            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
-        )
+        located = yield from locate_blobs(state, place, field.id, descriptions)
         rows = zip(located.keys.tolist(), located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True)
         for key, start, size, valid in rows:
             files.append(BlobFile(state, located.objects[key], start, size, buffer_size) if valid else None)
@@ -217,9 +210,7 @@ def read_blobs(
     grouped = yield from _select(state, ids, addresses_, indices)
     rows: list[tuple[int, bytes | None]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(
-            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
-        )
+        located = yield from locate_blobs(state, place, field.id, descriptions)
         column = yield from read_located(state, located)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         rows.extend(zip(numbers, column.to_pylist(), strict=True))
@@ -240,9 +231,7 @@ def read_blob_ranges(
         raise UsageError("a requested row does not exist (any more)")
     blobs: list[tuple[int, BlobObject, int, int, bool]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(
-            state, state.data_file_key(place, field.id), cast("pa.StructArray", descriptions)
-        )
+        located = yield from locate_blobs(state, place, field.id, descriptions)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         keys = [located.objects[key] for key in located.keys.tolist()]
         blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))

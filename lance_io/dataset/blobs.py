@@ -84,7 +84,16 @@ class Located:
     valid: Any
 
 
-def locate_blobs(state: DatasetState, file_key: str, descriptions: pa.StructArray) -> Plan[Located]:
+def locate_blobs(state: DatasetState, place: int, field_id: int, descriptions: pa.StructArray) -> Plan[Located]:
+    """Where blobs of one fragment are; all are null where it has no file with the column. See `locate_in_file`."""
+    file = state.manifest.fragments[place].file_of(field_id)
+    if file is None:
+        nothing = np.zeros(len(descriptions), np.int64)
+        return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
+    return (yield from locate_in_file(state, state.data_key(file), descriptions))
+
+
+def locate_in_file(state: DatasetState, file_key: str, descriptions: pa.StructArray) -> Plan[Located]:
     """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
 
     Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
@@ -210,8 +219,9 @@ class BlobBinaries:
             pieces = []
             start = 0
             for place, num_rows in runs:
-                key = self._state.data_file_key(place, self._state.schema.field(name).id)
-                located = yield from locate_blobs(self._state, key, columns[name].slice(start, num_rows))
+                field_id = self._state.schema.field(name).id
+                descriptions = columns[name].slice(start, num_rows)
+                located = yield from locate_blobs(self._state, place, field_id, descriptions)
                 pieces.append((yield from read_located(self._state, located)))
                 start += num_rows
             columns[name] = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())

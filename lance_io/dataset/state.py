@@ -250,13 +250,6 @@ class DatasetState:
         """Where the rows of each fragment are, by place."""
         return _Sources(self)
 
-    def data_file_key(self, place: int, field_id: int) -> str:
-        """Key of the data file that holds a field. Raises `ValueError` when the fragment has none."""
-        file = self.manifest.fragments[place].file_of(field_id)
-        if file is None:
-            raise UsageError(f"fragment {self.fragment_ids[place]} has no data file with field {field_id}")
-        return self.data_key(file)
-
     def data_key(self, file: DataFile) -> str:
         """Key of a data file. Raises `FormatError` for a path that leaves its base."""
         return self._key(data_file_place(file, self.manifest.base_paths))

@@ -12,7 +12,7 @@ import pytest
 from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
-from lance_io.dataset.blobs import Located, locate_blobs, sidecar_key
+from lance_io.dataset.blobs import Located, locate_in_file, sidecar_key
 from lance_io.dataset.steps import drive_now
 from lance_io.errors import FormatError, UnsupportedError
 
@@ -145,7 +145,7 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     def located(uri: str = "", **values: int) -> Located:
         arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
         described = pa.StructArray.from_arrays([*arrays, pa.array([uri])], names=[*members, "blob_uri"])
-        return drive_now(locate_blobs(state, "f.lance", described))
+        return drive_now(locate_in_file(state, "f.lance", described))
 
     assert located(kind=1, blob_id=1).objects[0].key == sidecar_key("f.lance", 1)
     with pytest.raises(FormatError, match="beyond any file"):
@@ -159,7 +159,7 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="another kind"):
         located(kind=3, uri="s3://bucket/key")
     with pytest.raises(FormatError, match="lacks 'position'"):
-        drive_now(locate_blobs(state, "f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
+        drive_now(locate_in_file(state, "f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
 
 
 @pytest.mark.parametrize("is_below_base", [False, True])
@@ -208,3 +208,21 @@ async def test_one_blob_as_an_asynchronous_file(blob_uri: str) -> None:
     assert frame.equals(lance_io.dataset(blob_uri).to_pandas(blob_mode="bytes"))
     lazy = (await table.to_pandas()).iloc[1]["blob"]
     assert lazy.readall() == expected
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_rows_of_a_file_without_the_column_are_null(tmp_path: Path, version: str) -> None:
+    if version == "2.2":
+        field, values = blob_field("blob"), blob_array([b"x", b"yy"])
+    else:
+        field = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        values = pa.array([b"x", b"yy"], pa.large_binary())
+    schema = pa.schema([pa.field("id", pa.int64()), field])
+    lance.write_dataset(pa.table([pa.array([0, 1]), values], schema=schema), tmp_path, data_storage_version=version)
+    lance.write_dataset(pa.table({"id": [2, 3]}), tmp_path, mode="append")
+    ours, theirs = lance_io.dataset(tmp_path), lance.dataset(tmp_path)
+    rows = [0, 2, 1, 3, 2]
+    assert [one and one.read() for one in ours.take_blobs("blob", indices=rows)] == [b"x", None, b"yy", None, None]
+    assert ours.read_blobs("blob", indices=rows) == theirs.read_blobs("blob", indices=rows)
+    binary = ours.to_table(blob_handling="all_binary")
+    assert binary["blob"].to_pylist() == theirs.to_table(blob_handling="all_binary")["blob"].to_pylist()
