@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.latest import find_latest, list_versions
 from lance_io.dataset.steps import Get, Together
-from lance_io.errors import LanceError, NotFound
+from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
 from lance_io.table.paths import VERSIONS, manifest_names
 
@@ -34,26 +34,29 @@ def latest_manifest(location: Location, cache: SearchCache) -> Plan[Manifest]:
     key = ("manifest", location.store.identity, file.key, file.etag)
     manifest: Manifest | None = None if file.etag is None else cache.get(key)
     if manifest is None:
-        manifest = yield from _read(location, file.key)
+        manifest = yield from _read(location, file.key, file.version)
         if file.etag is not None:
             cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
     return manifest
 
 
-def _read(location: Location, key: str) -> Plan[Manifest]:
+def _read(location: Location, key: str, version: int) -> Plan[Manifest]:
     data = yield Get(location.store, key)
     try:
-        return decode_manifest(data)
+        manifest = decode_manifest(data)
     except LanceError as error:
         error.path = key
         raise
+    if manifest.version != version:
+        raise FormatError(f"the manifest is of version {manifest.version}, its name of {version}", path=key)
+    return manifest
 
 
 def manifest_of(location: Location, version: int) -> Plan[Manifest]:
     """The manifest of a version. Raises `NotFound` when there is none."""
     for name in manifest_names(version):
         try:
-            return (yield from _read(location, location.key(VERSIONS, name)))
+            return (yield from _read(location, location.key(VERSIONS, name), version))
         except NotFound:
             continue
     raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)

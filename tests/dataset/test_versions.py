@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.errors import NotFound, UsageError
+from lance_io.errors import FormatError, NotFound, UsageError
 
 
 @pytest.fixture
@@ -149,3 +149,13 @@ def test_data_files_of_older_versions_are_named_when_they_are_read(tmp_path: Pat
         for read in (table.to_table, lambda table=table: table.take([1])):
             with pytest.raises(NotImplementedError, match=f"version {version}"):
                 read()
+
+
+def test_a_manifest_under_the_name_of_another_version_is_refused(mutable_uri: str) -> None:
+    lance.dataset(mutable_uri).delete("i = 3")
+    first, second = sorted(Path(mutable_uri, "_versions").glob("*.manifest"), reverse=True)
+    second.write_bytes(first.read_bytes())
+    for version in (None, 2):
+        with pytest.raises(FormatError, match="of version 1, its name of 2"):
+            lance_io.dataset(mutable_uri, version)
+    assert lance_io.dataset(mutable_uri, 1).version == 1
