@@ -1,7 +1,8 @@
 """A store that fails by script: "the third write is applied, but its answer is lost".
 
 A run is a mapping from request numbers to faults, so a failing test names its case; `count_requests` says how many
-there are to enumerate. Which requests are numbered is up to `counts` (writes only, by default).
+there are to enumerate. Which requests are numbered is up to `counts` (writes only, by default). Whether a create
+never arrived or only its answer was lost looks the same to its caller, as on a real store: `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from lance_io.store.failures import Throttled, Transient
+from lance_io.store.failures import OutcomeUnknown, Throttled, Transient
 from lance_io.testing.wrap import Request, WrappedStore
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class FaultyStore(WrappedStore):
             self.seen.append(request)
         match fault:
             case Fault.REFUSED:
-                raise Transient("scripted: the request was refused", path=request.key, operation=request.operation)
+                raise _failure(request, "scripted: the request was refused")
             case Fault.THROTTLED:
-                raise Throttled("scripted: slow down", path=request.key, operation=request.operation, status=503)
+                raise _failure(request, "scripted: slow down", Throttled, status=503)
             case Fault.SLOW:
                 await asyncio.sleep(SLOW_S)
         result = await send()
@@ -85,7 +86,7 @@ class FaultyStore(WrappedStore):
             self._written.add(request.key)
         match fault:
             case Fault.LOST_ANSWER:
-                raise Transient("scripted: the answer was lost", path=request.key, operation=request.operation)
+                raise _failure(request, "scripted: the answer was lost")
             case Fault.CRASH:
                 self._crashed = True
                 raise Crashed(str(request))
@@ -94,6 +95,13 @@ class FaultyStore(WrappedStore):
             case Fault.STALE_LIST if isinstance(result, list):
                 return cast("T", [meta for meta in result if meta.key not in self._written])
         return result
+
+
+def _failure(request: Request, message: str, kind: type[Transient] = Transient, status: int | None = None) -> Transient:
+    """The error of a request; of a create the one that real stores raise: they cannot tell whether it was applied."""
+    if request.operation == "put_create":
+        kind = OutcomeUnknown
+    return kind(message, path=request.key, operation=request.operation, status=status)
 
 
 def _halved(result: Any) -> Any:

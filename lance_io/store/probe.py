@@ -1,0 +1,101 @@
+"""Does this bucket keep the promise of create-if-absent? Tried once per process and bucket, before it is relied on.
+
+    PUT _versions/.probe-<uuid>, If-None-Match: *     applied
+    PUT the same again                                412: kept; 200: ignored, two writers would both win
+    DELETE it
+
+Amazon's own endpoints are trusted, memory and the local disk know by themselves. An answer that says nothing (a lost
+connection, 409, 5xx) decides nothing: the second PUT is made again until two certain answers contradict or agree.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from lance_io.errors import AlreadyExists, LanceError, UnsupportedError
+from lance_io.store.failures import ConflictRetry, OutcomeUnknown, StoreFailure
+
+if TYPE_CHECKING:
+    from lance_io.store.api import ObjectStore
+
+PROBE_PREFIX: Final = ".probe-"
+_PUTS_MAX: Final = 8
+_FIRST_PAUSE_S: Final = 0.1
+
+_logger = logging.getLogger(__name__)
+_kept: dict[str, bool] = {}  # by the identity of the store
+_deleting: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
+
+
+class ConditionalProbe:
+    """The question for one store. `run` may run beside other requests, and more than once at a time.
+
+    folder  key prefix of the table's `_versions` folder, without a slash at its end: writers may write there
+    """
+
+    def __init__(self, store: ObjectStore, folder: str) -> None:
+        self._store = store
+        self._folder = folder
+
+    @property
+    def makes_requests(self) -> bool:
+        """Is it still to be found out?"""
+        return self._store.capabilities.create_unproven and self._store.identity not in _kept
+
+    async def run(self) -> None:
+        """Return if the store keeps the promise; no request when that is known.
+
+        Raises `UnsupportedError` if it does not, and the store's own error when there is no telling.
+        """
+        able = self._store.capabilities
+        kept = able.conditional_create
+        if kept and able.create_unproven:
+            known = _kept.get(self._store.identity)
+            kept = await self._try() if known is None else known
+            _kept[self._store.identity] = kept
+        if not kept:
+            raise UnsupportedError(
+                f"{self._store.identity} does not honour 'If-None-Match: *' on PUT, so two writers at once could "
+                "overwrite each other's versions; pass a commit_lock, or use an external manifest store (s3+ddb://)"
+            )
+
+    async def _try(self) -> bool:
+        key = f"{self._folder}/{PROBE_PREFIX}{uuid.uuid4().hex}"
+        try:
+            return await self._create_twice(key)
+        finally:
+            deleting = asyncio.ensure_future(self._delete(key))
+            _deleting.add(deleting)
+            deleting.add_done_callback(_deleting.discard)
+            await asyncio.shield(deleting)
+
+    async def _create_twice(self, key: str) -> bool:
+        is_there = False  # for certain
+        for attempt in range(_PUTS_MAX):
+            try:
+                await self._store.put(key, b"probe", if_absent=True, durability="none")
+            except AlreadyExists:
+                return True
+            except (OutcomeUnknown, ConflictRetry):
+                if attempt + 1 == _PUTS_MAX:
+                    raise
+                await asyncio.sleep(random.random() * _FIRST_PAUSE_S * 2**attempt)
+            except StoreFailure as error:
+                if error.status != 501:
+                    raise
+                return False  # refused, because it is not known
+            else:
+                if is_there:
+                    return False
+                is_there = True
+        raise AssertionError("two certain answers decide")
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self._store.delete([key])
+        except LanceError as error:  # the answer is known; the object is five bytes that no reader looks at
+            _logger.warning("%s: the probe stays behind: %s", key, error)
