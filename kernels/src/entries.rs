@@ -4,7 +4,7 @@ use crate::buffer::OwnedBuffer;
 use crate::codec::{invalid, Child, Codec, Scheme};
 use crate::damaged;
 use crate::error::Checked;
-use crate::fsst::{Decoder, SymbolTable};
+use crate::fsst::{Scratch, SymbolTable};
 use crate::fullzip::read_word;
 use crate::general::Inflater;
 use crate::shapes::{Children, ListShape, Lists};
@@ -175,7 +175,7 @@ pub struct Text<'a, O> {
     symbols: Option<&'a SymbolTable>,
     inflater: Inflater,
     plain: Vec<u8>,
-    window: Vec<u8>,
+    scratch: Scratch,
 }
 
 impl<'a, O: Offset> Text<'a, O> {
@@ -195,7 +195,7 @@ impl<'a, O: Offset> Text<'a, O> {
             symbols,
             inflater: Inflater::default(),
             plain: Vec::new(),
-            window: Vec::new(),
+            scratch: Scratch::default(),
         })
     }
 
@@ -209,14 +209,12 @@ impl<'a, O: Offset> Text<'a, O> {
             }
         };
         match self.symbols {
-            None => self.strings.data.extend_from_slice(bytes),
-            Some(symbols) => {
-                let mut decoder = Decoder::new(symbols, &mut self.window);
-                decoder.value(bytes, &mut self.strings.data)?;
-                decoder.flush(&mut self.strings.data);
+            Some(symbols) => symbols.decode(bytes, std::iter::once(bytes.len()), &mut self.scratch, &mut self.strings),
+            None => {
+                self.strings.data.extend_from_slice(bytes);
+                self.strings.end_value();
+                Ok(())
             }
         }
-        self.strings.end_value();
-        Ok(())
     }
 }

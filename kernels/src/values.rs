@@ -4,6 +4,7 @@ use crate::buffer::OwnedBuffer;
 use crate::codec::{invalid, Codec};
 use crate::damaged;
 use crate::error::Checked;
+use crate::fsst::Scratch;
 use crate::general::Inflater;
 use crate::shapes::{Children, Fixed, ListShape, Lists};
 use crate::sink::{bytes_of, count, Pick, Strings};
@@ -24,7 +25,7 @@ pub struct Values<'a> {
     sink: Sink,
     inflater: Inflater,
     plain: Vec<u8>,
-    window: Vec<u8>,
+    scratch: Scratch,
 }
 
 impl<'a> Values<'a> {
@@ -50,7 +51,7 @@ impl<'a> Values<'a> {
                 _ => return Err(invalid("a mini-block page cannot hold values of this codec")),
             },
         };
-        Ok(Values { codec, sink, inflater: Inflater::default(), plain: Vec::new(), window: Vec::new() })
+        Ok(Values { codec, sink, inflater: Inflater::default(), plain: Vec::new(), scratch: Scratch::default() })
     }
 
     /// Decode the picked values of one chunk that holds `num_values`.
@@ -70,8 +71,8 @@ impl<'a> Values<'a> {
             return Ok(());
         }
         match (&mut self.sink, codec) {
-            (Sink::Narrow(out), _) => variable::decode(codec, buffers, num_values, picks, &mut self.window, out),
-            (Sink::Wide(out), _) => variable::decode(codec, buffers, num_values, picks, &mut self.window, out),
+            (Sink::Narrow(out), _) => variable::decode(codec, buffers, num_values, picks, &mut self.scratch, out),
+            (Sink::Wide(out), _) => variable::decode(codec, buffers, num_values, picks, &mut self.scratch, out),
             (Sink::Lists(shape, out), _) => lists(shape, buffers, num_values, picks, out),
             (Sink::Children(out), _) => {
                 let values = plain_rows(buffers, num_values, out.row_bytes() * 8)?;

@@ -5,16 +5,16 @@
 use crate::codec::Codec;
 use crate::damaged;
 use crate::error::Checked;
-use crate::fsst::{Decoder, SymbolTable};
+use crate::fsst::{Scratch, SymbolTable};
 use crate::sink::{Offset, Pick, Strings};
 
-/// Append the picked values of a chunk that holds `num_values`. `window` is working memory for FSST.
+/// Append the picked values of a chunk that holds `num_values`. `scratch` is working memory for FSST.
 pub fn decode<O: Offset>(
     codec: &Codec,
     buffers: &[&[u8]],
     num_values: usize,
     picks: &[Pick],
-    window: &mut Vec<u8>,
+    scratch: &mut Scratch,
     out: &mut Strings<O>,
 ) -> Checked<()> {
     let [buffer] = buffers else { return damaged!("{} buffers of variable-width values, expected 1", buffers.len()) };
@@ -24,7 +24,7 @@ pub fn decode<O: Offset>(
     };
     let table = match codec {
         Codec::Fsst { table: symbols, .. } if symbols.coded => {
-            return coded_strings(symbols, table, buffer, picks, window, out);
+            return coded_strings(symbols, table, buffer, picks, scratch, out);
         }
         _ => table,
     };
@@ -55,20 +55,14 @@ fn coded_strings<O: Offset>(
     table: &[u8],
     buffer: &[u8],
     picks: &[Pick],
-    window: &mut Vec<u8>,
+    scratch: &mut Scratch,
     out: &mut Strings<O>,
 ) -> Checked<()> {
-    let mut decoder = Decoder::new(symbols, window);
     for pick in picks {
         let offsets = &table[pick.start * O::BYTES..(pick.end + 1) * O::BYTES];
-        let (mut start, _) = bounds::<O>(offsets, table.len(), buffer.len())?;
-        for raw in offsets[O::BYTES..].chunks_exact(O::BYTES) {
-            let end = O::read(raw);
-            let length = decoder.value(&buffer[start..end], &mut out.data)?;
-            out.offsets.push(O::wrap(length));
-            start = end;
-        }
+        let (first, last) = bounds::<O>(offsets, table.len(), buffer.len())?;
+        let ends = offsets[O::BYTES..].chunks_exact(O::BYTES).map(|raw| O::read(raw) - first);
+        symbols.decode(&buffer[first..last], ends, scratch, out)?;
     }
-    decoder.flush(&mut out.data);
     Ok(())
 }
