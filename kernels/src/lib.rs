@@ -8,7 +8,15 @@ mod bytesplit;
 mod chunks;
 mod codec;
 mod dictionary;
+mod encode_bitpack;
+mod encode_bytesplit;
+mod encode_fixed;
+mod encode_general;
 mod encode_levels;
+mod encode_miniblock;
+mod encode_rle;
+mod encode_values;
+mod encode_variable;
 mod entries;
 mod error;
 mod fixed;
@@ -60,6 +68,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_miniblock::plan_miniblock, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_miniblock::encode_miniblock, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_miniblock::repetition_index, m)?)?;
     m.add_function(wrap_pyfunction!(many::plan_pages, m)?)?;
     m.add_function(wrap_pyfunction!(many::decode_pages, m)?)?;
     Ok(())

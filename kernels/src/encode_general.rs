@@ -1,0 +1,91 @@
+//! General-purpose compression, the writing half of `general.rs` (spec: encodings, 4.9 and 8.5).
+//!
+//! Of each chunk only the first value buffer is compressed, on its own.
+
+use crate::codec::{invalid, Scheme};
+use crate::encode_values::{ChunkSink, Values};
+use pyo3::PyResult;
+use zstd::bulk::Compressor;
+
+/// Compresses buffer after buffer, keeping the context of zstd between them.
+pub enum Deflater {
+    Lz4,
+    Zstd(Compressor<'static>),
+}
+
+impl Deflater {
+    /// level  of zstd; `None` is the library's default
+    pub fn new(scheme: Scheme, level: Option<i32>) -> PyResult<Self> {
+        let failed = |error: std::io::Error| invalid(format!("zstd level {level:?}: {error}"));
+        Ok(match scheme {
+            Scheme::Lz4 => Deflater::Lz4,
+            Scheme::Zstd => Deflater::Zstd(Compressor::new(level.unwrap_or(0)).map_err(failed)?),
+        })
+    }
+
+    /// Append the size of `input` and its compressed bytes.
+    pub fn deflate(&mut self, input: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Deflater::Lz4 => {
+                out.extend_from_slice(&(input.len() as u32).to_le_bytes());
+                let at = out.len();
+                out.resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0);
+                let made = lz4_flex::block::compress_into(input, &mut out[at..]).expect("room for the worst case");
+                out.truncate(at + made);
+            }
+            Deflater::Zstd(context) => {
+                out.extend_from_slice(&(input.len() as u64).to_le_bytes());
+                let at = out.len();
+                out.resize(at + zstd::zstd_safe::compress_bound(input.len()), 0);
+                let made = context.compress_to_buffer(input, &mut out[at..]).expect("room for the worst case");
+                out.truncate(at + made);
+            }
+        }
+    }
+}
+
+/// Another codec with its first buffer compressed.
+pub struct Compressed<'a> {
+    deflater: Deflater,
+    values: Box<dyn Values + 'a>,
+    plain: Vec<u8>,
+    sizes: (usize, usize),
+}
+
+impl<'a> Compressed<'a> {
+    pub fn new(scheme: Scheme, level: Option<i32>, values: Box<dyn Values + 'a>) -> PyResult<Self> {
+        Ok(Compressed { deflater: Deflater::new(scheme, level)?, values, plain: Vec::new(), sizes: (0, 0) })
+    }
+}
+
+impl Values for Compressed<'_> {
+    fn fit(&self, start: usize) -> usize {
+        self.values.fit(start)
+    }
+
+    fn num_buffers(&self) -> usize {
+        self.values.num_buffers()
+    }
+
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+        self.plain.clear();
+        let mut inner = ChunkSink { out: &mut self.plain, sizes: Vec::new() };
+        self.values.put(start, end, &mut inner);
+        let sizes = inner.sizes;
+        let mut at = 0;
+        for (index, &size) in sizes.iter().enumerate() {
+            let buffer = &self.plain[at..at + size];
+            match index {
+                0 => sink.buffer(|out| self.deflater.deflate(buffer, out)),
+                _ => sink.buffer(|out| out.extend_from_slice(buffer)),
+            }
+            at += size.next_multiple_of(8);
+        }
+        self.sizes.0 += sizes[0];
+        self.sizes.1 += sink.sizes[sink.sizes.len() - sizes.len()];
+    }
+
+    fn sizes(&self) -> (usize, usize) {
+        self.sizes
+    }
+}
