@@ -207,6 +207,64 @@ def encode_levels(levels: Buffer, bounds: Buffer, with_rle: bool, /) -> tuple[in
     packed width for OUT_OF_LINE (else 16), and where each block lies in `data`.
     """
 
+# -- writing: mini-block ---------------------------------------------------------------------------------------------
+#
+# Values come as a list of `(buffer, bit)`: in the order of a codec's shape ("A decoded leaf" above, but one buffer of
+# rows for PACKED_STRUCT), `bit` being where a bitmap begins. FSST takes values that are coded already.
+
+def measure_words(data: Buffer, bits: int, num_values: int, /) -> tuple[int, int, bool]:
+    """`(num_runs, packed_bytes, is_constant)` of 8, 16, 32 or 64-bit values.
+
+    num_runs      runs of equal values, none longer than 255 or over 4096 values; about right where few are equal
+    packed_bytes  groups of 1024, each packed to the width of its widest value, with a word for the width
+    """
+
+def plan_miniblock(
+    codec: bytes,
+    buffers: list[tuple[Buffer, int]],
+    num_values: int,
+    target_bytes: int,
+    definition: Buffer | None,
+    max_visible: int,
+    num_levels: int,
+    levels_max: int,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer] | None:
+    """Cut a page into chunks: `(item_bounds i64[n+1], level_bounds i64[n+1])`.
+
+    target_bytes  what chunks of variable-width values aim at
+    definition    u16[num_levels]; levels above `max_visible` own no value. Those behind the last value of a chunk
+                  begin the next one, but for the last chunk
+    levels_max    of one chunk; None is returned when two values have more between them
+    """
+
+def encode_miniblock(
+    codec: bytes,
+    wide: bool,
+    buffers: list[tuple[Buffer, int]],
+    item_bounds: Buffer,
+    target_bytes: int,
+    level: int | None,
+    levels: list[tuple[Buffer, Buffer]],
+    level_bounds: Buffer,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, int, int, int] | None:
+    """Write the chunks that `plan_miniblock` cut: `(words, chunks, num_buffers, plain_bytes, coded_bytes)`.
+
+    wide    chunk words and value sizes are u32 (file version 2.2)
+    level   of zstd; None is its default
+    levels  repetition, then definition: `(blocks, offsets i64[n+1])`, a compressed block for every chunk
+
+    `plain_bytes` and `coded_bytes` are the sizes of all first value buffers before and after general compression, 0
+    without. None is returned when a chunk is larger than its word can tell.
+    """
+
+def repetition_index(repetition: Buffer, level_bounds: Buffer, max_rep: int, /) -> OwnedBuffer:
+    """Two u64 per chunk: rows that end in it, levels of the row that it leaves unfinished."""
+
+def pack_rows(members: list[tuple[Buffer, int]], num_rows: int, /) -> OwnedBuffer:
+    """Rows of packed structs: members, given as `(values, width in bytes)`, back to back."""
+
 # -- bytes ----------------------------------------------------------------------------------------------------------
 
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:

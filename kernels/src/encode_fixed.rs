@@ -23,10 +23,7 @@ impl<'a> Plane<'a> {
         let end = bits.checked_mul(num_values).and_then(|bits| bits.checked_add(source.bit_offset));
         match end {
             Some(end) if end <= source.bytes.len() * 8 => Ok(plane),
-            _ => Err(invalid(format!(
-                "{num_values} values of {bits} bits do not fit in {} bytes",
-                source.bytes.len()
-            ))),
+            _ => Err(invalid(format!("{num_values} values of {bits} bits do not fit in {} bytes", source.bytes.len()))),
         }
     }
 
@@ -63,7 +60,7 @@ pub fn put_bits(bytes: &[u8], start: usize, count: usize, out: &mut Vec<u8>) {
             }
         }
     }
-    if count % 8 != 0 {
+    if !count.is_multiple_of(8) {
         if let Some(last) = out.last_mut() {
             *last &= (1 << (count % 8)) - 1;
         }

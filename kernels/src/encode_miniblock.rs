@@ -14,6 +14,8 @@ const CHUNK_UNIT_BYTES: usize = 8;
 const NARROW_CHUNK_BYTES_MAX: usize = 32 << 10;
 const WIDE_CHUNK_BYTES_MAX: usize = 1 << 31;
 
+/// Words, chunks, buffers per chunk, and sizes of first buffers before and after compression.
+type Made = (OwnedBuffer, OwnedBuffer, usize, usize, usize);
 type Buffers<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 
 fn parse_codec(program: &[u8]) -> PyResult<Codec> {
@@ -139,7 +141,7 @@ pub fn encode_miniblock<'py>(
     level: Option<i32>,
     levels: Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>,
     level_bounds: &Bound<'py, PyAny>,
-) -> PyResult<Option<(OwnedBuffer, OwnedBuffer, usize, usize)>> {
+) -> PyResult<Option<Made>> {
     let codec = parse_codec(codec)?;
     let inputs = inputs(&buffers)?;
     let sources = sources(&inputs);
@@ -171,7 +173,8 @@ pub fn encode_miniblock<'py>(
         let (plain, coded) = values.sizes();
         Some((writer.words, writer.out, plain, coded))
     });
-    Ok(made.map(|(words, out, plain, coded)| (words.into(), out.into(), plain, coded)))
+    let num_buffers = values.num_buffers();
+    Ok(made.map(|(words, out, plain, coded)| (words.into(), out.into(), num_buffers, plain, coded)))
 }
 
 /// Bounds ascend from 0; returns the last.

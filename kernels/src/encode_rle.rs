@@ -53,3 +53,8 @@ impl<T: PackWord> Values for Runs<'_, T> {
         sink.buffer(|out| out.extend_from_slice(&lengths));
     }
 }
+
+/// The number of `runs`.
+pub fn count_runs<T: PackWord>(values: &[T]) -> usize {
+    values.chunk_by(|a, b| a == b).map(|run| run.len().div_ceil(RUN_MAX)).sum()
+}

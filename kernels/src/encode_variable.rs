@@ -103,7 +103,7 @@ impl<T: Offset> Values for Variable<'_, T> {
     fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
         let offsets = &self.offsets[start..=end];
         let (first, last) = (offsets[0].to_usize(), offsets[end - start].to_usize());
-        let head = offsets.len() * size_of::<T>();
+        let head = size_of_val(offsets);
         sink.buffer(|out| {
             let at = out.len();
             out.resize(at + head, 0);

@@ -15,6 +15,8 @@ mod encode_general;
 mod encode_levels;
 mod encode_miniblock;
 mod encode_rle;
+mod encode_rows;
+mod encode_stats;
 mod encode_values;
 mod encode_variable;
 mod entries;
@@ -68,6 +70,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_rows::pack_rows, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_stats::measure_words, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::plan_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::encode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::repetition_index, m)?)?;

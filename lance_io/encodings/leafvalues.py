@@ -1,0 +1,134 @@
+"""A leaf array as the buffers that the writing kernels take: the reverse of `values.py`.
+
+    fixed width       [values]; booleans are a bitmap
+    variable width    [offsets, bytes]
+    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items
+    packed struct     [rows]: members of fixed width, back to back
+
+Nothing is copied but the rows of packed structs. Bitmaps may begin in the middle of a byte, so every buffer goes with
+the bit at which its first value begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.codecs.tree import ChildrenShape, FixedShape, ListShape, Shape, VariableShape, shape_bits
+from lance_io.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Source: TypeAlias = tuple[Any, int]
+"""A buffer, and the bit at which its first value begins."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafValues:
+    """The values of a page, without their nulls.
+
+    shape    how they are stored
+    sources  as the kernels take them, in the order of the shape
+    """
+
+    shape: Shape
+    num_values: int
+    sources: list[Source]
+
+    @property
+    def data(self) -> Any:
+        """The bytes of fixed-width values."""
+        return self.sources[0][0]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all values: bitmaps rounded up, offsets included."""
+        match self.shape:
+            case VariableShape():
+                offsets, data = self.sources
+                return int(memoryview(offsets[0]).nbytes + memoryview(data[0]).nbytes)
+            case shape:
+                return (shape_bits(shape) * self.num_values + 7) // 8
+
+
+def leaf_values(array: pa.Array) -> LeafValues:
+    """The buffers of a leaf array; its own nulls are not looked at.
+
+    Raises UnsupportedError for a type that pages do not store.
+    """
+    shape = _shape(array)
+    return LeafValues(shape, len(array), list(_sources(array, shape)))
+
+
+def _shape(array: pa.Array) -> Shape:
+    dtype = array.type
+    if pa.types.is_fixed_size_list(dtype):
+        items = _items(array)
+        return ListShape(dtype.list_size, items.null_count > 0, _shape(items))
+    if pa.types.is_struct(dtype):
+        return ChildrenShape(tuple(_shape(_member(array, i)) for i in range(dtype.num_fields)))
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        return VariableShape(32)
+    if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
+        return VariableShape(64)
+    try:
+        return FixedShape(dtype.bit_width)
+    except ValueError:
+        raise UnsupportedError(f"values of type {dtype} are not stored in pages") from None
+
+
+def _sources(array: pa.Array, shape: Shape) -> Iterator[Source]:
+    start, stop = array.offset, array.offset + len(array)
+    match shape:
+        case FixedShape(bits) if bits % 8:
+            yield _bitmap(array.buffers()[1], start, len(array))
+        case FixedShape(bits):
+            yield _slice(array.buffers()[1], start * bits // 8, stop * bits // 8), 0
+        case VariableShape(offset_bits):
+            _, offsets, data = array.buffers()
+            width = offset_bits // 8
+            if not len(array) or offsets is None:
+                yield bytes(width), 0
+            else:
+                yield _slice(offsets, start * width, (stop + 1) * width), 0
+            yield (b"" if data is None else memoryview(data)), 0
+        case ListShape(_, has_validity, inner):
+            items = _items(array)
+            if has_validity:
+                yield _bitmap(items.buffers()[0], items.offset, len(items))
+            yield from _sources(items, inner)
+        case ChildrenShape(children):
+            yield _packed_rows(array, children), 0
+
+
+def _items(array: pa.Array) -> pa.Array:
+    size = array.type.list_size
+    return array.values.slice(array.offset * size, len(array) * size)
+
+
+def _member(array: pa.Array, index: int) -> pa.Array:
+    """A member of a packed struct: `field` minds the offset of the struct."""
+    return array.field(index)
+
+
+def _slice(buffer: pa.Buffer | None, start: int, stop: int) -> memoryview:
+    return memoryview(b"") if buffer is None else memoryview(buffer)[start:stop]
+
+
+def _bitmap(buffer: pa.Buffer | None, start: int, count: int) -> Source:
+    """Only the bytes that hold the bits."""
+    return _slice(buffer, start // 8, (start + count + 7) // 8), start % 8
+
+
+def _packed_rows(array: pa.Array, children: tuple[Shape, ...]) -> Any:
+    members = []
+    for index, child in enumerate(children):
+        if not isinstance(child, FixedShape) or child.bits % 8:
+            dtype = array.type.field(index).type
+            raise UnsupportedError(f"packed struct with a member of type {dtype}; its rows hold whole bytes only")
+        members.append((next(_sources(_member(array, index), child))[0], child.bits // 8))
+    return _kernels.pack_rows(members, len(array))

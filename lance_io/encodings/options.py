@@ -1,0 +1,124 @@
+"""What field metadata asks of the encodings (`lance-encoding:*`).
+
+    compression                    lz4, zstd, fsst, none        codec of the values
+    compression-level              integer                      of zstd
+    rle-threshold                  number                       runs only when fewer than this share of the values
+    bss                            off, on, auto                byte stream split below general compression
+    dict-divisor                   integer > 0                  at most one distinct value per so many values
+    dict-size-ratio                0 < number <= 1              dictionary only when smaller than this share
+    dict-values-compression[-level]  lz4, zstd, none            dictionary values, file version 2.2
+    minichunk-size                 bytes                        what chunks of variable-width values aim at
+    structural-encoding            miniblock, fullzip           layout; read from the top-level field
+
+As in pylance, the keys count on the field that owns the column (the item field of a list), names of codecs and layouts
+must be known, and numbers that do not parse are passed over. Specification: structural encodings 2.1, section 9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.format.schema import Field
+
+PREFIX: Final = "lance-encoding:"
+COMPRESSIONS: Final = ("lz4", "zstd", "fsst", "none")
+MINICHUNK_BYTES: Final = 4096  # a page of memory or flash: what one random read costs at least
+DICTIONARY_DIVISOR: Final = 2
+DICTIONARY_SIZE_RATIO: Final = 0.8
+
+Compression = Literal["lz4", "zstd", "fsst", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions:
+    """Options of one column; None where the choice is the writer's.
+
+    compression_level  of zstd; None is zstd's own default
+    layout             "miniblock" or "fullzip"
+    """
+
+    compression: Compression | None = None
+    compression_level: int | None = None
+    rle_threshold: float | None = None
+    byte_stream_split: Literal["off", "on", "auto"] = "auto"
+    dictionary_divisor: int = DICTIONARY_DIVISOR
+    dictionary_size_ratio: float = DICTIONARY_SIZE_RATIO
+    dictionary_compression: Literal["lz4", "zstd", "none"] | None = None
+    dictionary_compression_level: int | None = None
+    minichunk_bytes: int = MINICHUNK_BYTES
+    layout: Literal["miniblock", "fullzip"] | None = None
+
+
+def column_options(top: Field, leaf: Field) -> ColumnOptions:
+    """The options of a column.
+
+    top   the top-level field, which names the layout
+    leaf  the field that owns the column, which names everything else
+    Raises UsageError for unknown names, and for a ratio outside of (0, 1].
+    """
+    of = _Reader(leaf)
+    dictionary_compression = of.text("dict-values-compression")
+    if dictionary_compression == "fsst":
+        raise UsageError("fsst is not usable as a general buffer compressor")
+    _check_scheme(dictionary_compression)
+    _check_scheme(compression := of.text("compression"))
+    ratio = of.number("dict-size-ratio", float, DICTIONARY_SIZE_RATIO)
+    if not 0 < ratio <= 1:
+        raise UsageError(f"Invalid parameter: dict-size-ratio is {ratio:g} which is not in the range (0, 1].")
+    split = of.text("bss")
+    return ColumnOptions(
+        compression=cast("Compression | None", compression),
+        compression_level=of.number("compression-level", int, None),
+        rle_threshold=of.number("rle-threshold", float, None),
+        byte_stream_split=cast("Any", split) if split in ("off", "on") else "auto",
+        dictionary_divisor=max(of.number("dict-divisor", int, DICTIONARY_DIVISOR), 1),
+        dictionary_size_ratio=ratio,
+        dictionary_compression=cast("Any", dictionary_compression),
+        dictionary_compression_level=of.number("dict-values-compression-level", int, None),
+        minichunk_bytes=max(of.number("minichunk-size", int, MINICHUNK_BYTES), 0),
+        layout=_layout(_Reader(top).text("structural-encoding"), top),
+    )
+
+
+def _check_scheme(name: str | None) -> None:
+    if name is not None and name not in COMPRESSIONS:
+        raise UsageError(f"Unknown compression scheme: {name}; expected one of {', '.join(COMPRESSIONS)}")
+
+
+def _layout(name: str | None, top: Field) -> Literal["miniblock", "fullzip"] | None:
+    match None if name is None else name.lower():
+        case None:
+            return None
+        case "miniblock":
+            return "miniblock"
+        case "fullzip":
+            return "fullzip"
+        case _:
+            raise UsageError(
+                f"Cannot determine structural encoding for field {top.name}: {PREFIX}structural-encoding is {name!r}, "
+                "expected 'miniblock' or 'fullzip'"
+            )
+
+
+class _Reader:
+    """Looks keys up in the metadata of one field."""
+
+    def __init__(self, field: Field) -> None:
+        self._metadata = field.metadata
+
+    def text(self, key: str) -> str | None:
+        raw = self._metadata.get(PREFIX + key)
+        return None if raw is None else raw.decode("utf-8", "replace")
+
+    def number(self, key: str, parse: Callable[[str], Any], default: Any) -> Any:
+        text = self.text(key)
+        try:
+            return default if text is None else parse(text)
+        except ValueError:
+            return default

@@ -1,0 +1,186 @@
+"""Mini-block pages on the writing side: the reverse of `miniblock.py`.
+
+The codec is chosen already (`choose.py`). Here the page is cut into chunks, its levels are compressed chunk by chunk,
+and the chunks are put together. Specification: structural encodings 2.1, sections 3 and 4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from lance_io import _kernels
+from lance_io.codecs.encode import encode_codec
+from lance_io.codecs.tree import General
+from lance_io.encodings.options import MINICHUNK_BYTES
+from lance_io.encodings.v2_1.page import int64s
+from lance_io.encodings.v2_1.write_levels import encode_level_blocks
+from lance_io.encodings.written import EncodedPage, PageBuffer, Role
+from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
+from lance_io.proto import encodings21_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.codecs.tree import Codec
+    from lance_io.encodings.leafvalues import LeafValues
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.v2_1.page import VersionRules
+    from lance_io.encodings.v2_1.write_levels import LevelBlocks
+    from lance_io.format.wire import Buffer
+    from lance_io.levels.leafpage import LeafPage
+    from lance_io.spans import IntArray
+
+# A chunk counts its levels in a u16.
+CHUNK_LEVELS_MAX: Final = 65535
+# Below file version 2.2 a chunk ends at 32 KiB, header included.
+NARROW_CHUNK_BYTES_MAX: Final = (32 << 10) - 64
+# Codecs of fixed-width values make chunks of at most this size, those of variable width follow their option.
+VALUE_BYTES_MAX: Final = 8192
+NARROW_TARGET_BYTES_MAX: Final = 16 << 10
+# Compression must save something over the page, and pages with less than this are left alone (4.9).
+GENERAL_BYTES_MIN: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dictionary:
+    """The dictionary of a page, compressed.
+
+    codec      of the block
+    num_items  distinct values
+    """
+
+    codec: pb.CompressiveEncoding
+    num_items: int
+    block: Buffer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MiniBlock:
+    """A page that is to be written as mini-blocks.
+
+    values      what goes into the chunks: the values, or indices into the dictionary
+    codec       of the values
+    """
+
+    values: LeafValues
+    codec: Codec
+    dictionary: Dictionary | None = None
+
+
+def encode_miniblock(
+    page: LeafPage, plan: MiniBlock, options: ColumnOptions, rules: VersionRules
+) -> EncodedPage | None:
+    """Write a page; None when the levels of a few values are too many for a chunk, or values too large for it.
+
+    page  gives the levels; its values are those of `plan`
+    """
+    chunks = _encode_chunks(page, plan, options, rules)
+    if chunks is None:
+        return None
+    buffers = [PageBuffer(Role.INDEX, [chunks.words]), PageBuffer(Role.DATA, [chunks.data])]
+    message = pb.MiniBlockLayout(
+        value_compression=encode_codec(chunks.codec, level=options.compression_level),
+        layers=cast("Sequence[pb.RepDefLayer.ValueType]", page.layers),
+        num_buffers=chunks.num_buffers,
+        num_items=plan.values.num_values,
+        has_large_chunk=rules.wide_chunks,
+    )
+    if plan.dictionary is not None:
+        message.dictionary.CopyFrom(plan.dictionary.codec)
+        message.num_dictionary_items = plan.dictionary.num_items
+        buffers.append(PageBuffer(Role.INDEX, [plan.dictionary.block]))
+    if chunks.definition is not None:
+        message.def_compression.CopyFrom(chunks.definition.codec)
+    if chunks.repetition is not None:
+        message.rep_compression.CopyFrom(chunks.repetition.codec)
+        message.repetition_index_depth = 1
+        max_rep = sum(layer in LIST_LAYERS for layer in page.layers)
+        index = _kernels.repetition_index(page.repetition, chunks.level_bounds, max_rep)
+        buffers.append(PageBuffer(Role.INDEX, [index]))
+    layout = pb.PageLayout(mini_block_layout=message).SerializeToString(deterministic=True)
+    return EncodedPage(page.num_rows, layout, tuple(buffers))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunks:
+    words: Buffer
+    data: Buffer
+    codec: Codec
+    num_buffers: int
+    repetition: LevelBlocks | None
+    definition: LevelBlocks | None
+    level_bounds: IntArray
+
+
+def _encode_chunks(page: LeafPage, plan: MiniBlock, options: ColumnOptions, rules: VersionRules) -> _Chunks | None:
+    values, codec = plan.values, plan.codec
+    program = codec.program()
+    bounds = _kernels.plan_miniblock(
+        program,
+        values.sources,
+        values.num_values,
+        _target_bytes(options, rules),
+        page.definition,
+        max_visible(page.layers),
+        page.num_levels,
+        _levels_max(page, options, rules),
+    )
+    if bounds is None:
+        return None
+    item_bounds, level_bounds = int64s(bounds[0]), int64s(bounds[1])
+    repetition, definition = (
+        None if levels is None else encode_level_blocks(levels, level_bounds, rules)
+        for levels in (page.repetition, page.definition)
+    )
+    blocks = [(each.data, each.offsets) for each in (repetition, definition) if each is not None]
+
+    def put(codec: Codec) -> tuple[Any, Any, int, int, int] | None:
+        return _kernels.encode_miniblock(
+            codec.program(),
+            rules.wide_chunks,
+            values.sources,
+            item_bounds,
+            _target_bytes(options, rules),
+            options.compression_level,
+            blocks,
+            level_bounds,
+        )
+
+    made = put(codec)
+    if isinstance(codec, General) and made is not None and not _pays(made):
+        codec = codec.values
+        made = put(codec)
+    if made is None:
+        return None
+    return _Chunks(made[0], made[1], codec, made[2], repetition, definition, level_bounds)
+
+
+def _pays(made: tuple[Any, Any, int, int, int]) -> bool:
+    """Whether general compression made the first value buffers smaller."""
+    _, _, _, plain_bytes, coded_bytes = made
+    return plain_bytes >= GENERAL_BYTES_MIN and coded_bytes < plain_bytes
+
+
+def _target_bytes(options: ColumnOptions, rules: VersionRules) -> int:
+    fits = rules.wide_chunks or options.minichunk_bytes <= NARROW_TARGET_BYTES_MAX
+    return options.minichunk_bytes if fits else MINICHUNK_BYTES
+
+
+def _levels_max(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> int:
+    """Levels of a chunk, so that it keeps within its size even if none of them can be packed."""
+    num_vectors = (page.repetition is not None) + (page.definition is not None)
+    if rules.wide_chunks or num_vectors == 0:
+        return CHUNK_LEVELS_MAX
+    value_bytes = max(VALUE_BYTES_MAX, _target_bytes(options, rules))
+    return (NARROW_CHUNK_BYTES_MAX - value_bytes) // (2 * num_vectors)
+
+
+def max_visible(layers: Sequence[int]) -> int:
+    """The last definition level that owns an item (spec: 2.2)."""
+    level = 0
+    for layer in layers:
+        if layer in LIST_LAYERS:
+            break
+        level += DEFINITION_LEVELS[layer]
+    return level
