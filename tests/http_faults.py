@@ -62,7 +62,7 @@ def _part(server: FaultServer, asked: Asked) -> tuple[bytes, dict[str, Any], int
 async def serve(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
     """The right answer."""
     body, headers, code = _part(server, asked)
-    writer.write(head(code, headers) + body)
+    writer.write(head(code, headers) + (b"" if asked.line.startswith("HEAD ") else body))
 
 
 def broken_after(num_bytes: int) -> Answer:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from http_faults import (
     ETAG,
     Answer,
+    Asked,
     FaultServer,
     broken_after,
     content_range,
     hang_up,
+    head,
     serve,
     stall,
     status,
@@ -21,8 +24,22 @@ from http_faults import (
 )
 
 from lance_io.errors import AccessDenied, LanceError, NotFound, StoreError
-from lance_io.store.api import InvalidRange, LongBody, OutcomeUnknown, RangeIgnored, ShortRead, Throttled, Transient
+from lance_io.store.api import (
+    InvalidRange,
+    LongBody,
+    OutcomeUnknown,
+    RangeIgnored,
+    ShortRead,
+    StoreFailure,
+    Throttled,
+    Transient,
+    Unsent,
+)
 from lance_io.store.s3 import S3Store, open_s3
+from lance_io.store.upload import PartUpload
+
+if TYPE_CHECKING:
+    import asyncio
 
 CONTENT = random.Random(1).randbytes(300_000)
 SECRET = "very-secret-key"
@@ -45,6 +62,16 @@ def store_on(server: FaultServer, **options: str) -> S3Store:
             **options,
         },
     )
+
+
+def ok(document: str = "") -> Answer:
+    """A right answer, with a document or without."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        content = document.encode()
+        writer.write(head(200, {"Content-Length": len(content), "ETag": '"part"'}) + content)
+
+    return answer
 
 
 async def read(
@@ -190,6 +217,123 @@ async def test_a_conditional_write_is_sent_once() -> None:
             await store.put("key", b"data")
         await store.aclose()
     assert len(server.requests) == 9
+
+
+@pytest.mark.parametrize("answer", [hang_up, stall, status(500, "InternalError"), status(408)])
+@pytest.mark.parametrize("condition", [{"if_absent": True}, {"if_match": ETAG}])
+async def test_an_undecided_write_is_sent_once_and_said_to_be_undecided(
+    answer: Answer, condition: dict[str, Any]
+) -> None:
+    """Also on a connection that served before: the HTTP client would repeat a PUT there by itself."""
+    async with FaultServer(CONTENT, [ok(), answer, status(412, "PreconditionFailed")]) as server:
+        store = store_on(server, request_timeout="200ms")
+        await store.put("key", b"data")
+        with pytest.raises(OutcomeUnknown, match="unknown whether this write was applied") as caught:
+            await store.put("key", b"data", **condition)
+        await store.aclose()
+    assert (len(server.requests), caught.value.retryable, caught.value.path) == (2, True, "key")
+
+
+async def test_a_write_that_was_never_sent_is_no_riddle() -> None:
+    async with FaultServer(CONTENT) as server:
+        pass
+    store = store_on(server, client_max_retries="2")
+    with pytest.raises(Unsent) as caught:
+        await store.put("key", b"1", if_absent=True)
+    assert (caught.value.attempts, isinstance(caught.value, OutcomeUnknown)) == (3, False)
+    await store.aclose()
+
+
+@pytest.mark.parametrize("num_bytes", [3, 2_000_000])
+async def test_a_write_is_one_round_trip(num_bytes: int) -> None:
+    """Without "Expect: 100-continue", which asks first and sends then."""
+    async with FaultServer(CONTENT, [ok()]) as server:
+        store = store_on(server)
+        await store.put("key", bytes(num_bytes))
+        await store.aclose()
+    assert "expect" not in server.requests[0].headers
+    assert server.requests[0].body == bytes(num_bytes)
+
+
+async def test_a_refused_header_is_a_certain_answer() -> None:
+    async with FaultServer(CONTENT, [status(501, "NotImplemented")]) as server:
+        store = store_on(server)
+        with pytest.raises(StoreFailure) as caught:
+            await store.put("key", b"data", if_absent=True)
+        await store.aclose()
+    assert (caught.value.status, isinstance(caught.value, Transient)) == (501, False)
+
+
+# -- uploads ----------------------------------------------------------------------------------------------------------
+
+
+STARTED = ok("<InitiateMultipartUploadResult><UploadId>u1</UploadId></InitiateMultipartUploadResult>")
+COMPLETED = ok("<CompleteMultipartUploadResult><ETag>&quot;x-2&quot;</ETag></CompleteMultipartUploadResult>")
+GONE = status(404, "NoSuchUpload")
+
+
+async def upload(script: list[Answer], **how: Any) -> tuple[list[str], Any]:
+    """Upload two parts under a script: what was asked, and the result or the error."""
+    async with FaultServer(CONTENT, script) as server:
+        store = store_on(server, request_timeout="500ms", client_max_retries="2")
+        writing = PartUpload(store, "key", part_bytes=200_000, parts_in_flight=1, **how)
+        try:
+            await writing.write([CONTENT])
+            result: Any = await writing.close()
+        except LanceError as error:
+            result = error
+        await store.aclose()
+    names = {"POST /bucket/key?uploads": "start", "POST /bucket/key?uploadId=u1": "complete"}
+    names |= {"DELETE /bucket/key?uploadId=u1": "abort", "HEAD /bucket/key": "head"}
+    lines = [request.line.removesuffix(" HTTP/1.1") for request in server.requests]
+    return [names.get(line, "part" if "partNumber" in line else line) for line in lines], result
+
+
+async def test_a_lost_part_is_sent_again() -> None:
+    asked, meta = await upload([STARTED, hang_up, ok(), stall, status(503, "SlowDown"), ok(), COMPLETED])
+    assert asked == ["start", "part", "part", "part", "part", "part", "complete"]
+    assert (meta.size_bytes, meta.etag) == (300_000, '"x-2"')
+
+
+async def test_a_refused_part_ends_the_upload() -> None:
+    asked, error = await upload([STARTED, ok(), status(403, "AccessDenied"), ok()])
+    assert asked == ["start", "part", "part", "abort"]
+    assert isinstance(error, AccessDenied)
+
+
+async def test_patience_with_a_part_ends_too() -> None:
+    asked, error = await upload([STARTED, *[hang_up] * 3, ok()])
+    assert asked == ["start", "part", "part", "part", "abort"]
+    assert isinstance(error, Transient) and error.attempts == 3
+
+
+async def test_a_lost_answer_to_the_end_is_looked_up() -> None:
+    asked, meta = await upload([STARTED, ok(), ok(), hang_up, GONE, serve])
+    assert asked == ["start", "part", "part", "complete", "complete", "head"]
+    assert (meta.size_bytes, meta.etag) == (300_000, ETAG)
+
+
+async def test_an_object_of_somebody_else_is_not_taken_for_ours() -> None:
+    async def other(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        writer.write(head(200, {"Content-Length": 299_999, "ETag": ETAG}))
+
+    asked, error = await upload([STARTED, ok(), ok(), hang_up, GONE, other, ok()])
+    assert asked[-2:] == ["head", "abort"]
+    assert isinstance(error, StoreFailure) and "not its result" in str(error)
+
+
+async def test_an_undecided_end_of_a_creation_is_said_to_be_undecided() -> None:
+    asked, error = await upload([STARTED, ok(), ok(), hang_up, ok()], if_absent=True)
+    assert asked == ["start", "part", "part", "complete", "abort"]
+    assert isinstance(error, OutcomeUnknown)
+
+
+async def test_an_upload_that_cannot_begin() -> None:
+    asked, error = await upload([status(403, "AccessDenied")])
+    assert (asked, type(error)) == (["start"], AccessDenied)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_conflict_is_told_from_a_winner() -> None:
