@@ -5,9 +5,12 @@ A reader refuses a manifest with a reader bit that it does not know; bits of the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    from lance_io.proto import table_pb2
 
 DELETION_FILES: Final = 1
 STABLE_ROW_IDS: Final = 2
@@ -49,3 +52,43 @@ def check_reader_flags(reader_flags: int, writer_flags: int) -> None:
     for flag in _IN_BOTH_WORDS:
         if (reader_flags ^ writer_flags) & flag:
             raise FormatError(f"feature flag {flag} is set in one of the words {reader_flags} and {writer_flags} only")
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+WRITABLE: Final = READABLE | TABLE_CONFIG
+_STICKY: Final = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
+
+
+def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
+    """Raise unless a version may be built on a table with these flags.
+
+    `UnsupportedError` names the numbers of the bits that are not known: what they stand for would not be kept true.
+    """
+    check_reader_flags(reader_flags, writer_flags)
+    unknown = [1 << bit for bit in range(writer_flags.bit_length()) if writer_flags & ~WRITABLE & (1 << bit)]
+    if unknown:
+        raise UnsupportedError(
+            f"the table needs writer feature flag {', '.join(map(str, unknown))}, which this release does not implement"
+        )
+
+
+def next_flags(
+    message: table_pb2.Manifest, *, stable_row_ids: bool, covered_index: bool, mixed_versions: bool
+) -> tuple[int, int]:
+    """The two words for a manifest, by its content; two flags stay once they have been set.
+
+    message  the manifest, with the flags of the version before it
+    """
+    both = message.reader_feature_flags & _STICKY
+    if any(fragment.HasField("deletion_file") for fragment in message.fragments[:]):
+        both |= DELETION_FILES
+    if stable_row_ids:
+        both |= STABLE_ROW_IDS
+    if message.base_paths:
+        both |= BASE_PATHS
+    if covered_index:
+        both |= COVERED_INDEX
+    if mixed_versions:
+        both |= MIXED_FILE_VERSIONS
+    return both, both | (TABLE_CONFIG if message.config else 0)

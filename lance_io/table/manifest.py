@@ -181,7 +181,7 @@ def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | N
     return view[start + _LENGTH.size : start + _LENGTH.size + length]
 
 
-def from_message(message: table_pb2.Manifest, position: int) -> Manifest:
+def from_message(message: table_pb2.Manifest, position: int, index_section: bytes | None = None) -> Manifest:
     """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does."""
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags)
     if message.HasField("fragment_tree"):
@@ -207,6 +207,7 @@ def from_message(message: table_pb2.Manifest, position: int) -> Manifest:
         transaction_offset=_transaction_offset(message, position),
         writer=f"{message.writer_version.library} {message.writer_version.version}".strip(),
         message=message,
+        index_section=index_section,
     )
     _check_consistency(manifest)
     return manifest

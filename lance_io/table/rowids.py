@@ -60,6 +60,11 @@ def decode_row_ids(data: Buffer, num_rows: int) -> U64Array:
     return np.concatenate([*pieces, _ranges(starts, counts)])
 
 
+def count_row_ids(message: rowids_pb2.RowIdSequence) -> int:
+    """How many ids a sequence lists, without expanding it. Raises `FormatError`."""
+    return sum(_count(segment) for segment in message.segments)
+
+
 def decode_row_versions(data: Buffer | None, num_rows: int) -> U64Array:
     """The version that a version sequence gives to each physical row, u64[num_rows]; 1 for all without a sequence.
 
