@@ -9,12 +9,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lance_io import runtime
-from lance_io.errors import AccessDenied, LanceError, NotFound
+from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
+from lance_io.store.api import ConflictRetry
 from lance_io.store.s3 import S3Store
 from lance_io.store.url import open_store
 from minio import Minio
@@ -278,3 +280,61 @@ async def test_every_error_of_a_used_store_is_ours(store: S3Store, s3_prefix: st
     ):
         with pytest.raises(LanceError):
             await work
+
+
+# -- uploads ----------------------------------------------------------------------------------------------------------
+
+
+def _uploads_under_way(s3: S3Server, prefix: str) -> int:
+    host = s3.endpoint.removeprefix("http://")
+    owner = Minio(endpoint=host, access_key=s3.root_user, secret_key=s3.root_secret, secure=False, region=s3.region)
+    return len(owner._list_multipart_uploads(bucket_name=s3.bucket, prefix=prefix).uploads)
+
+
+async def test_an_upload_of_parts_and_what_is_left_of_a_cancelled_one(
+    s3: S3Server, store: S3Store, s3_prefix: str
+) -> None:
+    piece = os.urandom(1 << 20)
+    key = f"{s3_prefix}/large"
+    async with await store.open_upload(key) as upload:
+        for _ in range(33):
+            await upload.write([piece])
+        assert _uploads_under_way(s3, key) == 1
+        meta = await upload.close()
+    assert store.stats.snapshot()["part"].requests == 1 + 3
+    assert meta == replace(await store.head(key), last_modified=None)
+    assert bytes(await store.get_range(key, 32 << 20, 33 << 20)) == piece
+
+    under_way = asyncio.Event()
+
+    async def endless() -> None:
+        async with await store.open_upload(f"{s3_prefix}/cancelled") as upload:
+            while True:
+                await upload.write([piece])
+                if upload.size_bytes > 40 << 20:
+                    under_way.set()
+                await asyncio.sleep(0)
+
+    writing = asyncio.create_task(endless())
+    await under_way.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    assert _uploads_under_way(s3, s3_prefix) == 0
+    with pytest.raises(NotFound):
+        await store.head(f"{s3_prefix}/cancelled")
+
+
+async def test_many_creators_of_one_key_through_two_stores(s3: S3Server, store: S3Store, s3_prefix: str) -> None:
+    other = open_store(f"s3://{s3.bucket}", s3.options()).store
+    for key in (f"{s3_prefix}/{number}" for number in range(4)):
+        puts = [(store, other)[number % 2].put(key, b"%d" % number, if_absent=True) for number in range(24)]
+        outcomes = await asyncio.gather(*puts, return_exceptions=True)
+        winners = [number for number, outcome in enumerate(outcomes) if not isinstance(outcome, BaseException)]
+        assert len(winners) == 1
+        assert {type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)} <= {
+            AlreadyExists,
+            ConflictRetry,
+        }
+        assert bytes((await store.get(key))[0]) == b"%d" % winners[0]
+    await other.aclose()
