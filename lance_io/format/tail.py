@@ -1,0 +1,70 @@
+"""The end of a file that is being written: description, column metadata, offset tables, footer.
+
+    | ... data | descriptor | column 0 | column 1 | ... | column table | globals table | footer |
+               ^ multiple of 64
+
+The descriptor is global buffer 0; the others lie among the data. `footer.py` shows the footer and reads it, as
+`globals.py` does the descriptor. Specification: file container, sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from lance_io.format.footer import ALIGNMENT_BYTES, FOOTER_BYTES, MAGIC, TABLE_ENTRY_BYTES
+from lance_io.format.schema_messages import encode_schema
+from lance_io.format.version import V2_0, FileVersion
+from lance_io.proto import file_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from lance_io.format.schema import Schema
+
+PAD: Final = b"H"  # what other writers fill up to the alignment with; no reader looks at it
+
+_FOOTER = struct.Struct("<QQQIIHH4s")
+_ENTRY = struct.Struct("<QQ")
+_FOOTER_OF_V2_0: Final = (0, 3)  # the one version whose footer and name differ
+
+
+def padding(size_bytes: int) -> bytes:
+    """What follows a buffer of this size, so that the next one begins at a multiple of 64."""
+    return PAD * (-size_bytes % ALIGNMENT_BYTES)
+
+
+def encode_file_descriptor(schema: Schema, num_rows: int, metadata: Mapping[str, bytes]) -> bytes:
+    """Global buffer 0: the file's own schema, with the ids of its fields, and its number of rows.
+
+    metadata  the schema's own and what was added to it while writing
+    """
+    fields = encode_schema(schema)
+    for field in fields:
+        if field.id < 0:  # the members of a blob's description: they follow their struct and name no parent
+            field.parent_id = field.id
+    described = file_pb2.Schema(fields=fields, metadata=metadata)
+    return file_pb2.FileDescriptor(schema=described, length=num_rows).SerializeToString(deterministic=True)
+
+
+def encode_tail(
+    columns: Sequence[bytes], global_buffers: Iterable[tuple[int, int]], *, columns_at: int, version: FileVersion
+) -> list[bytes]:
+    """All that follows the descriptor.
+
+    columns         the metadata message of each column
+    global_buffers  (file offset, size) of each, in bytes, the descriptor first
+    columns_at      file offset at which the result begins
+    """
+    sizes = [len(column) for column in columns]
+    starts = accumulate(sizes, initial=columns_at)
+    places = list(global_buffers)
+    column_table = b"".join(_ENTRY.pack(start, size) for start, size in zip(starts, sizes, strict=False))
+    globals_table = b"".join(_ENTRY.pack(*place) for place in places)
+    column_table_at = columns_at + sum(sizes)
+    globals_table_at = column_table_at + len(sizes) * TABLE_ENTRY_BYTES
+    major, minor = _FOOTER_OF_V2_0 if version == V2_0 else (version.major, version.minor)
+    footer = _FOOTER.pack(columns_at, column_table_at, globals_table_at, len(places), len(sizes), major, minor, MAGIC)
+    assert len(footer) == FOOTER_BYTES
+    return [*columns, column_table, globals_table, footer]

@@ -1,0 +1,84 @@
+"""Which schemas a file of some version can hold (spec: file container, section 2.1, and what pylance refuses)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lance_io.errors import SchemaError, UnsupportedError
+from lance_io.format.logical_types import fixed_size_list_dimension
+from lance_io.format.version import V2_1, V2_2
+
+if TYPE_CHECKING:
+    from lance_io.format.schema import Field, Schema
+    from lance_io.format.version import FileVersion
+
+WRITABLE: Final = frozenset({V2_1, V2_2})
+_ITEMS: Final = frozenset(
+    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double"}
+    | {"lance.bfloat16", "date32", "date64", "time32", "time64", "timestamp", "duration", "decimal"}
+    | {"fixed_size_binary"}
+)
+_FIXED_SIZE_LIST: Final = "fixed_size_list:"
+
+
+def check_writable(schema: Schema, version: FileVersion) -> None:
+    """Raise unless files of this version can hold columns of this schema.
+
+    Raises `UnsupportedError` for versions that are not written and types that the version does not have,
+    `SchemaError` for names and shapes that no version takes.
+    """
+    if version not in WRITABLE:
+        writable = " and ".join(sorted(each.name for each in WRITABLE))
+        raise UnsupportedError(f"data files of version {version.name} are not written; this release writes {writable}")
+    for field in schema.fields:
+        if "." in field.name:
+            raise SchemaError(
+                f"Top level field {field.name} cannot contain `.`. Maybe you meant to create a struct field?"
+            )
+    for siblings in (schema.fields, *(field.children for field in schema.walk())):
+        _check_names(siblings)
+    for field in schema.fields:
+        _check_field(field, version, in_list=False, below="")
+
+
+def _check_names(siblings: tuple[Field, ...]) -> None:
+    names: set[str] = set()
+    for field in siblings:
+        if field.name in names:
+            raise SchemaError(f'Duplicate field name "{field.name}" in schema: every column needs its own')
+        names.add(field.name)
+
+
+def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
+    name = f"{below}{field.name}"
+    logical = field.logical_type
+    if logical == "map" and version < V2_2:
+        raise UnsupportedError(f"{name}: Map data type is not enabled by the selected file format ({version.name})")
+    if logical.startswith(_FIXED_SIZE_LIST):
+        _check_fixed_size_list(name, logical, version, in_list=in_list)
+    if field.is_blob_v2:
+        if version < V2_2:
+            raise UnsupportedError(f"{name}: Blob encoding of the second kind is not available in {version.name}")
+    elif "lance-encoding:blob" in field.metadata and not field.is_blob:
+        raise SchemaError(f"Blob encoding is not available for field '{name}' with data type {logical}")
+    if (field.is_blob or field.is_blob_v2) and in_list:
+        raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
+    if logical == "struct" and not field.children and in_list:
+        raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
+    in_list = in_list or logical == "map" or logical.startswith(("list", "large_list"))
+    for child in field.children:
+        _check_field(child, version, in_list=in_list, below=f"{name}.")
+
+
+def _check_fixed_size_list(name: str, logical: str, version: FileVersion, *, in_list: bool) -> None:
+    fixed_size_list_dimension(logical)  # raises for a dimension of zero
+    item = logical
+    while item.startswith(_FIXED_SIZE_LIST):
+        item = item[len(_FIXED_SIZE_LIST) :].rpartition(":")[0]
+    if item == "struct":
+        if version < V2_2:
+            raise UnsupportedError(f"{name}: FixedSizeList<Struct> is not enabled by the selected file format")
+        if in_list:
+            raise UnsupportedError(f"{name}: fixed-size lists of structs inside lists do not tell their rows apart")
+    elif item.partition(":")[0] not in _ITEMS:
+        raise UnsupportedError(f"{name}: Unsupported data type: {logical} (fixed-size lists hold numbers or structs)")

@@ -1,0 +1,233 @@
+"""Arrow arrays as users have them, made into the arrays that are stored. Pure.
+
+    extension types      their storage
+    structs              members in the order of the field's
+    JSON text            JSONB in large binary
+    string, binary views string, binary
+    dictionaries         without null entries: their rows become null
+    blobs                a struct of data and uri, also where they come as plain values
+    everything else      as it is, without a copy
+
+What is stored in fields that may not hold nulls is checked here, too: a null counts where its parents are there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.errors import SchemaError
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.levels.jsonb_write import jsonb_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.format.schema import Field
+
+Visible: TypeAlias = npt.NDArray[np.bool_] | None
+"""Which slots of an array have parents that are there; None for all of them."""
+
+
+def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Array]:
+    """What makes arrays of the type of `arrow` into the arrays that are stored in `field`.
+
+    Raises `SchemaError` when the type is another than the field's, `UnsupportedError` for types that cannot be stored.
+    The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON.
+    """
+    _check_same(schema_from_arrow(pa.schema([arrow])).fields[0], field, field.name)
+    is_changed = _is_changed(field, arrow.type)
+    is_strict = any(not each.nullable for each in field.walk())
+
+    def ingest(array: pa.Array) -> pa.Array:
+        stored = _stored(field, array) if is_changed else array
+        if is_strict:
+            _check_nulls(field, stored, None)
+        return stored
+
+    return ingest
+
+
+def _check_same(given: Field, field: Field, path: str) -> None:
+    if field.is_blob_v2 and (given.is_blob or given.is_blob_v2):
+        return
+    is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"
+    if given.logical_type != field.logical_type and not is_stored_json:
+        expected, found = field.logical_type, given.logical_type
+        raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
+    is_struct = field.logical_type == "struct"
+    if is_struct and {child.name for child in given.children} != {child.name for child in field.children}:
+        expected, found = _member_names(field), _member_names(given)
+        raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {found}")
+    for i, other in enumerate(field.children):
+        one = given.child(other.name) if is_struct else given.children[i]
+        assert one is not None
+        _check_same(one, other, f"{path}.{other.name}")
+
+
+def _member_names(field: Field) -> str:
+    return ", ".join(child.name for child in field.children)
+
+
+# -- to storage -------------------------------------------------------------------------------------------------------
+
+
+def _is_changed(field: Field, dtype: pa.DataType) -> bool:
+    """Whether arrays of this type are stored as something else."""
+    if isinstance(dtype, pa.BaseExtensionType) or pa.types.is_dictionary(dtype):
+        return True
+    if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
+        return True
+    if field.logical_type == "json" and not pa.types.is_large_binary(dtype):
+        return True
+    if field.is_blob_v2:
+        return not pa.types.is_struct(dtype)
+    if not field.children:
+        return _is_fixed_size_list(dtype) and isinstance(_innermost(dtype), pa.BaseExtensionType)
+    if pa.types.is_map(dtype):
+        members = [pa.struct([dtype.key_field, dtype.item_field])]
+    else:
+        members = [dtype.field(i).type for i in range(dtype.num_fields)]
+        if pa.types.is_struct(dtype) and [one.name for one in dtype] != [child.name for child in field.children]:
+            return True
+    return any(_is_changed(child, member) for child, member in zip(field.children, members, strict=True))
+
+
+def _is_fixed_size_list(dtype: pa.DataType) -> bool:
+    return isinstance(dtype, pa.FixedSizeListType)
+
+
+def _innermost(dtype: pa.DataType) -> pa.DataType:
+    while isinstance(dtype, pa.FixedSizeListType):
+        dtype = dtype.value_type
+    return dtype
+
+
+def _stored(field: Field, array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    dtype = array.type
+    if field.logical_type == "json":
+        return array if pa.types.is_large_binary(dtype) else jsonb_values(array, field.name)
+    if pa.types.is_string_view(dtype):
+        return array.cast(pa.string())
+    if pa.types.is_binary_view(dtype):
+        return array.cast(pa.binary())
+    if pa.types.is_dictionary(dtype):
+        return _without_null_entries(array)
+    if not _is_changed(field, dtype):
+        return array
+    if field.is_blob_v2:
+        return _blobs_of_values(array)
+    if pa.types.is_struct(dtype):
+        return _stored_struct(field, array)
+    if _is_fixed_size_list(dtype):
+        return _stored_vectors(field, array)
+    return _stored_lists(field, array)
+
+
+def _stored_struct(field: Field, array: pa.StructArray) -> pa.Array:
+    members = [_stored(child, array.field(child.name)) for child in field.children]
+    fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=_null_mask(array))
+
+
+def _blobs_of_values(array: pa.Array) -> pa.Array:
+    """Plain binary values as blobs of the second kind, which may be references instead."""
+    uris = pa.nulls(len(array), pa.string())
+    return pa.StructArray.from_arrays([array, uris], ["data", "uri"], mask=_null_mask(array))
+
+
+def _stored_vectors(field: Field, array: pa.FixedSizeListArray) -> pa.Array:
+    size = array.type.list_size
+    items = array.values.slice(array.offset * size, len(array) * size)
+    if field.children:
+        items = _stored(field.children[0], items)
+    else:
+        items = _plain_vectors(items)
+    return pa.FixedSizeListArray.from_arrays(items, size, mask=_null_mask(array))
+
+
+def _plain_vectors(items: pa.Array) -> pa.Array:
+    """Items of a fixed-size list without the extension type that they, or the items inside of them, have."""
+    if isinstance(items, pa.ExtensionArray):
+        return items.storage
+    size = items.type.list_size
+    inner = _plain_vectors(items.values.slice(items.offset * size, len(items) * size))
+    return pa.FixedSizeListArray.from_arrays(inner, size, mask=_null_mask(items))
+
+
+def _stored_lists(field: Field, array: pa.Array) -> pa.Array:
+    offsets, items = _items(array)
+    child = field.children[0]
+    items = _stored(child, items)
+    if pa.types.is_map(array.type):
+        keys, values = items.field(0), items.field(1)
+        return pa.MapArray.from_arrays(offsets, keys, values, mask=_null_mask(array))
+    kind = pa.LargeListArray if pa.types.is_large_list(array.type) else pa.ListArray
+    return kind.from_arrays(offsets, items, mask=_null_mask(array))
+
+
+def _items(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Offsets from 0 on, and the items of the rows of a list array, those of null rows included."""
+    offsets = array.offsets
+    start, end = offsets[0].as_py(), offsets[-1].as_py()
+    return pc.subtract(offsets, offsets[0]), array.values.slice(start, end - start)
+
+
+def _null_mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _without_null_entries(array: pa.DictionaryArray) -> pa.Array:
+    """The dictionary's entries may be views or null; stored ones are neither."""
+    entries = array.dictionary
+    if isinstance(entries, pa.ExtensionArray):
+        entries = entries.storage
+    if pa.types.is_string_view(entries.type):
+        entries = entries.cast(pa.string())
+    elif pa.types.is_binary_view(entries.type):
+        entries = entries.cast(pa.binary())
+    if not entries.null_count:
+        return array if entries is array.dictionary else pa.DictionaryArray.from_arrays(array.indices, entries)
+    is_valid = entries.is_valid().to_numpy(zero_copy_only=False)
+    places = np.cumsum(is_valid) - 1
+    renumbered = pa.array(places, array.indices.type, mask=~is_valid)
+    return pa.DictionaryArray.from_arrays(renumbered.take(array.indices), entries.drop_null())
+
+
+# -- nulls ------------------------------------------------------------------------------------------------------------
+
+
+def _check_nulls(field: Field, array: pa.Array, visible: Visible) -> None:
+    if not field.nullable and array.null_count and _has_visible_nulls(array, visible):
+        raise SchemaError(
+            f"The field `{field.name}` contained null values even though the field is marked non-null in the schema"
+        )
+    if field.has_column or all(each.nullable for child in field.children for each in child.walk()):
+        return
+    if array.null_count:
+        is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        visible = is_valid if visible is None else visible & is_valid
+    if pa.types.is_struct(array.type):
+        for i, child in enumerate(field.children):
+            _check_nulls(child, array.field(i), visible)
+    elif _is_fixed_size_list(array.type):
+        size = array.type.list_size
+        items = array.values.slice(array.offset * size, len(array) * size)
+        _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, size))
+    else:
+        offsets, items = _items(array)
+        lengths = np.diff(offsets.to_numpy())
+        _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, lengths))
+
+
+def _has_visible_nulls(array: pa.Array, visible: Visible) -> bool:
+    if visible is None:
+        return True
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    return bool((is_null & visible).any())
