@@ -28,7 +28,7 @@ from lance_io.io.settling import settled
 from lance_io.io.stats import count_round, sinks_now
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool
-from lance_io.spans import Ranges
+from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
-RANGES_WORTH_THREADS: Final = 256  # reading fewer, of several files, costs less than handing them to the pool
+RANGES_WORTH_THREADS: Final = 64  # reading fewer of a file costs less than handing them to the pool
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
 
@@ -180,12 +180,11 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
             if num_bytes > UNCHARGED_BYTES_MAX:
                 process_pool().charge(num_bytes)
                 charged_bytes += num_bytes
-            if len(requests) > 1 and num_ranges >= RANGES_WORTH_THREADS:
+            if len(requests) > 1 and num_ranges >= RANGES_WORTH_THREADS * len(requests):
                 answers = list(cpu_pool().map(answer, requests))
             else:
                 answers = [answer(request) for request in requests]
-            for (_, request), found in zip(requests, answers, strict=True):
-                _count(sinks, request, found)
+            _count_answers(sinks, answers, num_ranges, num_bytes)
             requests = steps.send(answers)
     except StopIteration as done:
         result: T = done.value
@@ -199,16 +198,21 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
     """Ranges and bytes of one round."""
     ranges = [request for _, request in requests if type(request) is Ranges]
-    return sum(len(one.starts) for one in ranges), sum(one.num_bytes for one in ranges)
+    return sum([len(one.starts) for one in ranges]), sum([one.num_bytes for one in ranges])
 
 
-def _count(sinks: Sinks, request: Request, found: Any) -> None:
-    if type(request) is Ranges:
-        num_bytes = found.bytes_read
-        count_round(sinks, len(request.starts), request.num_bytes, found.num_reads, num_bytes, num_bytes)
-    elif type(request) is Suffix:
-        num_bytes = len(found.buffer)
-        count_round(sinks, 1, num_bytes, 1, num_bytes, num_bytes)
+def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_wanted: int) -> None:
+    """Count what one round brought; `num_ranges` and `bytes_wanted` are of its ranges."""
+    num_reads = bytes_read = 0
+    for found in answers:
+        if type(found) is Fetched:
+            num_reads += found.num_reads
+            bytes_read += found.bytes_read
+        elif found is not None:  # the end of a file
+            num_bytes = len(found.buffer)
+            num_ranges, bytes_wanted = num_ranges + 1, bytes_wanted + num_bytes
+            num_reads, bytes_read = num_reads + 1, bytes_read + num_bytes
+    count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read)
 
 
 async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:

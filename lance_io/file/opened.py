@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -27,11 +27,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.encodings.api import PageLayout
+    from lance_io.file.projection import FileColumns
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.globals import FileDescriptor
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
+
+
+VIEWS_MAX: Final = 8  # projections of one file that are remembered
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileSchema:
+    """What all files with the same descriptor share.
+
+    descriptor  the file's own schema and its number of rows
+    paths       the ways to its leaf columns
+    skeletons   `LeafPath.skeleton` of each
+    """
+
+    descriptor: FileDescriptor
+    paths: tuple[LeafPath, ...]
+    skeletons: tuple[pa.DataType, ...]
+
+    @classmethod
+    def of(cls, descriptor: FileDescriptor) -> FileSchema:
+        """The leaves of a descriptor's schema."""
+        paths = tuple(path for top in descriptor.schema.fields for path in leaf_paths(top))
+        return cls(descriptor, paths, tuple(path.skeleton for path in paths))
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +67,7 @@ class Column:
                 UnsupportedError, which name column and page
     info        what the metadata says about each page
     keys        search-cache key of each page's index
+    skeleton    leaf type and nesting, without names
     accepted    the type that the table was last found to declare for this column
     """
 
@@ -52,6 +77,7 @@ class Column:
     pages: Sequence[PageLayout]
     info: ColumnInfo
     keys: list[tuple[Any, ...]]
+    skeleton: pa.DataType
     accepted: pa.DataType | None = None
     _join_keys: dict[int, str | None] = field(init=False, default_factory=dict)
 
@@ -62,6 +88,8 @@ class Column:
         one by one, and for no pages.
         """
         known = self._join_keys
+        if len(numbers) == 1 and numbers[0] in known:  # the usual case, without a set
+            return known[numbers[0]]
         found = {known[number] if number in known else self._learn_join_key(number) for number in numbers}
         return found.pop() if len(found) == 1 else None
 
@@ -77,7 +105,7 @@ class Column:
         """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
         if dtype is self.accepted:  # the usual case, without comparing
             return
-        found = self.path.skeleton
+        found = self.skeleton
         if dtype != found:
             raise FormatError(f"{found} in the file, {dtype} in the table", where=self.where)
         self.accepted = dtype
@@ -85,7 +113,21 @@ class Column:
     @property
     def where(self) -> str:
         """The column for messages."""
-        return f'column {self.index} ("{self.path.name}")'
+        return _where(self.index, self.path)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileView:
+    """The columns that a projection reads of a file, checked to have the types that the table declares.
+
+    here      what is read
+    columns   its columns
+    keys      search-cache keys of the pages' indexes when every column has exactly one page, else None
+    """
+
+    here: FileColumns
+    columns: list[Column]
+    keys: list[tuple[Any, ...]] | None
 
 
 class OpenedFile:
@@ -94,7 +136,7 @@ class OpenedFile:
     identity         store, key and size: what cache entries about the file are known by
     key, size_bytes  the object
     footer           sections and version
-    descriptor       the file's own schema and its number of rows
+    schema           the file's own schema, its number of rows and its leaves
     column_table     where the metadata of each column is
     blocks           metadata messages by column, as far as they were read
     global_buffers   where the global buffers are
@@ -104,7 +146,7 @@ class OpenedFile:
         self,
         identity: tuple[str, str, int],
         footer: Footer,
-        descriptor: FileDescriptor,
+        schema: FileSchema,
         column_table: OffsetTable,
         global_buffers: OffsetTable,
         blocks: dict[int, bytes],
@@ -114,13 +156,15 @@ class OpenedFile:
         self.size_bytes = footer.file_bytes
         self.footer = footer
         self.version = footer.version
-        self.descriptor = descriptor
-        self.num_rows = descriptor.num_rows
+        self.descriptor = schema.descriptor
+        self.num_rows = schema.descriptor.num_rows
         self.column_table = column_table
         self.global_buffers = global_buffers
         self.blocks = blocks
-        self.paths = [path for field in descriptor.schema.fields for path in leaf_paths(field)]
+        self.paths = schema.paths
+        self._skeletons = schema.skeletons
         self._columns: dict[int, Column] = {}
+        self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         if footer.num_columns != len(self.paths):
             raise FormatError(
                 f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} leaf columns", path=self.key
@@ -146,30 +190,52 @@ class OpenedFile:
                 raise
         return column
 
+    def view(self, here: FileColumns) -> FileView:
+        """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
+        view = self._views.get(id(here))
+        if view is None:
+            columns = [self.column(index) for index in here.columns]
+            try:
+                for column, dtype in zip(columns, here.types, strict=True):
+                    column.expect_type(dtype)
+            except FormatError as error:
+                error.path = self.key
+                raise
+            is_single = all(len(column.keys) == 1 for column in columns)
+            view = FileView(here, columns, [column.keys[0] for column in columns] if is_single else None)
+            if len(self._views) >= VIEWS_MAX:
+                self._views.clear()
+            self._views[id(here)] = view
+        return view
+
     def _parse(self, index: int) -> Column:
         if not 0 <= index < len(self.paths):
             raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
         info = decode_column(self.blocks[index], index, self.footer)
         path = self.paths[index]
-        where = f'column {index} ("{path.name}")'
+        pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, path))
+        keys = [(self.identity, index, number) for number in range(len(pages))]
+        column = Column(index, path, info.row_starts, pages, info, keys, self._skeletons[index])
         slots = path.slots_per_row
-        row_starts = info.row_starts
         if slots > 1:
-            uneven = np.flatnonzero(row_starts % slots)
-            if len(uneven):
-                number = int(uneven[0]) - 1
-                num_slots = int(row_starts[number + 1] - row_starts[number])
-                raise FormatError(f"{num_slots} slots for lists of {slots}", where=f"{where}, page {number}")
-            row_starts = row_starts // slots
+            column.row_starts = _rows_of_slots(column, slots)
         if info.num_rows != self.num_rows * slots:
-            raise FormatError(f"{info.num_rows // slots} rows in its pages; the file has {self.num_rows}", where=where)
-        num_pages = len(info.pages)
-        keys = [(self.identity, index, number) for number in range(num_pages)]
-        pages = LazySequence(num_pages, partial(_open_page, self.key, self.version, info, path, where))
-        return Column(index, path, row_starts, pages, info, keys)
+            found = info.num_rows // slots
+            raise FormatError(f"{found} rows in its pages; the file has {self.num_rows}", where=column.where)
+        return column
 
 
-def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, where: str, number: int) -> PageLayout:
+def _rows_of_slots(column: Column, slots: int) -> IntArray:
+    starts = column.row_starts
+    uneven = np.flatnonzero(starts % slots)
+    if len(uneven):
+        number = int(uneven[0]) - 1
+        num_slots = int(starts[number + 1] - starts[number])
+        raise FormatError(f"{num_slots} slots for lists of {slots}", where=f"{column.where}, page {number}")
+    return starts // slots
+
+
+def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, number: int) -> PageLayout:
     try:
         page = info.pages[number]
     except REFUSALS as error:
@@ -178,4 +244,8 @@ def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath,
     try:
         return open_page(version, page, path)
     except REFUSALS as error:
-        raise placed(error, f"{where}, page {number}", key) from error.__cause__
+        raise placed(error, f"{_where(info.index, path)}, page {number}", key) from error.__cause__
+
+
+def _where(index: int, path: LeafPath) -> str:
+    return f'column {index} ("{path.name}")'

@@ -10,17 +10,18 @@ The size comes from the manifest, so no HEAD is needed. Specification: file cont
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
-from lance_io.file.opened import OpenedFile
+from lance_io.file.opened import FileSchema, OpenedFile
 from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
 from lance_io.format.columns import decode_column_table
 from lance_io.format.footer import Footer, OffsetTable, decode_footer
 from lance_io.format.globals import decode_file_descriptor, decode_globals_table
 from lance_io.format.version import check_readable
 from lance_io.io.cache import Found, Mine
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 
 WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
 
+SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # larger descriptors are not kept for the next file that has the same
+SHARED_SCHEMAS_MAX: Final = 64
+
+
+def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[OpenedFile | None]:
+    """The files that the cache has, under one lock; None where `opened` has to be asked."""
+    identity = context.store.identity
+    return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
+
 
 def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail | None]]:
     """The opened file from the cache, or by reading it; with the tail, when this call read it.
@@ -40,7 +50,7 @@ def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSt
     """
     key = ("file", context.store.identity, ref.key, ref.size_bytes)
     tail: Tail | None = None
-    file = context.cache.get(key)
+    file: OpenedFile | None = None
     while file is None:
         claim = context.cache.claim(key)
         if isinstance(claim, Found):
@@ -96,26 +106,38 @@ def _parse(
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at)
-    descriptor = decode_file_descriptor(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
+    schema = _schema(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     blocks = {
         index: bytes(_slice(tail, at, at + size))
         for index, (at, size) in enumerate(zip(table.positions.tolist(), table.sizes.tolist(), strict=True))
     }
-    return OpenedFile(identity, footer, descriptor, table, globals_table, blocks), tail
+    return OpenedFile(identity, footer, schema, table, globals_table, blocks), tail
 
 
 def _open_wide(
     identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
-    schema = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
-    wanted = [schema, (footer.column_table_at, footer.globals_table_at)]
+    described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
+    wanted = [described, (footer.column_table_at, footer.globals_table_at)]
     fetched: Fetched = yield Ranges.of(*wanted, purpose="metadata")
-    descriptor = decode_file_descriptor(fetched.piece(0, schema[1] - schema[0]))
+    schema = _schema(fetched.piece(0, described[1] - described[0]))
     table = decode_column_table(fetched.piece(1, wanted[1][1] - wanted[1][0]), footer)
-    file = OpenedFile(identity, footer, descriptor, table, globals_table, {})
+    file = OpenedFile(identity, footer, schema, table, globals_table, {})
     yield from load_columns(file, list(columns))
     return file, tail
+
+
+def _schema(data: memoryview) -> FileSchema:
+    """What a file descriptor says. Most files of a table have the same one, byte by byte."""
+    if len(data) <= SHARED_SCHEMA_BYTES_MAX:
+        return _shared_schema(bytes(data))
+    return FileSchema.of(decode_file_descriptor(data))
+
+
+@lru_cache(maxsize=SHARED_SCHEMAS_MAX)
+def _shared_schema(data: bytes) -> FileSchema:
+    return FileSchema.of(decode_file_descriptor(data))
 
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:

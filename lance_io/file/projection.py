@@ -5,7 +5,7 @@ A field's leaf columns may lie in several files of a fragment, or in none: then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lance_io.levels.assemble import merge
@@ -23,12 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids, column indices and expected types."""
+    """What to read of one file: parallel lists of leaf field ids, column indices and expected types.
+
+    is_all  the file has every leaf of the projection
+    places  where each leaf is in the lists, by field id
+    """
 
     ref: FileRef
     leaf_ids: list[int]
     columns: list[int]
     types: list[pa.DataType]
+    is_all: bool
+    places: dict[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "places", {leaf: at for at, leaf in enumerate(self.leaf_ids)})
 
 
 class Projection:
@@ -54,7 +63,8 @@ class Projection:
             here = [leaf for leaf in self.leaves if leaf in ref.columns]
             if here:
                 types = [self._types[leaf] for leaf in here]
-                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types))
+                is_all = len(here) == len(self.leaves)
+                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types, is_all))
         self._located[id(source)] = source, found
         return found
 

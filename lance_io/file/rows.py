@@ -6,22 +6,24 @@ The parts of a take that concern one file; `take.py` runs them for all files of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from lance_io.encodings.api import PageIndex, RowSelection
 from lance_io.errors import FormatError, LanceError, UnsupportedError
-from lance_io.file.steps import FileSteps, Tail, Wait, served_by, together
+from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
 from lance_io.format.places import REFUSALS, placed
 from lance_io.io.cache import Found, Mine
 
 if TYPE_CHECKING:
-    from lance_io.encodings.api import PageLayout
-    from lance_io.file.opened import Column, OpenedFile
+    from collections.abc import Sequence
+
+    from lance_io.file.opened import Column, FileView, OpenedFile
     from lance_io.io.cache import Claim, SearchCache
-    from lance_io.spans import Fetched, IntArray, Steps
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+_FIRST: Final = (0,)  # the only page of many columns
 
 
 @dataclass(slots=True, eq=False)
@@ -31,12 +33,14 @@ class ColumnRows:
     numbers  pages that hold them, ascending
     rows     i64[n], page-relative, ascending within a page
     counts   rows per page
+    indexes  of these pages, as far as they have been found; None too for a page that has none
     """
 
     column: Column
-    numbers: list[int]
+    numbers: Sequence[int]
     rows: IntArray
     counts: list[int]
+    indexes: list[PageIndex | None]
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
@@ -58,55 +62,49 @@ def located(
     return placed(error, column.where if number is None else f"{column.where}, page {number}", file.key)
 
 
-def typed_column(file: OpenedFile, index: int, dtype: pa.DataType) -> Column:
-    """A column of a file, checked to have the type and nesting that the table declares."""
-    column = file.column(index)
-    try:
-        column.expect_type(dtype)
-    except FormatError as error:
-        error.path = file.key
-        raise
-    return column
-
-
 def check_rows(file: OpenedFile, rows: IntArray) -> None:
     if len(rows) and not (rows[0] >= 0 and rows[-1] < file.num_rows):
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
 
 
-def split_rows(column: Column, rows: IntArray) -> ColumnRows:
-    """The rows by page."""
+def rows_of(view: FileView, rows: IntArray) -> list[ColumnRows]:
+    """The rows by column and page."""
+    count = len(rows)
+    if view.keys is None or not count:
+        return [_split_rows(column, rows) for column in view.columns]
+    counts = [count]
+    return [ColumnRows(column, _FIRST, rows, counts, []) for column in view.columns]
+
+
+def _split_rows(column: Column, rows: IntArray) -> ColumnRows:
     count = len(rows)
     if not count:
-        return ColumnRows(column, [], rows, [])
+        return ColumnRows(column, (), rows, [], [])
     starts = column.row_starts
     if len(starts) == 2:
-        return ColumnRows(column, [0], rows, [count])
+        return ColumnRows(column, _FIRST, rows, [count], [])
     if count == 1:
         number = int(starts.searchsorted(rows[0], side="right")) - 1
-        return ColumnRows(column, [number], rows - starts[number], [1])
+        return ColumnRows(column, [number], rows - starts[number], [1], [])
     cuts = rows.searchsorted(starts)
-    counts = np.diff(cuts)
-    touched = np.flatnonzero(counts)
-    relative = rows - np.repeat(starts[touched], counts[touched])
-    return ColumnRows(column, touched.tolist(), relative, counts[touched].tolist())
+    counts = cuts[1:] - cuts[:-1]
+    touched = counts.nonzero()[0]
+    counts = counts[touched]
+    return ColumnRows(column, touched.tolist(), rows - starts[touched].repeat(counts), counts.tolist(), [])
 
 
-def read_column(
-    file: OpenedFile, wanted: ColumnRows, indexes: list[PageIndex | None], tail: Tail | None
-) -> Steps[pa.Array]:
+def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Steps[pa.Array]:
+    """The rows of a column whose pages are decoded one by one."""
     column = wanted.column
     if not wanted.numbers:
         return pa.array([], column.path.nodes[0].arrow_type)
-    parts = [_read_page(file, wanted, at, index, tail) for at, index in enumerate(indexes)]
+    parts = [_read_page(file, wanted, at, tail) for at in range(len(wanted.numbers))]
     arrays = yield from together(parts)
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
-def _read_page(
-    file: OpenedFile, wanted: ColumnRows, at: int, index: PageIndex | None, tail: Tail | None
-) -> Steps[pa.Array]:
-    steps = wanted.column.pages[wanted.numbers[at]].read(index, wanted.of_page(at))
+def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None) -> Steps[pa.Array]:
+    steps = wanted.column.pages[wanted.numbers[at]].read(wanted.indexes[at], wanted.of_page(at))
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:
@@ -118,37 +116,24 @@ def _read_page(
 
 @dataclass(slots=True, eq=False)
 class _Missing:
-    """A page whose index is not in the cache: `found[column][at]` is its place in the result."""
+    """A page whose index is not in the cache: `wanted.indexes[at]`. `ranges` is what it is made of."""
 
     wanted: ColumnRows
     at: int
-    place: list[PageIndex | None]
+    ranges: Ranges
 
     @property
-    def page(self) -> PageLayout:
-        return self.wanted.column.pages[self.wanted.numbers[self.at]]
+    def number(self) -> int:
+        return self.wanted.numbers[self.at]
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return self.wanted.column.keys[self.wanted.numbers[self.at]]
+        return self.wanted.column.keys[self.number]
 
 
-def load_indexes(
-    cache: SearchCache,
-    file: OpenedFile,
-    wanted: list[ColumnRows],
-    found: list[list[PageIndex | None]],
-    tail: Tail | None,
-) -> FileSteps[None]:
-    """Fill the gaps in `found`, the indexes that the cache had: one round of reading."""
-    todo = [
-        _Missing(one, at, place)
-        for one, place in zip(wanted, found, strict=True)
-        if None in place
-        for at, index in enumerate(place)
-        if index is None
-    ]
-    todo = [one for one in todo if one.page.index_ranges() is not None]
+def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None) -> FileSteps[None]:
+    """Find the indexes that `wanted` lacks: one round of reading."""
+    todo = _missing(wanted)
     while todo:
         claims = cache.claim_many([one.key for one in todo])
         mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if isinstance(claim, Mine)]
@@ -157,12 +142,23 @@ def load_indexes(
         todo = yield from _settle(todo, claims)
 
 
+def _missing(wanted: list[ColumnRows]) -> list[_Missing]:
+    found = []
+    for one in wanted:
+        for at, index in enumerate(one.indexes):
+            if index is None:
+                ranges = one.column.pages[one.numbers[at]].index_ranges()
+                if ranges is not None:
+                    found.append(_Missing(one, at, ranges))
+    return found
+
+
 def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missing]]:
     """Take what was found, wait for what others load; what is left must be claimed again."""
     left = []
     for one, claim in zip(todo, claims, strict=True):
         if isinstance(claim, Found):
-            one.place[one.at] = claim.value
+            one.wanted.indexes[one.at] = claim.value
         elif not isinstance(claim, Mine):
             yield Wait(claim.future)
             left.append(one)
@@ -171,21 +167,19 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
 
 def _load(file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
     try:
-        values = yield from together([served_by(tail, _load_index(file, one)) for one, _ in mine])
+        fetched = yield from fetch_apart([one.ranges for one, _ in mine], tail)
+        values = [_load_index(file, one, part) for (one, _), part in zip(mine, fetched, strict=True)]
     except LanceError as error:
         for _, claim in mine:
             claim.abandon(error)
         raise
     for (one, claim), value in zip(mine, values, strict=True):
-        one.place[one.at] = value
+        one.wanted.indexes[one.at] = value
         claim.fulfil(value, value.nbytes)
 
 
-def _load_index(file: OpenedFile, one: _Missing) -> Steps[PageIndex]:
-    ranges = one.page.index_ranges()
-    assert ranges is not None, "asked only for pages that have one"
-    fetched: Fetched = yield ranges
+def _load_index(file: OpenedFile, one: _Missing, fetched: Fetched) -> PageIndex:
     try:
-        return one.page.load_index(fetched)
+        return one.wanted.column.pages[one.number].load_index(fetched)
     except REFUSALS as error:
-        raise located(error, file, one.wanted.column, one.wanted.numbers[one.at]) from error.__cause__
+        raise located(error, file, one.wanted.column, one.number) from error.__cause__

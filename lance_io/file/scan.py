@@ -25,7 +25,6 @@ from lance_io.errors import FormatError
 from lance_io.file.drive import Finished, drive, drive_now, in_pool, truncated
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces, goes_with
-from lance_io.file.rows import typed_column
 from lance_io.file.steps import together
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import count_held, sinks_now
@@ -88,8 +87,7 @@ class ScanBatch:
 def _file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
     file, tail = yield from opened(context, here.ref, here.columns)
-    for index, dtype in zip(here.columns, here.types, strict=True):
-        typed_column(file, index, dtype)
+    file.view(here)  # checks the types of its columns
     columns = yield from column_pieces(file, here.columns, start, end, tail)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 

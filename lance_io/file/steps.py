@@ -108,6 +108,29 @@ def _merged(wanted: list[Ranges]) -> Ranges:
     return Ranges(starts, ends, purpose, any(w.keep for w in wanted))
 
 
+def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetched]]:
+    """One round for several lists of ranges, and what was fetched of each; the tail serves those that lie in it."""
+    parts: list[Fetched | None] = [None] * len(wanted)
+    if tail is not None:
+        for at, one in enumerate(wanted):
+            if len(one) and int(one.starts.min()) >= tail.start:
+                parts[at] = Fetched(tail.buffer, one.starts - tail.start)
+    asked = [at for at, part in enumerate(parts) if part is None]
+    if asked:
+        fetched = yield from served_by(tail, fetch(_merged([wanted[at] for at in asked])))
+        position = 0
+        for at in asked:
+            end = position + len(wanted[at])
+            parts[at] = Fetched(fetched.buffer, fetched.offsets[position:end])
+            position = end
+    return [part for part in parts if part is not None]
+
+
+def fetch(ranges: Ranges) -> Steps[Fetched]:
+    """One round for some ranges."""
+    return (yield ranges)
+
+
 def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
     """Answer ranges that the tail holds from the tail, and ask only for what lies before it."""
     if tail is None:

@@ -19,26 +19,17 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.errors import FormatError
-from lance_io.file.opening import opened
-from lance_io.file.rows import (
-    ColumnRows,
-    check_rows,
-    load_indexes,
-    located,
-    read_column,
-    split_rows,
-    typed_column,
-)
-from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, served_by, together
+from lance_io.file.opening import known_files, opened
+from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, read_column, rows_of
+from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
 from lance_io.levels.retype import concat
-from lance_io.spans import Fetched, IntArray, Ranges, Steps
+from lance_io.spans import Fetched, IntArray, Ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.encodings.api import PageIndex
     from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
-    from lance_io.file.opened import OpenedFile
+    from lance_io.file.opened import FileView, OpenedFile
     from lance_io.file.projection import FileColumns, Projection
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
 
@@ -78,37 +69,41 @@ def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[li
 class _FileTake:
     """One file of a take: which columns and rows of it, and what has been found out about it."""
 
+    __slots__ = ("alone", "arrays", "file", "here", "number", "ref", "rows", "tail", "view", "wanted")
+
     def __init__(self, number: int, here: FileColumns, rows: IntArray) -> None:
         self.number = number
         self.here = here
         self.ref = here.ref
         self.rows = rows
         self.file: OpenedFile
+        self.view: FileView
         self.tail: Tail | None = None
-        self.wanted: list[ColumnRows] = []
-        self.indexes: list[list[PageIndex | None]] = []
+        self.wanted: list[ColumnRows]
         self.alone: list[int] = []  # places in `wanted` that are decoded by themselves
         self.arrays: dict[int, pa.Array] = {}  # what came of them, by leaf id
 
-    def split(self) -> None:
-        """Rows by column and page."""
-        check_rows(self.file, self.rows)
-        pairs = zip(self.here.columns, self.here.types, strict=True)
-        self.wanted = [split_rows(typed_column(self.file, index, dtype), self.rows) for index, dtype in pairs]
+    def begin(self, file: OpenedFile, tail: Tail | None) -> None:
+        """The file is open: rows by column and page."""
+        self.file, self.tail = file, tail
+        self.view = file.view(self.here)
+        check_rows(file, self.rows)
+        self.wanted = rows_of(self.view, self.rows)
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Cache keys of the indexes of all pages."""
+        if self.view.keys is not None and len(self.rows):
+            return self.view.keys
+        return [key for one in self.wanted for key in one.keys]
 
     def read(self, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
-        alone = [read_column(self.file, self.wanted[at], self.indexes[at], self.tail) for at in self.alone]
+        alone = [read_column(self.file, self.wanted[at], self.tail) for at in self.alone]
         if ranges is None:
             return None, (yield from together(alone))
-        if not alone and self.tail is None:
-            return (yield ranges), []
-        fetched, *arrays = yield from together([served_by(self.tail, _fetch(ranges)), *alone])
+        fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
         return fetched, arrays
-
-
-def _fetch(ranges: Ranges) -> Steps[Any]:
-    return (yield ranges)
 
 
 def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) -> FilesSteps[list[pa.Array]]:
@@ -125,38 +120,57 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
     yield from _open(context, jobs)
     yield from _find_indexes(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
-    plan = leaves.joined.plan(len(jobs))
-    results = yield from side_by_side([(job.ref, job.read(plan.of_file(job.number))) for job in jobs])
-    for job, (fetched, arrays) in zip(jobs, results, strict=True):
-        plan.answer(job.number, fetched)
-        job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
+    plan = _JoinedPlan(leaves.joined, len(jobs))
+    yield from _read(jobs, plan)
     return leaves.assemble(plan.decode())
 
 
 def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
     """Have every file open, and the rows split by its pages."""
-    files = [(job.ref, opened(context, job.ref, job.here.columns)) for job in jobs]
-    for job, (file, tail) in zip(jobs, (yield from side_by_side(files)), strict=True):
-        job.file, job.tail = file, tail
-        job.split()
+    known = known_files(context, [job.ref for job in jobs])
+    closed = []
+    for job, file in zip(jobs, known, strict=True):
+        if file is None or file.missing(job.here.columns):
+            closed.append(job)
+        else:
+            job.begin(file, None)
+    if closed:
+        found = yield from side_by_side([(job.ref, opened(context, job.ref, job.here.columns)) for job in closed])
+        for job, (file, tail) in zip(closed, found, strict=True):
+            job.begin(file, tail)
 
 
 def _find_indexes(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
     """The index of every page, from the cache or by one round of reading."""
     cache = context.cache
-    keys = [key for job in jobs for one in job.wanted for key in one.keys]
-    found = cache.get_many(keys)
+    found = cache.get_many([key for job in jobs for key in job.keys])
     at = 0
     for job in jobs:
         for one in job.wanted:
             end = at + len(one.numbers)
-            job.indexes.append(found[at:end])
+            one.indexes = found[at:end]
             at = end
     if None in found:
-        incomplete = [job for job in jobs if any(None in indexes for indexes in job.indexes)]
-        yield from side_by_side(
-            [(job.ref, load_indexes(cache, job.file, job.wanted, job.indexes, job.tail)) for job in incomplete]
-        )
+        incomplete = [job for job in jobs if any(None in one.indexes for one in job.wanted)]
+        yield from side_by_side([(job.ref, load_indexes(cache, job.file, job.wanted, job.tail)) for job in incomplete])
+
+
+def _read(jobs: list[_FileTake], plan: _JoinedPlan) -> FilesSteps[None]:
+    """The data round. Most files are asked for nothing but the ranges of joined pages."""
+    plain: list[tuple[_FileTake, Ranges]] = []
+    for job in jobs:
+        ranges = plan.of_file(job.number)
+        if ranges is not None and not job.alone and job.tail is None:
+            plain.append((job, ranges))
+    if len(plain) == len(jobs):
+        answers = yield [(job.ref, ranges) for job, ranges in plain]
+        for (job, _), fetched in zip(plain, answers, strict=True):
+            plan.answer(job.number, fetched)
+        return
+    results = yield from side_by_side([(job.ref, job.read(plan.of_file(job.number))) for job in jobs])
+    for job, (fetched, arrays) in zip(jobs, results, strict=True):
+        plan.answer(job.number, fetched)
+        job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
 
 
 # -- pages that are decoded together --------------------------------------------------------------------------------
@@ -171,32 +185,25 @@ class _Joined:
         self.counts: list[int] = []  # rows per page
         self.sources: list[int] = []  # number of the file of each page
         self.columns = [0]  # where the pages of each column begin
-        self.heads: list[tuple[MiniBlockPage, MiniBlockIndex, int]] = []  # first page, its index, rows per column
+        self.heads: list[tuple[MiniBlockPage, MiniBlockIndex]] = []  # first page of each column, and its index
         self.places: list[tuple[_FileTake, ColumnRows]] = []  # whose rows each entry of `rows` are
 
-    def begin(self) -> int:
-        """A new column. Returns its number."""
-        self.columns.append(self.columns[-1])
-        return len(self.columns) - 2
+    def begin(self, wanted: ColumnRows) -> int:
+        """A new column, whose first rows will be these. Returns its number."""
+        head: Any = wanted.column.pages[wanted.numbers[0]], wanted.indexes[0]  # joined columns have mini-block pages
+        self.heads.append(head)
+        self.columns.append(len(self.pages))
+        return len(self.heads) - 1
 
-    def add(self, job: _FileTake, at: int) -> None:
+    def add(self, job: _FileTake, wanted: ColumnRows) -> None:
         """Rows of one file for the newest column."""
-        wanted, indexes = job.wanted[at], job.indexes[at]
-        pages = [index.page for index in indexes]  # type: ignore[union-attr]  # joined columns have mini-block pages
-        if len(self.heads) < len(self.columns) - 1:
-            self.heads.append((wanted.column.pages[wanted.numbers[0]], indexes[0], 0))  # type: ignore[arg-type]
-        page, index, num_rows = self.heads[-1]
-        self.heads[-1] = page, index, num_rows + len(wanted.rows)
-        self.pages += pages
+        indexes: list[Any] = wanted.indexes
+        self.pages += [index.page for index in indexes]
         self.rows.append(wanted.rows)
         self.counts += wanted.counts
-        self.sources += [job.number] * len(pages)
-        self.columns[-1] += len(pages)
+        self.sources += [job.number] * len(indexes)
+        self.columns[-1] = len(self.pages)
         self.places.append((job, wanted))
-
-    def plan(self, num_files: int) -> _JoinedPlan:
-        """Which ranges of which file to ask for."""
-        return _JoinedPlan(self, num_files)
 
 
 _EMPTY = np.zeros(0, dtype=np.int64)
@@ -215,30 +222,41 @@ class _JoinedPlan:
         self._chunk_ids, self._range_firsts, starts, ends, self._chunk_cuts, self._range_cuts = planned
         self._starts = np.frombuffer(memoryview(starts), dtype=np.int64)
         self._ends = np.frombuffer(memoryview(ends), dtype=np.int64)
-        self._of_file: list[Any] = self._by_file(num_files)
-        self._offsets = np.empty(len(self._starts), dtype=np.int64)
+        self._order: IntArray | None = None  # of the ranges: those of the first file come first
+        self._bounds = [0, len(self._starts)]  # where those of each file begin
+        if num_files != 1:
+            self._sort_by_file(num_files)
         self._buffers: list[Any] = [b""] * num_files
+        self._offsets: list[IntArray] = [_EMPTY] * num_files
 
-    def _by_file(self, num_files: int) -> list[Any]:
-        """What selects the ranges of each file."""
-        if num_files == 1:
-            return [slice(None)]
+    def _sort_by_file(self, num_files: int) -> None:
+        pages = self._sources.argsort(kind="stable")
         cuts: IntArray = np.frombuffer(memoryview(self._range_cuts), dtype=np.int64)
-        per_page = cuts[1:] - cuts[:-1]
-        owners = np.repeat(self._sources, per_page)
-        return [np.flatnonzero(owners == number) for number in range(num_files)]
+        counts = (cuts[1:] - cuts[:-1])[pages]
+        ends = counts.cumsum()
+        self._order = np.arange(len(self._starts), dtype=np.int64) + (cuts[pages] - ends + counts).repeat(counts)
+        self._starts, self._ends = self._starts[self._order], self._ends[self._order]
+        pages_before = self._sources[pages].searchsorted(np.arange(num_files + 1))
+        self._bounds = np.append(0, ends)[pages_before].tolist()
 
     def of_file(self, number: int) -> Ranges | None:
         """The ranges of one file; None when it has no joined pages."""
-        chosen = self._of_file[number]
-        starts = self._starts[chosen]
-        return Ranges(starts, self._ends[chosen]) if len(starts) else None
+        first, end = self._bounds[number : number + 2]
+        return Ranges(self._starts[first:end], self._ends[first:end]) if first < end else None
 
     def answer(self, number: int, fetched: Fetched | None) -> None:
         """What was fetched of one file."""
         if fetched is not None:
             self._buffers[number] = fetched.buffer
-            self._offsets[self._of_file[number]] = fetched.offsets
+            self._offsets[number] = fetched.offsets
+
+    def _offsets_as_planned(self) -> IntArray:
+        """Where each range starts in the buffer of its file, in the order of the plan."""
+        if self._order is None:
+            return self._offsets[0]
+        offsets = np.empty(len(self._order), dtype=np.int64)
+        offsets[self._order] = np.concatenate(self._offsets)
+        return offsets
 
     def decode(self) -> list[pa.Array]:
         """One array per column. Raises FormatError naming file, column and page."""
@@ -252,7 +270,7 @@ class _JoinedPlan:
                 columns,
                 self._buffers,
                 self._sources,
-                self._offsets,
+                self._offsets_as_planned(),
                 self._range_firsts,
                 self._range_cuts,
                 self._chunk_ids,
@@ -262,8 +280,9 @@ class _JoinedPlan:
             )
         except DamagedError as error:
             raise self._located(error) from None
-        heads = zip(joined.heads, leaves, strict=True)
-        return [page.build(index, leaf, num_rows) for (page, index, num_rows), leaf in heads]
+        num_rows = np.diff(self._cuts[columns]).tolist()
+        found = zip(joined.heads, leaves, num_rows, strict=True)
+        return [page.build(index, leaf, count) for (page, index), leaf, count in found]
 
     def _located(self, error: DamagedError) -> FormatError:
         if len(error.args) < 2:
@@ -281,6 +300,14 @@ class _JoinedPlan:
 # -- leaves to fields ------------------------------------------------------------------------------------------------
 
 
+def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
+    """Which file of a fragment has a leaf; the last, if several claim it."""
+    for job in reversed(jobs):
+        if leaf_id in job.here.places:
+            return job
+    return None
+
+
 class _Leaves:
     """Which decoded arrays make up each leaf of each field.
 
@@ -292,37 +319,40 @@ class _Leaves:
         self.projection = projection
         self.num_rows = num_rows
         self.joined = _Joined()
-        self._by_pick = [
-            {leaf: (job, at) for job in jobs for at, leaf in enumerate(job.here.leaf_ids)} for jobs in by_pick
-        ]
+        self._by_pick = by_pick
         self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
-        self._whole = [
-            all(p.leaf.id in owners for p in paths for owners in self._by_pick) for paths in projection.paths
-        ]
+        if all(any(job.here.is_all for job in jobs) for jobs in by_pick):
+            self._whole = [True] * len(projection.paths)
+        else:
+            self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
         for paths, is_whole in zip(projection.paths, self._whole, strict=True):
             for path in paths:
                 self._collect(path.leaf.id, is_whole=is_whole)
+
+    def _is_everywhere(self, leaf_id: int) -> bool:
+        return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
 
     def _collect(self, leaf_id: int, *, is_whole: bool) -> None:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
         parts: list[int | tuple[_FileTake, int]] = []
         last: str | None = None  # join key of the newest part
-        for number, owners in enumerate(self._by_pick):
+        joined = self.joined
+        for number, jobs in enumerate(self._by_pick):
             if not is_whole:
                 parts, last = [], None
-            if leaf_id in owners:
-                job, at = owners[leaf_id]
+            job = _owner(jobs, leaf_id)
+            if job is not None:
+                at = job.here.places[leaf_id]
                 wanted = job.wanted[at]
                 key = wanted.column.join_key(wanted.numbers)
                 if key is None:
                     parts.append((job, leaf_id))
                     job.alone.append(at)
-                    last = None
                 else:
                     if last != key:
-                        parts.append(self.joined.begin())
-                    self.joined.add(job, at)
-                    last = key
+                        parts.append(joined.begin(wanted))
+                    joined.add(job, wanted)
+                last = key
             if not is_whole:
                 self._parts[leaf_id, number] = parts
         if is_whole:
