@@ -3,8 +3,7 @@
     extension types      their storage
     structs              members in the order of the field's
     JSON text            JSONB in large binary
-    string, binary views string, binary
-    dictionaries         without null entries: their rows become null
+    string, binary views string, binary; also as the values of dictionaries
     blobs                a struct of data and uri, also where they come as plain values
     everything else      as it is, without a copy
 
@@ -78,10 +77,10 @@ def _member_names(field: Field) -> str:
 
 def _is_changed(field: Field, dtype: pa.DataType) -> bool:
     """Whether arrays of this type are stored as something else."""
-    if isinstance(dtype, pa.BaseExtensionType) or pa.types.is_dictionary(dtype):
+    if isinstance(dtype, pa.BaseExtensionType) or _is_view(dtype):
         return True
-    if pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
-        return True
+    if isinstance(dtype, pa.DictionaryType):
+        return _is_view(dtype.value_type)
     if field.logical_type == "json" and not pa.types.is_large_binary(dtype):
         return True
     if field.is_blob_v2:
@@ -113,14 +112,12 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
     dtype = array.type
     if field.logical_type == "json":
         return array if pa.types.is_large_binary(dtype) else jsonb_values(array, field.name)
-    if pa.types.is_string_view(dtype):
-        return array.cast(pa.string())
-    if pa.types.is_binary_view(dtype):
-        return array.cast(pa.binary())
-    if pa.types.is_dictionary(dtype):
-        return _without_null_entries(array)
     if not _is_changed(field, dtype):
         return array
+    if _is_view(dtype):
+        return _without_views(array)
+    if pa.types.is_dictionary(dtype):
+        return pa.DictionaryArray.from_arrays(array.indices, _without_views(array.dictionary))
     if field.is_blob_v2:
         return _blobs_of_values(array)
     if pa.types.is_struct(dtype):
@@ -183,21 +180,12 @@ def _null_mask(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def _without_null_entries(array: pa.DictionaryArray) -> pa.Array:
-    """The dictionary's entries may be views or null; stored ones are neither."""
-    entries = array.dictionary
-    if isinstance(entries, pa.ExtensionArray):
-        entries = entries.storage
-    if pa.types.is_string_view(entries.type):
-        entries = entries.cast(pa.string())
-    elif pa.types.is_binary_view(entries.type):
-        entries = entries.cast(pa.binary())
-    if not entries.null_count:
-        return array if entries is array.dictionary else pa.DictionaryArray.from_arrays(array.indices, entries)
-    is_valid = entries.is_valid().to_numpy(zero_copy_only=False)
-    places = np.cumsum(is_valid) - 1
-    renumbered = pa.array(places, array.indices.type, mask=~is_valid)
-    return pa.DictionaryArray.from_arrays(renumbered.take(array.indices), entries.drop_null())
+def _is_view(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype))
+
+
+def _without_views(array: pa.Array) -> pa.Array:
+    return array.cast(pa.string() if pa.types.is_string_view(array.type) else pa.binary())
 
 
 # -- nulls ------------------------------------------------------------------------------------------------------------

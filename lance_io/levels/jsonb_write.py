@@ -102,7 +102,7 @@ def _value(value: Any, depth: int) -> tuple[int, bytes]:
     return kind | _checked(len(data)), data
 
 
-def _number(value: int | float) -> bytes:  # noqa: PYI041 - they are stored apart
+def _number(value: int | float) -> bytes:
     if isinstance(value, float):
         if math.isfinite(value):
             return _FLOAT + struct.pack(">d", value)
