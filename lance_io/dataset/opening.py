@@ -112,10 +112,11 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
         version = ref
     if version is None:
         return current, (yield from latest_manifest(current, session.cache))
-    return current, (yield from manifest_of(current, _number(version)))
+    return current, (yield from manifest_of(current, checked_number(version)))
 
 
-def _number(version: Any) -> int:
+def checked_number(version: Any) -> int:
+    """A version number; `UsageError` for what is no number, `OverflowError` for one that no version has."""
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise UsageError("version must be an integer or a string.")
     number = version.__index__()

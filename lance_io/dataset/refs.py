@@ -1,4 +1,4 @@
-"""Tags and branches of a table: reading them (specification: table, section 1.3)."""
+"""Tags and branches of a table (specification: table, section 1.3)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from lance_io.dataset.execute import run
 from lance_io.dataset.moments import parse_time
 from lance_io.dataset.opening import tag_of
 from lance_io.dataset.steps import Get, List, Together
+from lance_io.dataset.write.tagging import create_tag, delete_tag, replace_tag_metadata, update_tag
 from lance_io.errors import FormatError, UsageError
 from lance_io.table.paths import BRANCHES, TAGS
 from lance_io.table.refs import decode_branch, decode_tag, ref_name
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.steps import Plan
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
+
+    Reference = int | str | tuple[str | None, int | None] | None
 
 T = TypeVar("T")
 list_ = list  # `Tags.list` hides the type inside its class
@@ -49,7 +52,7 @@ class Branch(TypedDict):
 
 
 class Tags:
-    """The tags of a table; changing them comes with writing."""
+    """The tags of a table. A reference is a version number, a tag, `(branch, version)`, or None: the open version."""
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
@@ -65,6 +68,24 @@ class Tags:
     def get_version(self, tag: str) -> int:
         """The version that a tag names. Raises `ValueError` when there is no such tag."""
         return run(self._state, tag_of(self._state.root, tag)).version
+
+    def create(self, tag: str, reference: Reference = None) -> None:
+        """Name a version. Raises `ValueError` for a tag that is there and a version that is not, `OSError` for a name
+        that no tag may have.
+        """
+        run(self._state, create_tag(self._state, tag, reference))
+
+    def update(self, tag: str, reference: Reference = None) -> None:
+        """Let a tag name another version. Raises `ValueError` for a tag or version that is not there."""
+        run(self._state, update_tag(self._state, tag, reference))
+
+    def delete(self, tag: str) -> None:
+        """Remove a tag. Raises `ValueError` when there is none."""
+        run(self._state, delete_tag(self._state, tag))
+
+    def replace_metadata(self, tag: str, metadata: dict[str, str]) -> None:
+        """Give a tag other metadata. Raises `ValueError` when there is no such tag."""
+        run(self._state, replace_tag_metadata(self._state, tag, metadata))
 
 
 class Branches:

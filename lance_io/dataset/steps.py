@@ -19,7 +19,7 @@ from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, s
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore, SyncReads
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, SyncReads, SyncWrites
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -132,6 +132,46 @@ class Head:
     async def later(self) -> ObjectMeta:
         """See `Ask`."""
         return await self.store.head(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A small object to be written whole.
+
+    if_absent   only where there is none, else `AlreadyExists`
+    durability  None: that of the store
+    """
+
+    store: ObjectStore
+    key: str
+    data: bytes
+    if_absent: bool = False
+    durability: Durability | None = None
+
+    def now(self) -> ObjectMeta:
+        """See `Ask`."""
+        put = cast("SyncWrites", self.store).put_now
+        return put(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
+
+    async def later(self) -> ObjectMeta:
+        """See `Ask`."""
+        return await self.store.put(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Objects to be removed; those that are not there do not matter."""
+
+    store: ObjectStore
+    keys: Sequence[str]
+
+    def now(self) -> None:
+        """See `Ask`."""
+        cast("SyncWrites", self.store).delete_now(self.keys)
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await self.store.delete(self.keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -60,11 +61,15 @@ class Branch:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
+class InvalidRefName(UsageError, OSError):
+    """A name that no tag or branch has; pylance raises `OSError` for it."""
+
+
 def check_tag_name(name: str) -> str:
     """`name` itself, if a tag may be called so; else `UsageError`."""
     if not _NAME.fullmatch(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
-        raise UsageError(
-            f"ref name {name!r}: expected letters, digits, '.', '-' and '_', no '.' at either end, no '..', "
+        raise InvalidRefName(
+            f"Ref is invalid: {name!r}: expected letters, digits, '.', '-' and '_', no '.' at either end, no '..', "
             "not ending in '.lock'"
         )
     return name
@@ -74,7 +79,9 @@ def check_branch_name(name: str) -> str:
     """`name` itself, if a branch may be called so: names like tags, joined by `/`; else `UsageError`."""
     segments = name.split("/")
     if name == MAIN or name.endswith(".lock") or ".." in name or not all(_NAME.fullmatch(each) for each in segments):
-        raise UsageError(f"branch name {name!r}: expected names of letters, digits, '.', '-', '_' joined by '/'")
+        raise InvalidRefName(
+            f"Ref is invalid: branch {name!r}: expected names of letters, digits, '.', '-', '_' joined by '/'"
+        )
     return name
 
 
@@ -110,6 +117,25 @@ def decode_tag(data: Buffer, name: str) -> Tag:
         updated_at=values.text("updatedAt"),
         metadata=values.metadata(),
     )
+
+
+def encode_tag(tag: Tag) -> bytes:
+    """The file of a tag."""
+    members = {
+        "branch": tag.branch,
+        "version": tag.version,
+        "createdAt": tag.created_at,
+        "updatedAt": tag.updated_at,
+        "manifestSize": tag.manifest_size,
+        "metadata": dict(tag.metadata),
+    }
+    return json.dumps(members, indent=2, ensure_ascii=False).encode()
+
+
+def ref_time(timestamp_ns: int) -> str:
+    """A time as tags have it: RFC 3339 in UTC, with nanoseconds. timestamp_ns: since the epoch."""
+    seconds, nanoseconds = divmod(timestamp_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
 
 
 def decode_branch(data: Buffer, name: str) -> Branch:

@@ -1,0 +1,85 @@
+"""Tags: names for versions, created, moved and removed (spec: table, section 1.3)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.latest import find_latest, find_version
+from lance_io.dataset.opening import branch_location, checked_number, tag_of
+from lance_io.dataset.steps import Delete, Put
+from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.table.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.latest import VersionFile
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+
+
+class RefConflict(AlreadyExists, UsageError):
+    """A tag of that name is there already; pylance raises `ValueError`."""
+
+
+def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
+    """Name a version; see `Tags.create`."""
+    check_tag_name(name)
+    branch, file = yield from _named(state, reference)
+    now = ref_time(time.time_ns())
+    try:
+        yield from _write(state, name, Tag(file.version, branch, file.size_bytes, now, now), if_absent=True)
+    except AlreadyExists as error:
+        raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri) from error
+
+
+def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
+    """Let a tag name another version; see `Tags.update`."""
+    tag = yield from tag_of(state.root, name)
+    branch, file = yield from _named(state, reference)
+    moved = replace(tag, version=file.version, branch=branch, manifest_size=file.size_bytes)
+    yield from _write(state, name, replace(moved, updated_at=ref_time(time.time_ns())))
+
+
+def replace_tag_metadata(state: DatasetState, name: str, metadata: Mapping[str, str]) -> Plan[None]:
+    """Give a tag other metadata; see `Tags.replace_metadata`."""
+    tag = yield from tag_of(state.root, name)
+    yield from _write(state, name, replace(tag, metadata=dict(metadata), updated_at=ref_time(time.time_ns())))
+
+
+def delete_tag(state: DatasetState, name: str) -> Plan[None]:
+    """Remove a tag; see `Tags.delete`."""
+    yield from tag_of(state.root, name)
+    yield Delete(state.root.store, [state.root.key(tag_path(name))])
+
+
+def _write(state: DatasetState, name: str, tag: Tag, *, if_absent: bool = False) -> Plan[None]:
+    yield Put(state.root.store, state.root.key(tag_path(name)), encode_tag(tag), if_absent=if_absent)
+
+
+def _named(state: DatasetState, reference: Any) -> Plan[tuple[str | None, VersionFile]]:
+    """Branch and manifest file that a reference means: version, tag, `(branch, version)`, None for the open version."""
+    branch: str | None
+    version: int | None
+    if reference is None:
+        branch, version = state.manifest.branch, state.manifest.version
+    elif isinstance(reference, str):
+        tag = yield from tag_of(state.root, reference)
+        branch, version = tag.branch, tag.version
+    elif isinstance(reference, tuple):
+        if len(reference) != 2:
+            raise UsageError(f"expected (branch, version), found {reference!r}")
+        branch, version = reference
+    else:
+        branch, version = state.manifest.branch, checked_number(reference)
+    branch = None if branch == MAIN else branch
+    location = branch_location(state.root, branch)
+    try:
+        if version is None:
+            return branch, (yield from find_latest(location.store, location.path))
+        return branch, (yield from find_version(location.store, location.path, version))
+    except NotFound as error:
+        shown = f"{branch or MAIN}:{'latest' if version is None else version}"
+        raise NotFound(f"Version not found error: version {shown} does not exist", path=location.uri) from error
