@@ -34,11 +34,14 @@ from lance_io.dataset.predicate.tree import (
     Cast,
     Column,
     Comparison,
+    Function,
     In,
+    InList,
     IsNull,
     Literal,
     Not,
     Or,
+    SqlCast,
     describe,
     dotted,
 )
@@ -113,6 +116,8 @@ class Binder:
                 return self._cast(arg, to, safe), to
             case Call():
                 return self._call(expr)
+            case InList() | SqlCast() | Function():
+                raise AssertionError("comes from text only, which `bindsql` binds")
 
     def _resolve(self, path: tuple[str | int, ...]) -> tuple[Column, pa.DataType]:
         name = path[0]
@@ -206,7 +211,11 @@ class Binder:
             condition = self._boolean(expr.args[0], "if_else")
             operands[0] = Call("coalesce", (condition, Literal(pa.scalar(False)))), _BOOL
         bound_call = Call(function, tuple(bound for bound, _ in operands), expr.options)
-        return bound_call, _result_type(bound_call, expr, operands)
+        return bound_call, self._result_type(bound_call, expr, operands)
+
+    def _result_type(self, call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
+        """What a function returns, learnt by calling it on no rows."""
+        return _learnt_type(call, source, operands)
 
 
 def _decoded(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
@@ -310,7 +319,7 @@ def _as(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.Data
     return Cast(bound, to, safe), to
 
 
-def _result_type(call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
+def _learnt_type(call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
     """What a function returns, learnt by calling it on no rows."""
     samples = [bound.value if isinstance(bound, Literal) else pa.nulls(0, found) for bound, found in operands]
     try:

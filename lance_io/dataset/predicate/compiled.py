@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from lance_io.dataset.predicate.arrow import from_arrow
 from lance_io.dataset.predicate.bind import bind_filter
 from lance_io.dataset.predicate.evaluate import evaluate
-from lance_io.dataset.predicate.tree import cannot_fail, columns, describe, dotted
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.dataset.predicate.tree import Function, IsNull, Not, cannot_fail, columns, describe, dotted
+from lance_io.errors import BindError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,16 +66,26 @@ class Predicate:
 def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
     """A filter as users write it, checked against the dataset's schema.
 
-    filter  a `pyarrow.compute` expression; column names must match exactly
+    filter  SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
     schema  of the dataset, without the pseudo columns
-    Raises BindError if it does not fit the schema or is not boolean, UnsupportedError for a function or a form that
-    has no counterpart here (text among them), UsageError for anything that is not a filter.
+    Raises UsageError for text that cannot be parsed and for anything that is not a filter, BindError if it does not
+    fit the schema or is not boolean, UnsupportedError for a function or a form that has no counterpart here.
     """
     if isinstance(filter, str):
-        raise UnsupportedError(
-            f"text filters such as {filter!r} are not supported yet; "
-            'write a pyarrow.compute expression, for instance pc.field("a") > 3 for "a > 3"'
-        )
+        return Predicate(_bind_text(filter, schema))
     if not isinstance(filter, pc.Expression):
-        raise UsageError(f"a filter is a pyarrow.compute expression, found {type(filter).__name__}")
+        raise UsageError(f"a filter is SQL text or a pyarrow.compute expression, found {type(filter).__name__}")
     return Predicate(bind_filter(from_arrow(filter), schema))
+
+
+def _bind_text(text: str, schema: pa.Schema) -> Expr:
+    from lance_io.dataset.predicate.bindsql import SqlBinder  # the parser takes a while to load: only for text
+    from lance_io.dataset.predicate.text import from_text
+
+    tree = from_text(text)
+    bound, found = SqlBinder(schema).bind_top(tree)
+    if isinstance(bound, Function) and bound.name == "regexp_match":
+        return Not(IsNull(bound))
+    if found != pa.bool_():
+        raise BindError(f"the filter {describe(tree)} does not return a boolean, it returns {found}")
+    return bound

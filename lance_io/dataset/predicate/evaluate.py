@@ -4,6 +4,7 @@ Where the meaning differs from Arrow's kernels it is that of the reference reade
 
     floats        IEEE total order: NaN equals NaN and lies above all numbers if its sign bit is clear, below all if
                   it is set. Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
+    and, or       an operand that can fail (a cast, a function) is not computed for rows that the others decide
     in            SQL: null when the operand is null, and when a null is in the list and nothing else matches
     sqrt          of a negative number is a NaN with the sign bit set
     float as int  an unsafe cast cuts the fraction; NaN and values out of range are `pyarrow.ArrowInvalid`
@@ -18,9 +19,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.dataset.predicate.tree import And, Call, Cast, Column, Comparison, In, IsNull, Literal, Not, Or
+from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    InList,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    SqlCast,
+    cannot_fail,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lance_io.dataset.predicate.tree import CompareOp, Expr
 
 Value: TypeAlias = pa.Array | pa.Scalar
@@ -51,9 +70,9 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
         case Comparison(op, left, right):
             return compare(op, evaluate(left, batch), evaluate(right, batch))
         case And(args):
-            return reduce(pc.and_kleene, [evaluate(arg, batch) for arg in args])
+            return _connected(args, batch, pc.and_kleene, decided=False)
         case Or(args):
-            return reduce(pc.or_kleene, [evaluate(arg, batch) for arg in args])
+            return _connected(args, batch, pc.or_kleene, decided=True)
         case Not(arg):
             return pc.invert(evaluate(arg, batch))
         case IsNull(arg, nan_is_null):
@@ -65,6 +84,46 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
         case Call(function, args, options):
             values = [evaluate(arg, batch) for arg in args]
             return square_root(*values) if function == "sqrt" else pc.call_function(function, values, options)
+        case SqlCast(arg, to, lenient):
+            return sql_cast(evaluate(arg, batch), to, lenient=lenient)
+        case Function(_, args, implementation):
+            assert implementation is not None
+            return implementation.run([evaluate(arg, batch) for arg in args], batch.num_rows)
+        case InList():
+            raise AssertionError("binding leaves no InList behind")
+
+
+def _connected(
+    args: tuple[Expr, ...], batch: pa.RecordBatch, connect: Callable[[Value, Value], Value], *, decided: bool
+) -> Value:
+    """Operands joined by `and` or `or`. One that can fail is computed last, and only for rows still undecided.
+
+    decided  the value of an operand that decides the result
+    """
+    result: Value | None = None
+    for arg in sorted(args, key=_can_fail):
+        if result is None:
+            result = evaluate(arg, batch)
+        elif isinstance(result, pa.Scalar) or not _can_fail(arg):
+            result = connect(result, evaluate(arg, batch))
+        else:
+            result = connect(result, _where(pc.not_equal(result, decided).fill_null(True), arg, batch))
+    assert result is not None
+    return result
+
+
+def _can_fail(expr: Expr) -> bool:
+    return not cannot_fail(expr)
+
+
+def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
+    """The values of a condition in the rows that are wanted, null in the others."""
+    if wanted.true_count == len(wanted):
+        return evaluate(expr, batch)
+    value = evaluate(expr, batch.filter(wanted))
+    if isinstance(value, pa.Scalar):
+        return value
+    return pc.replace_with_mask(pa.nulls(len(wanted), pa.bool_()), wanted, value)
 
 
 def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:

@@ -3,7 +3,9 @@
     Column       a column, or a field inside struct columns        Comparison   =  !=  <  <=  >  >=
     Literal      one value with its Arrow type                     And Or Not   three-valued logic
     Cast         conversion to an Arrow type                       IsNull       null test, NaN counted on request
-    Call         any other function, by its Arrow name             In           membership in a list of values
+    Call         a function by its Arrow name                      In           membership in a list of values
+    Function     a function of SQL text, see `functions`           InList       the same before binding, in SQL text
+    SqlCast      conversion as SQL text has it
 
 Nodes are frozen and hold nothing but what they mean; `bind` checks them against a schema and returns a tree of the
 same classes with casts made explicit, `evaluate` runs that tree over record batches.
@@ -12,7 +14,7 @@ same classes with casts made explicit, `evaluate` runs that tree over record bat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from typing import Literal as OneOf
 
 if TYPE_CHECKING:
@@ -26,9 +28,13 @@ CompareOp: TypeAlias = OneOf["=", "!=", "<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column by path: its name, then the names of struct fields; a number is a field's position in its struct."""
+    """A column by path: its name, then the names of struct fields; a number is a field's position in its struct.
+
+    any_case  when no column has exactly this name, one that differs in case only is meant
+    """
 
     path: tuple[str | int, ...]
+    any_case: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,45 @@ class Call:
     options: pc.FunctionOptions | None = None
 
 
-Expr: TypeAlias = Column | Literal | Comparison | And | Or | Not | IsNull | In | Cast | Call
+@dataclass(frozen=True, slots=True)
+class InList:
+    """Membership in a list of expressions, as text has it; binding turns it into `In` or comparisons."""
+
+    arg: Expr
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCast:
+    """Conversion as `cast`, or as `try_cast` when `lenient`: see `casts`."""
+
+    arg: Expr
+    to: pa.DataType
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function of SQL text by its name in lower case.
+
+    implementation  set by binding
+    """
+
+    name: str
+    args: tuple[Expr, ...]
+    implementation: Implementation | None = None
+
+
+class Implementation(Protocol):
+    """What computes a function."""
+
+    def run(self, values: list[Any], num_rows: int) -> pa.Array | pa.Scalar:
+        """The values for `num_rows` rows."""
+
+
+Expr: TypeAlias = (
+    Column | Literal | Comparison | And | Or | Not | IsNull | In | InList | Cast | SqlCast | Call | Function
+)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -120,9 +164,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Comparison(_, left, right):
             return (left, right)
-        case And(args) | Or(args) | Call(_, args):
+        case And(args) | Or(args) | Call(_, args) | Function(_, args):
             return args
-        case Not(arg) | IsNull(arg) | In(arg) | Cast(arg):
+        case InList(arg, items):
+            return (arg, *items)
+        case Not(arg) | IsNull(arg) | In(arg) | Cast(arg) | SqlCast(arg):
             return (arg,)
         case _:
             return ()
@@ -140,7 +186,7 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 def cannot_fail(expr: Expr) -> bool:
     """Whether evaluation succeeds whatever the columns hold: no cast and no function is involved."""
-    return not isinstance(expr, (Cast, Call)) and all(cannot_fail(child) for child in children(expr))
+    return not isinstance(expr, (Cast, SqlCast, Call, Function)) and all(cannot_fail(child) for child in children(expr))
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
@@ -169,7 +215,11 @@ def describe(expr: Expr) -> str:
         case In(arg, values, has_null):
             shown = [*map(repr, values[:5].to_pylist()), *["..."] * (len(values) > 5), *["null"] * has_null]
             return f"({describe(arg)} in ({', '.join(shown)}))"
+        case InList(arg, items):
+            return f"({describe(arg)} in ({', '.join(map(describe, items))}))"
         case Cast(arg, to):
             return f"cast({describe(arg)} as {to})"
-        case Call(function, args):
+        case SqlCast(arg, to, lenient):
+            return f"{'try_' if lenient else ''}cast({describe(arg)} as {to})"
+        case Call(function, args) | Function(function, args):
             return f"{function}({', '.join(map(describe, args))})"

@@ -1,0 +1,386 @@
+"""Binds trees that come from SQL text: the same as `bind`, and
+
+names        an unquoted one that no column has matches without regard to case
+comparison   directly below the top (inside `and` and `or` only) a literal must fit the column beside it; deeper
+             inside, and beside a computed value, both sides are widened, and text is read as the other side's type
+functions    arguments are checked against the kinds in `functions`
+constants    are computed once
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.dataset.predicate.bind import Binder, _as, _fold
+from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.coerce import common_type, fit_literal, is_string, is_text, kind
+from lance_io.dataset.predicate.evaluate import compare, evaluate
+from lance_io.dataset.predicate.functions import FUNCTIONS
+from lance_io.dataset.predicate.tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    InList,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    SqlCast,
+    children,
+    describe,
+)
+from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.predicate.functions import SqlFunction
+    from lance_io.dataset.predicate.tree import Expr
+
+    Operand = tuple[Expr, pa.DataType]
+
+_BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
+_NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
+_ARITHMETIC = ("add", "subtract", "multiply", "divide")
+
+
+class SqlBinder(Binder):
+    """Binds expressions from text against one schema (see the module's table)."""
+
+    def bind_top(self, expr: Expr) -> Operand:
+        """The bound tree of a whole filter or computed column, and its type. Raises BindError."""
+        match expr:
+            case And(args):
+                return And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args)), _BOOL
+            case Or(args):
+                return Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args)), _BOOL
+            case Comparison():
+                return self._compare(expr, strict=True), _BOOL
+            case InList():
+                return self._in_list(expr, strict=True), _BOOL
+            case Call(function, (left, right)) if function in _ARITHMETIC:
+                return self.bind(Call(function, (self._beside(left, right), self._beside(right, left))))
+            case _:
+                return self.bind(expr)
+
+    def bind(self, expr: Expr) -> Operand:
+        """As `Binder.bind`, for all nodes."""
+        match expr:
+            case Column(path, True):
+                return super().bind(Column((self._cased(path[0]), *path[1:])))
+            case Comparison():
+                return self._compare(expr, strict=False), _BOOL
+            case InList():
+                return self._in_list(expr, strict=False), _BOOL
+            case SqlCast(arg, to, lenient):
+                return self._sql_cast(*self.bind(arg), to, lenient), to
+            case Function():
+                return self._function(expr)
+            case Call():
+                bound, found = self._sql_call(expr)
+                return _folded(bound), found
+            case _:
+                return super().bind(expr)
+
+    def _cased(self, name: str | int) -> str | int:
+        if name in self._types or not isinstance(name, str):
+            return name
+        return next((known for known in self._types if known.lower() == name.lower()), name)
+
+    def _boolean(self, expr: Expr, where: str) -> Expr:
+        return self._condition(expr, *self.bind(expr), where)
+
+    def _condition(self, expr: Expr, bound: Expr, found: pa.DataType, where: str) -> Expr:
+        if isinstance(bound, Function) and bound.name == "regexp_match":
+            return Not(IsNull(bound))
+        if pt.is_null(found):
+            return Literal(pa.scalar(None, _BOOL))
+        if found != _BOOL:
+            raise BindError(f"operand {describe(expr)} of `{where}` does not return a boolean, it returns {found}")
+        return bound
+
+    # -- comparisons -------------------------------------------------------------------------------------------------
+
+    def _compare(self, expr: Comparison, *, strict: bool) -> Expr:
+        left, right = self.bind(expr.left), self.bind(expr.right)
+        if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
+            right = _fitted(expr.right, left[1], expr.left)
+        elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
+            left = _fitted(expr.left, right[1], expr.right)
+        else:
+            left, right = self._met(left, right, expr)
+        if pt.is_null(left[1]):
+            return Literal(pa.scalar(None, _BOOL))
+        if pt.is_nested(left[1]) and expr.op in ("=", "!="):
+            same = _folded(Function("=", (left[0], right[0]), FUNCTIONS["="]))
+            return same if expr.op == "=" else _folded(Not(same))
+        try:
+            compare(expr.op, pa.nulls(0, left[1]), pa.nulls(0, left[1]))
+        except pa.ArrowNotImplementedError as error:
+            raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared") from error
+        return _folded(Comparison(expr.op, left[0], right[0]))
+
+    def _met(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
+        """Two operands with a common type."""
+        common = common_type(left[1], right[1], exact=True)
+        if common is not None:
+            return _as(*left, common), _as(*right, common)
+        for text, other, swapped in ((left, right, False), (right, left, True)):
+            if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
+                read = self._sql_cast(*text, other[1], lenient=False), other[1]
+                return (other, read) if swapped else (read, other)
+        raise BindError(
+            f"{describe(source)}: Cannot infer common argument type for comparison operation {left[1]} and {right[1]}"
+        )
+
+    def _in_list(self, expr: InList, *, strict: bool) -> Expr:
+        bound, found = self.bind(expr.arg)
+        strict = strict and isinstance(expr.arg, Column) and len(expr.arg.path) == 1
+        items = [self.bind(item) for item in expr.items]
+        values: list[pa.Scalar | None] = []
+        for item, (constant, _) in zip(expr.items, items, strict=True):
+            if strict and isinstance(item, Literal):
+                values.append(_fitted(item, found, expr.arg)[0].value)
+            else:
+                fits = isinstance(constant, Literal) and _same_kind(constant.value.type, found)
+                values.append(fit_literal(constant.value, found) if fits and isinstance(constant, Literal) else None)
+        if None in values or pt.is_null(found) or pt.is_nested(found):
+            tests = [self._compare(Comparison("=", expr.arg, item), strict=False) for item in expr.items]
+            return _folded(Or(tuple(tests))) if len(tests) > 1 else tests[0]
+        known = [value for value in values if value is not None and value.is_valid]
+        wanted = pa.array([value.as_py() for value in known], found)
+        return _folded(replace_floats(In(bound, wanted, has_null=len(known) < len(values))))
+
+    # -- casts and functions -----------------------------------------------------------------------------------------
+
+    def _sql_cast(self, bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
+        if found == to:
+            return bound
+        try:
+            if isinstance(bound, Literal):
+                return Literal(sql_cast(bound.value, to, lenient=lenient))
+            sql_cast(pa.nulls(0, found), to, lenient=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BindError(f"cannot cast {describe(bound)} from {found} to {to}: {error}") from error
+        return SqlCast(bound, to, lenient)
+
+    def _sql_call(self, expr: Call) -> Operand:
+        operands = [self.bind(arg) for arg in expr.args]
+        types = [found for _, found in operands]
+        if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
+            raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
+        if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
+            return self._days(expr, operands)
+        return self._call(Call(expr.function, expr.args, expr.options))
+
+    def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
+        unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
+        return super()._result_type(call, source, unknown)
+
+    def _days(self, expr: Call, operands: list[Operand]) -> Operand:
+        """`date + 1`, `date - 1`, `date - date`: days are integers."""
+        left, right = (found for _, found in operands)
+        days = tuple(_days_of(*operand) for operand in operands)
+        if pt.is_date(left) and pt.is_date(right) and expr.function == "subtract":
+            return Cast(Call("subtract", days), _INT), _INT
+        if pt.is_integer(right) or (pt.is_integer(left) and expr.function == "add"):
+            return Cast(Call(expr.function, days), pa.date32()), pa.date32()
+        raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
+
+    def _beside(self, literal: Expr, column: Expr) -> Expr:
+        """A literal operand as a value of the type of the column beside it, where it fits."""
+        if isinstance(literal, Literal) and isinstance(column, Column):
+            found = self.bind(column)[1]
+            if kind(found) == "number" == kind(literal.value.type):
+                fitted = fit_literal(literal.value, found)
+                return literal if fitted is None else Literal(fitted)
+        return literal
+
+    def _function(self, expr: Function) -> Operand:
+        if expr.name == "get_field":
+            return self._member(expr)
+        function = FUNCTIONS.get(expr.name)
+        if function is None:
+            close = difflib.get_close_matches(expr.name, FUNCTIONS, 1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise BindError(f"Invalid function '{expr.name}'.{hint}")
+        least, most = function.num_arguments
+        if len(expr.args) < least or (most is not None and len(expr.args) > most):
+            wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+            raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
+        operands = _Arguments(self, expr, function).convert([self.bind(arg) for arg in expr.args])
+        bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
+        values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
+        try:
+            sample = function.run(values, 0)
+        except pa.ArrowInvalid:
+            if not all(isinstance(one, Literal) for one in bound.args):
+                raise
+            sample = function.run([pa.nulls(0, found) for _, found in operands], 0)  # fails when rows are computed
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError) as error:
+            types = ", ".join(str(found) for _, found in operands)
+            raise BindError(f"{describe(expr)}: {expr.name} does not take ({types}): {error}") from error
+        if isinstance(sample, pa.Scalar):
+            return Literal(sample), sample.type
+        return bound, sample.type
+
+    def _member(self, expr: Function) -> Operand:
+        bound, found = self.bind(expr.args[0])
+        name = expr.args[1].value.as_py() if isinstance(expr.args[1], Literal) else ""
+        index = found.get_field_index(name) if pt.is_struct(found) else -1
+        if index < 0:
+            raise BindError(f"No field named {name} in {describe(expr.args[0])}, which is {found}")
+        return Call("struct_field", (bound,), pc.StructFieldOptions([index])), found.field(index).type
+
+
+class _Arguments:
+    """Converts the arguments of one function call to the kinds that it takes."""
+
+    def __init__(self, binder: SqlBinder, expr: Function, function: SqlFunction) -> None:
+        self._binder = binder
+        self._expr = expr
+        self._function = function
+
+    def convert(self, operands: list[Operand]) -> list[Operand]:
+        kinds = [self._function.kind(i) for i in range(len(operands))]
+        if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
+            raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
+        converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
+        self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
+        texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
+        if len({converted[i][1] for i in texts}) > 1:
+            for i in texts:
+                converted[i] = _as(*converted[i], pa.large_string())
+        if "item" in kinds:
+            self._item(converted, kinds.index("list"), kinds.index("item"))
+        if "lists" in kinds:
+            self._lists(converted)
+        return converted
+
+    def _one(self, operand: Operand, wanted: str) -> Operand:
+        bound, found = operand
+        match wanted:
+            case "text" if is_string(found):
+                return operand
+            case "bytes" if is_text(found):
+                return _as(bound, found, pa.binary()) if pt.is_fixed_size_binary(found) else operand
+            case "shown":
+                return operand if is_string(found) else (self._cast(operand, _TEXT), _TEXT)
+            case "int" if pt.is_integer(found):
+                return _as(bound, found, _INT)
+            case "float" if kind(found) == "number":
+                return _as(bound, found, _FLOAT)
+            case "number" if kind(found) == "number":
+                return operand
+            case "when" if kind(found) == "calendar":
+                return operand
+            case "when" if is_string(found):
+                return self._cast(operand, _STAMP), _STAMP
+            case "list" | "lists" if _is_list(found):
+                return operand
+            case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
+                return operand
+            case "any" | "same" | "item":
+                return operand
+        empty = {"text": _TEXT, "bytes": _TEXT, "int": _INT, "float": _FLOAT, "number": _FLOAT, "when": _STAMP}
+        if pt.is_null(found) and wanted not in ("word",):
+            return _as(bound, found, empty.get(wanted, pa.list_(pa.null())))
+        shown = {"word": "a text literal", "when": "a date or timestamp", "list": "a list", "lists": "lists"}
+        raise BindError(
+            f"Function '{self._expr.name}' requires {shown.get(wanted, wanted)}, but received {found} "
+            f"for {describe(bound)}; a cast may help"
+        )
+
+    def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
+        return self._binder._sql_cast(*operand, to, lenient=False)
+
+    def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
+        if places:
+            common = _fold([operands[i] for i in places], self._expr, exact=False)
+            for i in places:
+                operands[i] = _as(*operands[i], common)
+
+    def _item(self, operands: list[Operand], at_list: int, at_item: int) -> None:
+        items, wanted = operands[at_list][1].value_type, operands[at_item][1]
+        common = common_type(items, wanted)
+        if common is None:
+            raise BindError(f"{describe(self._expr)}: a list of {items} has no items of type {wanted}")
+        if pt.is_null(common):
+            common = _BOOL
+        operands[at_item] = _as(*operands[at_item], common)
+        operands[at_list] = _list_of(operands[at_list], common)
+
+    def _lists(self, operands: list[Operand]) -> None:
+        common: pa.DataType | None = pa.null()
+        for _, found in operands:
+            both = common_type(common, found.value_type)
+            if both is None and is_string(found.value_type) != is_string(common):  # text is read as numbers
+                both = common if is_string(found.value_type) else found.value_type
+            if both is None:
+                raise BindError(
+                    f"{describe(self._expr)}: lists of {common} and of {found.value_type} do not go together"
+                )
+            common = both
+        for i, operand in enumerate(operands):
+            operands[i] = _list_of(operand, _BOOL if common is None or pt.is_null(common) else common)
+
+
+def _days_of(bound: Expr, found: pa.DataType) -> Expr:
+    """A date as days since 1970, or a number of days, both i32."""
+    return Cast(Cast(bound, pa.date32()) if pt.is_date(found) else bound, pa.int32())
+
+
+def _is_list(t: pa.DataType) -> bool:
+    return bool(pt.is_list(t) or pt.is_large_list(t) or pt.is_fixed_size_list(t))
+
+
+def _list_of(operand: Operand, items: pa.DataType) -> Operand:
+    bound, found = operand
+    if found.value_type == items:
+        return operand
+    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
+    return (Literal(bound.value.cast(to)) if isinstance(bound, Literal) else Cast(bound, to)), to
+
+
+def _same_kind(literal: pa.DataType, column: pa.DataType) -> bool:
+    return pt.is_null(literal) or (kind(literal) == kind(column) and is_string(literal) == is_string(column))
+
+
+def _fitted(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, pa.DataType]:
+    """A literal as a value of a column's type. Raises BindError if that would change it."""
+    fitted = fit_literal(literal.value, to) if _same_kind(literal.value.type, to) else None
+    if fitted is None:
+        raise BindError(
+            f"Received literal {describe(literal)} and could not convert to literal of type {to} "
+            f"to compare it with {describe(column)}"
+        )
+    return Literal(fitted), to
+
+
+def replace_floats(test: In) -> In:
+    """Membership that takes 0.0 and -0.0 for one value, as comparisons with literals do."""
+    values = test.values
+    if pt.is_floating(values.type) and pc.any(pc.equal(values, pa.scalar(0, values.type))).as_py():
+        return replace(test, values=pa.concat_arrays([values, pa.array([0.0, -0.0], values.type)]).unique())
+    return test
+
+
+def _folded(bound: Expr) -> Expr:
+    """A literal in place of an expression of literals; what cannot be computed is left to fail with the rows."""
+    if not all(isinstance(child, Literal) for child in children(bound)):
+        return bound
+    try:
+        value = evaluate(bound, _NO_ROWS)
+    except pa.ArrowInvalid:
+        return bound
+    return Literal(value) if isinstance(value, pa.Scalar) else bound

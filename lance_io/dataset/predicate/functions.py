@@ -1,0 +1,210 @@
+"""The functions of text filters: their names, what they take, and what computes them.
+
+A function is defined with the kinds of its arguments, which the binder checks and converts to before it is called:
+
+    text, bytes   strings; strings or byte strings      int, float   64-bit integers, 64-bit floats
+    shown         anything, converted to a string       number       as it is
+    bool          conditions                            when         dates and timestamps
+    any           as it is                              same         values of one common type
+    list          lists                                 item         of the type of the items of the list before it
+    lists         lists whose items have one type       word         a string literal
+
+A kind with `?` may be left out, one with `*` may be repeated. Functions get Arrow arrays, and scalars where the
+argument is a literal, but never scalars only; they return an array. Null arguments give null unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.predicate import lists, maths, moments, texts
+from lance_io.dataset.predicate.evaluate import compare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.predicate.evaluate import Value
+
+
+@dataclass(frozen=True, slots=True)
+class SqlFunction:
+    """One function.
+
+    kinds     of its arguments, as in the module's table
+    compute   gives its values
+    at_bind   the value is the same for all rows of a scan and is computed once, when the filter is compiled
+    by_count  it takes the number of rows instead of values
+    """
+
+    kinds: tuple[str, ...]
+    compute: Callable[..., Value]
+    at_bind: bool = False
+    by_count: bool = False
+
+    @property
+    def num_arguments(self) -> tuple[int, int | None]:
+        """The smallest and the largest number of arguments; None for no limit."""
+        least = sum(not kind.endswith(("?", "*")) for kind in self.kinds)
+        return least, None if self.kinds and self.kinds[-1].endswith("*") else len(self.kinds)
+
+    def kind(self, position: int) -> str:
+        """The kind of the argument at a position, without its mark."""
+        return self.kinds[min(position, len(self.kinds) - 1)].rstrip("?*")
+
+    def run(self, values: list[Any], num_rows: int) -> Value:
+        """The values of the function: a scalar when all arguments are scalars, else an array of `num_rows` items."""
+        if self.by_count:
+            return self.compute(num_rows)
+        if not values or any(isinstance(value, pa.Array) for value in values):
+            return self.compute(*values)
+        words = [self.kind(i) == "word" for i in range(len(values))]
+        return self.compute(*[v if word else pa.repeat(v, 1) for v, word in zip(values, words, strict=True)])[0]
+
+
+def _null_if(value: Value, unwanted: Value) -> Value:
+    return pc.if_else(pc.fill_null(compare("=", value, unwanted), False), pa.scalar(None, value.type), value)
+
+
+def _value_if_not_null(tested: Value, given: Value, otherwise: Value) -> Value:
+    return pc.if_else(pc.is_valid(tested), given, otherwise)
+
+
+def _extreme(op: str) -> Callable[..., Value]:
+    def choose(*values: Value) -> Value:
+        chosen = values[0]
+        for value in values[1:]:
+            better = pc.fill_null(compare(op, value, chosen), False)  # type: ignore[arg-type]
+            chosen = pc.if_else(pc.or_(better, pc.is_null(chosen)), value, chosen)
+        return chosen
+
+    return choose
+
+
+FUNCTIONS: dict[str, SqlFunction] = {}
+"""Every function by its names, which are in lower case."""
+
+
+def _define(names: str, kinds: str, compute: Callable[..., Value], **flags: bool) -> None:
+    function = SqlFunction(tuple(kinds.split()), compute, **flags)
+    for name in names.split():
+        FUNCTIONS[name] = function
+
+
+_define("coalesce", "same same*", pc.coalesce)
+_define("nvl ifnull", "same same", pc.coalesce)
+_define("nvl2", "any same same", _value_if_not_null)
+_define("nullif", "same same", _null_if)
+_define("greatest", "same same*", _extreme(">"))
+_define("least", "same same*", _extreme("<"))
+
+_define("upper", "text", pc.utf8_upper)
+_define("lower", "text", pc.utf8_lower)
+_define("reverse", "text", pc.utf8_reverse)
+_define("initcap", "text", texts.capitalized)
+_define("length char_length character_length", "shown", pc.utf8_length)
+_define("octet_length", "bytes", texts.num_bytes)
+_define("bit_length", "bytes", texts.num_bits)
+_define("concat", "shown shown*", texts.joined)
+_define("concat_ws", "text shown*", texts.joined_with)
+_define("||", "shown shown", texts.joined_strictly)
+_define("like", "bytes text", texts.matches_like)
+_define("ilike", "bytes text", texts.matches_like_ignoring_case)
+_define("starts_with", "text text", texts.starts_with)
+_define("ends_with", "text text", texts.ends_with)
+_define("contains", "text text", texts.contains)
+_define("strpos instr position", "text text", texts.position)
+_define("replace", "text text text", texts.replaced)
+_define("translate", "text text text", texts.translated)
+_define("left", "text int", texts.left)
+_define("right", "text int", texts.right)
+_define("substr substring", "text int int?", texts.substring)
+_define("lpad", "text int text?", texts.padded_left)
+_define("rpad", "text int text?", texts.padded_right)
+_define("ltrim", "text text?", texts.trimmed_left)
+_define("rtrim", "text text?", texts.trimmed_right)
+_define("btrim trim", "text text?", texts.trimmed)
+_define("repeat", "text int", texts.repeated)
+_define("split_part", "text text int", texts.split_part)
+_define("substr_index substring_index", "text text int", texts.substring_index)
+_define("find_in_set", "text text", texts.find_in_set)
+_define("levenshtein", "text text", texts.edit_distance)
+_define("ascii", "text", texts.code_of_first)
+_define("chr", "int", texts.character)
+_define("to_hex", "int", texts.hexadecimal)
+_define("md5", "bytes", texts.md5)
+_define("sha224", "bytes", texts.sha224)
+_define("sha256", "bytes", texts.sha256)
+_define("sha384", "bytes", texts.sha384)
+_define("sha512", "bytes", texts.sha512)
+_define("encode", "bytes word", texts.encoded)
+_define("decode", "text word", texts.decoded)
+_define("regexp_like", "text word word?", texts.matches_regex)
+_define("regexp_match", "text word word?", texts.regex_groups)
+_define("string_to_array string_to_list", "text text", texts.parts)
+_define("regexp_instr", "text word", texts.position_of_regex)
+_define("regexp_count", "text word", texts.count_regex)
+_define("regexp_replace", "text word word word?", texts.replaced_regex)
+
+_define("%", "same same", maths.remainder)
+_define("=", "any any", lists.nested_equal)
+_define("abs", "number", pc.abs_checked)
+_define("power pow", "float float", pc.power)
+_define("round", "float int?", maths.rounded)
+_define("trunc", "float int?", maths.truncated)
+_define("floor", "float", pc.floor)
+_define("ceil", "float", pc.ceil)
+_define("sqrt", "float", maths.square_root)
+_define("cbrt", "float", maths.cube_root)
+_define("exp", "float", pc.exp)
+_define("ln", "float", pc.ln)
+_define("log2", "float", pc.log2)
+_define("log10", "float", pc.log10)
+_define("log", "float float?", maths.logarithm)
+for _name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"):
+    _define(_name, "float", maths.by_numpy(_name))
+_define("atan2", "float float", pc.atan2)
+_define("cot", "float", maths.cotangent)
+_define("degrees", "float", maths.degrees)
+_define("radians", "float", maths.radians)
+_define("signum", "float", pc.sign)
+_define("isnan", "float", pc.is_nan)
+_define("iszero", "float", maths.is_zero)
+_define("nanvl", "float float", maths.first_number)
+_define("gcd", "int int", maths.greatest_common_divisor)
+_define("lcm", "int int", maths.least_common_multiple)
+_define("factorial", "int", maths.factorial)
+_define("pi", "", maths.pi, at_bind=True)
+_define("random", "", maths.random, by_count=True)
+
+_define("array_has array_contains list_has list_contains", "list item", lists.has)
+_define("array_has_any list_has_any arrays_overlap", "lists lists", lists.has_any)
+_define("array_has_all list_has_all", "lists lists", lists.has_all)
+_define("array_length list_length", "list int?", lists.length)
+_define("cardinality", "list", lists.cardinality)
+_define("empty array_empty list_empty", "list", lists.is_empty)
+_define("array_element array_extract list_element list_extract", "list int", lists.element)
+_define("make_array make_list", "same*", lists.make)
+_define("array_position array_indexof list_position list_indexof", "list item", lists.position)
+_define("array_to_string array_join list_to_string list_join", "list word word?", lists.to_text)
+_define("array_distinct list_distinct", "list", lists.distinct)
+_define("array_sort list_sort", "list word? word?", lists.in_order)
+_define("array_min list_min", "list", lists.smallest)
+_define("array_max list_max", "list", lists.largest)
+
+_define("date_part datepart", "word when", moments.part)
+_define("date_trunc datetrunc", "word when", moments.truncated)
+_define("to_date", "any", moments.to_date)
+_define("to_timestamp", "any", moments.to_timestamp)
+_define("to_timestamp_seconds from_unixtime", "any", moments.to_timestamp_seconds)
+_define("to_timestamp_millis", "any", moments.to_timestamp_millis)
+_define("to_timestamp_micros", "any", moments.to_timestamp_micros)
+_define("to_timestamp_nanos", "any", moments.to_timestamp_nanos)
+_define("to_unixtime", "when", moments.to_unixtime)
+_define("to_char date_format", "when word", moments.shown_as)
+_define("make_date", "int int int", moments.make_date)
+_define("now current_timestamp", "", moments.now, at_bind=True)
+_define("current_date today", "", moments.today, at_bind=True)

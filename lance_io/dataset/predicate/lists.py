@@ -1,0 +1,202 @@
+"""List functions of text filters. Lists of any Arrow layout; a null list gives null, null items equal nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.evaluate import compare
+from lance_io.dataset.predicate.rows import arrays
+
+if TYPE_CHECKING:
+    from lance_io.dataset.predicate.rows import Value
+
+
+def _parents(lists: pa.Array) -> np.ndarray:
+    """For each item of `pc.list_flatten(lists)` the row it belongs to."""
+    parents: np.ndarray = pc.list_parent_indices(lists).to_numpy()
+    return parents
+
+
+def _rows_where(lists: pa.Array, items: pa.Array) -> np.ndarray:
+    """bool[len(lists)]: whether one of the items of a row is true."""
+    hit = np.zeros(len(lists), dtype=np.bool_)
+    hit[_parents(lists)[pc.fill_null(items, False).to_numpy(zero_copy_only=False)]] = True
+    return hit
+
+
+def _answers(found: np.ndarray, *sources: pa.Array) -> pa.Array:
+    """Booleans, null where a source is."""
+    mask = np.zeros(len(found), dtype=np.bool_)
+    for source in sources:
+        mask |= source.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, pa.bool_(), mask=mask)
+
+
+def has(lists: Value, item: Value) -> pa.Array:
+    """Whether an item occurs in a list; null when the item is null."""
+    lists, items = arrays(lists, item)
+    flat = pc.list_flatten(lists)
+    beside = item if isinstance(item, pa.Scalar) else items.take(pa.array(_parents(lists)))
+    found = _rows_where(lists, compare("=", flat, beside))
+    return _answers(found, lists, items)
+
+
+def _keys(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each item of two columns of lists: the same for equal items (nulls included) of one row."""
+    flat = [pc.list_flatten(left), pc.list_flatten(right)]
+    codes = pa.concat_arrays(flat).dictionary_encode(null_encoding="encode")
+    numbers = codes.indices.to_numpy().astype(np.int64)
+    width = max(len(codes.dictionary), 1)
+    cut = len(flat[0])
+    return _parents(left) * width + numbers[:cut], _parents(right) * width + numbers[cut:]
+
+
+def has_any(left: Value, right: Value) -> pa.Array:
+    """Whether two lists have an item in common."""
+    left, right = arrays(left, right)
+    ours, theirs = _keys(left, right)
+    found = np.zeros(len(left), dtype=np.bool_)
+    found[_parents(left)[np.isin(ours, theirs)]] = True
+    return _answers(found, left, right)
+
+
+def has_all(left: Value, right: Value) -> pa.Array:
+    """Whether the first list holds all items of the second; of an empty literal every row does."""
+    if isinstance(right, pa.Scalar) and right.is_valid and len(right) == 0:
+        return pa.array(np.ones(len(left), dtype=np.bool_))
+    left, right = arrays(left, right)
+    ours, theirs = _keys(left, right)
+    found = np.ones(len(left), dtype=np.bool_)
+    found[_parents(right)[~np.isin(theirs, ours)]] = False
+    return _answers(found, left, right)
+
+
+def length(lists: Value, dimension: Value | None = None) -> pa.Array:
+    """The number of items, u64; null for other dimensions than the first."""
+    counted = cardinality(lists)
+    if dimension is None:
+        return counted
+    return pc.if_else(pc.equal(dimension, 1), counted, pa.scalar(None, pa.uint64()))
+
+
+def cardinality(lists: Value) -> pa.Array:
+    """The number of items, u64."""
+    return pc.list_value_length(lists).cast(pa.uint64())
+
+
+def is_empty(lists: Value) -> pa.Array:
+    """Whether there are no items."""
+    return pc.equal(pc.list_value_length(lists), 0)
+
+
+def element(lists: Value, index: Value) -> pa.Array:
+    """The item at a position: 1 is the first, -1 the last; null where there is none."""
+    lists, indices = arrays(lists, index)
+    if not pa.types.is_large_list(lists.type):
+        lists = lists.cast(pa.large_list(lists.type.value_type))
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    wanted = pc.fill_null(indices, 0).to_numpy()
+    offsets = np.where(wanted > 0, wanted - 1, wanted + lengths)
+    inside = (wanted != 0) & (offsets >= 0) & (offsets < lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
+    return pc.list_flatten(lists).take(pa.array(starts + offsets, mask=~inside))
+
+
+def make(*values: Value) -> pa.Array:
+    """Lists of the arguments, one per row."""
+    if not values:
+        return pa.array([[]], pa.list_(pa.null()))
+    columns = arrays(*values)
+    num_rows, num_items = len(columns[0]), len(columns)
+    order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
+    offsets = np.arange(0, num_rows * num_items + 1, num_items, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(columns).take(pa.array(order)))
+
+
+def position(lists: Value, item: Value) -> pa.Array:
+    """Where an item occurs first, u64 from 1; null where it does not."""
+    lists, items = arrays(lists, item)
+    parents = _parents(lists)
+    equal = pc.fill_null(compare("=", pc.list_flatten(lists), items.take(pa.array(parents))), False)
+    hits = np.flatnonzero(equal.to_numpy(zero_copy_only=False))
+    rows, firsts = np.unique(parents[hits], return_index=True)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    starts = np.cumsum(lengths) - lengths
+    found = np.zeros(len(lists), dtype=np.uint64)
+    found[rows] = (hits[firsts] - starts[rows] + 1).astype(np.uint64)
+    return pa.array(found, mask=found == 0)
+
+
+def nested_equal(left: Value, right: Value) -> pa.Array:
+    """Whether two lists or structs are the same, nulls and all; null when one of them is null itself."""
+    pairs = zip(*[array.to_pylist() for array in arrays(left, right)], strict=True)
+    return pa.array([None if a is None or b is None else a == b for a, b in pairs], pa.bool_())
+
+
+def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
+    """The items joined by a separator; null items are left out, or shown as the third argument."""
+    (lists,) = arrays(lists)
+    items = sql_cast(pc.list_flatten(lists), pa.string(), lenient=False)
+    if null is not None and null.is_valid:
+        items = pc.fill_null(items, null)
+    kept = items.is_valid()
+    counts = np.bincount(_parents(lists)[kept.to_numpy(zero_copy_only=False)], minlength=len(lists))
+    texts = _from_counts(counts, items.filter(kept))
+    return pc.if_else(lists.is_valid(), pc.binary_join(texts, separator.as_py() or ""), pa.scalar(None, pa.string()))
+
+
+def _from_counts(counts: np.ndarray, items: pa.Array) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), items)
+
+
+def distinct(lists: Value) -> pa.Array:
+    """The items without repetitions, where each occurs first."""
+    (lists,) = arrays(lists)
+    keys, _ = _keys(lists, lists)
+    firsts = np.sort(np.unique(keys, return_index=True)[1])
+    counts = np.bincount(_parents(lists)[firsts], minlength=len(lists))
+    made = _from_counts(counts, pc.list_flatten(lists).take(pa.array(firsts)))
+    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
+
+
+def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
+    """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
+    (lists,) = arrays(lists)
+    down = order is not None and (order.as_py() or "").lower() == "desc"
+    last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
+    flat = pc.list_flatten(lists)
+    places = "at_end" if last else "at_start"
+    ranks = pc.rank(flat, sort_keys="descending" if down else "ascending", null_placement=places, tiebreaker="first")
+    sorted_items = flat.take(pa.array(np.lexsort((ranks.to_numpy(), _parents(lists)))))
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    made = _from_counts(counts, sorted_items)
+    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
+
+
+def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
+    (lists,) = arrays(lists)
+    flat, parents = pc.list_flatten(lists), _parents(lists)
+    ranks = pc.rank(flat, sort_keys="descending" if largest_first else "ascending", null_placement="at_end").to_numpy()
+    order = np.lexsort((ranks, parents))
+    rows, firsts = np.unique(parents[order], return_index=True)
+    chosen = np.zeros(len(lists), dtype=np.int64)
+    chosen[rows] = order[firsts]
+    none = np.ones(len(lists), dtype=np.bool_)
+    none[rows] = False
+    return flat.take(pa.array(chosen, mask=none))
+
+
+def smallest(lists: Value) -> pa.Array:
+    """The smallest item; null when there is none."""
+    return _extreme(lists, largest_first=False)
+
+
+def largest(lists: Value) -> pa.Array:
+    """The largest item; null when there is none."""
+    return _extreme(lists, largest_first=True)

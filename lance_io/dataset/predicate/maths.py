@@ -1,0 +1,152 @@
+"""Numeric functions of text filters. Floats are 64 bits wide, integers wrap where nothing else is said."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.predicate import evaluate
+from lance_io.dataset.predicate.rows import arrays, by_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.predicate.rows import Value
+
+_FLOAT, _INT = pa.float64(), pa.int64()
+_FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
+
+
+def by_numpy(name: str) -> Callable[[Value], pa.Array]:
+    """A numpy function of one float that keeps nulls."""
+    function = {
+        "asin": np.arcsin,
+        "acos": np.arccos,
+        "atan": np.arctan,
+        "asinh": np.arcsinh,
+        "acosh": np.arccosh,
+        "atanh": np.arctanh,
+    }.get(name) or getattr(np, name)
+
+    def compute(value: Value) -> pa.Array:
+        (array,) = arrays(value)
+        with np.errstate(all="ignore"):
+            found = function(array.to_numpy(zero_copy_only=False))
+        return _masked(found, array)
+
+    return compute
+
+
+def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
+    mask = np.zeros(len(found), dtype=np.bool_)
+    for source in sources:
+        if source.null_count:
+            mask |= source.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, mask=mask)
+
+
+cube_root = by_numpy("cbrt")
+
+
+def square_root(value: Value) -> Value:
+    """The root; of a negative number the NaN below all numbers."""
+    return evaluate.square_root(value)
+
+
+def rounded(value: Value, digits: Value | None = None) -> Value:
+    """To a number of digits, halves away from zero."""
+    if digits is None:
+        return pc.round(value, round_mode="half_towards_infinity")
+    if isinstance(digits, pa.Scalar):
+        if not digits.is_valid:
+            return pa.nulls(len(value), value.type)
+        return pc.round(value, ndigits=digits.as_py(), round_mode="half_towards_infinity")
+    return pc.round_binary(value, digits.cast(pa.int32()), round_mode="half_towards_infinity")
+
+
+def truncated(value: Value, digits: Value | None = None) -> Value:
+    """Cut after a number of digits."""
+    if digits is None:
+        return pc.trunc(value)
+    scale = pc.power(pa.scalar(10.0), digits.cast(_FLOAT))
+    return pc.divide(pc.trunc(pc.multiply(value, scale)), scale)
+
+
+def logarithm(first: Value, second: Value | None = None) -> Value:
+    """`log(x)` to the base 10, `log(base, x)` to another."""
+    return pc.log10(first) if second is None else pc.divide(pc.ln(second), pc.ln(first))
+
+
+def cotangent(value: Value) -> Value:
+    """The reciprocal of the tangent."""
+    return pc.divide(pa.scalar(1.0), by_numpy("tan")(value))
+
+
+def degrees(value: Value) -> Value:
+    """Of an angle in radians."""
+    return pc.multiply(value, pa.scalar(180.0 / math.pi))
+
+
+def radians(value: Value) -> Value:
+    """Of an angle in degrees."""
+    return pc.multiply(value, pa.scalar(math.pi / 180.0))
+
+
+def is_zero(value: Value) -> Value:
+    """True for 0.0 and -0.0."""
+    return pc.equal(value, pa.scalar(0.0))
+
+
+def first_number(value: Value, otherwise: Value) -> Value:
+    """The second argument where the first is NaN."""
+    return pc.if_else(pc.is_nan(value), otherwise, value)
+
+
+def remainder(left: Value, right: Value) -> Value:
+    """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for an integer by zero."""
+    if pa.types.is_integer(left.type):
+        return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
+    both = arrays(left, right)
+    with np.errstate(all="ignore"):
+        found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
+    return _masked(found, *both).cast(left.type)
+
+
+def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
+    both = arrays(left, right)
+    return _masked(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
+
+
+def greatest_common_divisor(left: Value, right: Value) -> pa.Array:
+    """Of the absolute values; gcd(0, 0) is 0."""
+    return _of_integers(np.gcd, left, right)
+
+
+def least_common_multiple(left: Value, right: Value) -> pa.Array:
+    """Of the absolute values; 0 when one of them is 0."""
+    return _of_integers(np.lcm, left, right)
+
+
+def factorial(value: Value) -> pa.Array:
+    """Of 0 to 20; 1 for negative numbers. Raises pa.ArrowInvalid above."""
+
+    def one(number: int) -> int:
+        if number > _FACTORIAL_MAX:
+            raise pa.ArrowInvalid(f"Overflow happened on FACTORIAL({number})")
+        return math.factorial(max(number, 0))
+
+    return by_value(one, _INT, value)
+
+
+def pi() -> pa.Scalar:
+    """The number."""
+    return pa.scalar(math.pi)
+
+
+def random(num_rows: int) -> pa.Array:
+    """Numbers from 0 to 1, another one for each row."""
+    return pa.array(np.random.default_rng().random(num_rows))

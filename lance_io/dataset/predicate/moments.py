@@ -1,0 +1,154 @@
+"""Date and time functions of text filters. Timestamps without a zone are UTC."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.coerce import is_string
+from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.predicate.rows import Value
+
+_PARTS: dict[str, Callable[[Value], Value]] = {
+    "year": pc.year,
+    "isoyear": pc.iso_year,
+    "quarter": pc.quarter,
+    "month": pc.month,
+    "week": pc.iso_week,
+    "day": pc.day,
+    "dow": lambda value: pc.day_of_week(value, week_start=7),
+    "doy": pc.day_of_year,
+    "hour": lambda value: pc.hour(_stamp(value)),
+    "minute": lambda value: pc.minute(_stamp(value)),
+    "second": lambda value: pc.second(_stamp(value)),
+    "millisecond": lambda value: _below_minute(value, 10**3),
+    "microsecond": lambda value: _below_minute(value, 10**6),
+    "nanosecond": lambda value: _below_minute(value, 10**9),
+    "epoch": lambda value: pc.divide(_ticks(value, "us").cast(pa.float64()), 1e6),
+}
+_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+_TO_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def _stamp(value: Value, unit: str = "us") -> Value:
+    return value if pt.is_timestamp(value.type) else pc.cast(value, pa.timestamp(unit))
+
+
+def _ticks(value: Value, unit: str) -> Value:
+    stamp = pc.cast(_stamp(value), pa.timestamp(unit, getattr(_stamp(value).type, "tz", None)), safe=False)
+    return pc.cast(stamp, pa.int64())
+
+
+def _below_minute(value: Value, per_second: int) -> Value:
+    """Seconds with their fraction, in smaller units."""
+    stamp = _stamp(value)
+    fraction = pc.round(pc.multiply(pc.subsecond(stamp), float(per_second)))
+    return pc.add(pc.multiply(pc.second(stamp), per_second), fraction.cast(pa.int64()))
+
+
+def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value], Value]]) -> str:
+    text = (word.as_py() or "").lower()
+    name = text[:-1] if text not in names and text.endswith("s") else text
+    if name not in names:
+        raise BindError(f"Date part {text!r} not supported; known are {', '.join(names)}")
+    return name
+
+
+def part(word: pa.Scalar, value: Value) -> Value:
+    """A component as i32, of `epoch` the seconds since 1970 as f64."""
+    name = _known(word, _PARTS)
+    found = _PARTS[name](value)
+    return found if name == "epoch" else pc.cast(found, pa.int32())
+
+
+def truncated(word: pa.Scalar, value: Value) -> Value:
+    """The beginning of the year, quarter, month, week (Monday), day and so on, as a timestamp."""
+    stamp = _stamp(value)
+    return pc.floor_temporal(stamp, unit=_known(word, _UNITS))
+
+
+def to_date(value: Value) -> Value:
+    """From text, a timestamp, or days since 1970."""
+    return sql_cast(value, pa.date32(), lenient=False)
+
+
+def _to_timestamp(value: Value, unit: str) -> Value:
+    """Numbers count `unit`s since 1970; the result has that unit."""
+    to = pa.timestamp(unit)
+    if pt.is_timestamp(value.type):
+        return pc.cast(value, pa.timestamp(unit, value.type.tz), safe=False)
+    if is_string(value.type) or pt.is_date(value.type):
+        return sql_cast(value, to, lenient=False)
+    return pc.cast(sql_cast(value, pa.int64(), lenient=False), to)
+
+
+def to_timestamp(value: Value) -> Value:
+    """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970."""
+    if pt.is_floating(value.type):
+        ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)
+        return pc.cast(ticks, pa.timestamp("ns"))
+    if pt.is_integer(value.type):
+        return pc.cast(_to_timestamp(value, "s"), pa.timestamp("ns"))
+    return _to_timestamp(value, "ns")
+
+
+def to_timestamp_seconds(value: Value) -> Value:
+    """As timestamp[s]; numbers are seconds."""
+    return _to_timestamp(value, "s")
+
+
+def to_timestamp_millis(value: Value) -> Value:
+    """As timestamp[ms]; numbers are milliseconds."""
+    return _to_timestamp(value, "ms")
+
+
+def to_timestamp_micros(value: Value) -> Value:
+    """As timestamp[us]; numbers are microseconds."""
+    return _to_timestamp(value, "us")
+
+
+def to_timestamp_nanos(value: Value) -> Value:
+    """As timestamp[ns]; numbers are nanoseconds."""
+    return _to_timestamp(value, "ns")
+
+
+def to_unixtime(value: Value) -> Value:
+    """Whole seconds since 1970, i64."""
+    return _ticks(pc.floor_temporal(_stamp(value), unit="second"), "s")
+
+
+def shown_as(value: Value, pattern: pa.Scalar) -> Value:
+    """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on."""
+    return pc.strftime(value, format=pattern.as_py() or "", locale="C")
+
+
+def make_date(year: Value, month: Value, day: Value) -> Value:
+    """From numbers; raises pa.ArrowInvalid for a day that does not exist."""
+    from lance_io.dataset.predicate.rows import by_value
+
+    def one(y: int, m: int, d: int) -> dt.date:
+        try:
+            return dt.date(y, m, d)
+        except (ValueError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"Unable to make a date from {y}, {m}, {d}: {error}") from None
+
+    return by_value(one, pa.date32(), year, month, day)
+
+
+def now() -> pa.Scalar:
+    """This moment in UTC, timestamp[ns] without a zone."""
+    return pa.scalar(dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")).cast(pa.timestamp("ns"))
+
+
+def today() -> pa.Scalar:
+    """This day in UTC."""
+    return pa.scalar(dt.datetime.now(dt.UTC).date(), pa.date32())

@@ -1,0 +1,408 @@
+"""Text functions of text filters. Positions and lengths count characters, from 1 where not said otherwise."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.dataset.predicate.rows import arrays, by_value
+from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.predicate.rows import Value
+
+_TEXT, _BOOL, _I32, _I64, _BYTES = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.binary()
+TEXT_BYTES_MAX = 1 << 30  # of one result: `repeat` and `lpad` could ask for any size
+
+
+def _literal(value: Value) -> Any:
+    """The value of a literal that is not null, else None."""
+    return value.as_py() if isinstance(value, pa.Scalar) else None
+
+
+def num_bytes(value: Value) -> Value:
+    """Length in bytes, i32."""
+    return pc.cast(pc.binary_length(value), _I32)
+
+
+def num_bits(value: Value) -> Value:
+    """Length in bits, i32."""
+    return pc.multiply(num_bytes(value), pa.scalar(8, _I32))
+
+
+def joined(*values: Value) -> Value:
+    """One after the other; nulls are empty."""
+    return pc.binary_join_element_wise(*values, "", null_handling="replace", null_replacement="")
+
+
+def joined_strictly(left: Value, right: Value) -> Value:
+    """One after the other; null if one of them is."""
+    return pc.binary_join_element_wise(left, right, "")
+
+
+def joined_with(separator: Value, *values: Value) -> Value:
+    """One after the other with a separator between them; nulls are left out."""
+    return pc.binary_join_element_wise(*values, separator, null_handling="skip")
+
+
+def _like_regex(pattern: str) -> str:
+    """LIKE as a regular expression: `%` any text, `_` any character, a backslash makes the next one ordinary."""
+    parts = re.findall(r"\\?.", pattern, re.DOTALL)
+    wild = {"%": ".*", "_": "."}
+    return "".join(wild.get(part) or re.escape(part[1:] if len(part) == 2 else part) for part in parts)
+
+
+def _matches(value: Value, pattern: Value, ignore_case: bool) -> Value:
+    wanted = _literal(pattern)
+    if wanted is not None and not wanted.endswith("\\"):
+        return pc.match_like(value, wanted, ignore_case=ignore_case)
+    flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
+
+    def one(text: str, like: str) -> bool:
+        return re.fullmatch(_like_regex(like), text, flags) is not None
+
+    return by_value(one, _BOOL, value, pattern)
+
+
+def matches_like(value: Value, pattern: Value) -> Value:
+    """LIKE."""
+    return _matches(value, pattern, ignore_case=False)
+
+
+def matches_like_ignoring_case(value: Value, pattern: Value) -> Value:
+    """ILIKE."""
+    return _matches(value, pattern, ignore_case=True)
+
+
+def _part_test(kernel: Callable[..., Value], slow: Callable[[str, str], bool]) -> Callable[[Value, Value], Value]:
+    def test(value: Value, wanted: Value) -> Value:
+        literal = _literal(wanted)
+        return by_value(slow, _BOOL, value, wanted) if literal is None else kernel(value, literal)
+
+    return test
+
+
+starts_with = _part_test(pc.starts_with, str.startswith)
+ends_with = _part_test(pc.ends_with, str.endswith)
+contains = _part_test(pc.match_substring, lambda text, wanted: wanted in text)
+
+
+def position(value: Value, wanted: Value) -> pa.Array:
+    """Where a text occurs first, i32; 0 if it does not."""
+    return by_value(lambda text, part: text.find(part) + 1, _I32, value, wanted)
+
+
+def replaced(value: Value, old: Value, new: Value) -> Value:
+    """Every occurrence of a text by another."""
+    before, after = _literal(old), _literal(new)
+    if before and after is not None:
+        return pc.replace_substring(value, before, after)
+    return by_value(str.replace, _TEXT, value, old, new)
+
+
+def translated(value: Value, old: Value, new: Value) -> pa.Array:
+    """Characters by those at the same places of `new`; those without a counterpart are dropped."""
+
+    def one(text: str, before: str, after: str) -> str:
+        table: dict[int, str | None] = {}
+        for i, character in enumerate(before):
+            table.setdefault(ord(character), after[i] if i < len(after) else None)
+        return text.translate(table)
+
+    return by_value(one, _TEXT, value, old, new)
+
+
+def left(value: Value, count: Value) -> Value:
+    """The first characters; with a negative count all but the last."""
+    stop = _literal(count)
+    if stop is not None and isinstance(value, pa.Array):
+        return pc.utf8_slice_codeunits(value, 0, stop)
+    return by_value(lambda text, n: text[:n], _TEXT, value, count)
+
+
+def right(value: Value, count: Value) -> pa.Array:
+    """The last characters; with a negative count all but the first."""
+    return by_value(lambda text, n: text[-n:] if n else "", _TEXT, value, count)
+
+
+def substring(value: Value, start: Value, count: Value | None = None) -> pa.Array:
+    """From a position on, at most `count` characters. Raises pa.ArrowInvalid for a negative count."""
+
+    def one(text: str, first: int, num: int | None = None) -> str:
+        if num is None:
+            return text[max(first - 1, 0) :]
+        if num < 0:
+            raise pa.ArrowInvalid(f"negative substring length not allowed: substr(<str>, {first}, {num})")
+        return text[max(first - 1, 0) : max(first - 1 + num, 0)]
+
+    return by_value(one, _TEXT, *([value, start] if count is None else [value, start, count]))
+
+
+def _checked(num_characters: int) -> int:
+    if num_characters > TEXT_BYTES_MAX:
+        raise pa.ArrowInvalid(f"a text of {num_characters} characters is longer than {TEXT_BYTES_MAX} bytes")
+    return num_characters
+
+
+def padded_left(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
+    """Filled up on the left to a width, or cut to it."""
+
+    def one(text: str, size: int, filling: str) -> str:
+        missing = max(_checked(size) - len(text), 0)
+        return _filling(filling, missing) + text if missing else text[: max(size, 0)]
+
+    return by_value(one, _TEXT, value, width, pa.scalar(" ") if fill is None else fill)
+
+
+def padded_right(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
+    """Filled up on the right to a width, or cut to it."""
+
+    def one(text: str, size: int, filling: str) -> str:
+        missing = max(_checked(size) - len(text), 0)
+        return text + _filling(filling, missing) if missing else text[: max(size, 0)]
+
+    return by_value(one, _TEXT, value, width, pa.scalar(" ") if fill is None else fill)
+
+
+def _filling(filling: str, width: int) -> str:
+    return (filling * (width // len(filling) + 1))[:width] if filling else ""
+
+
+def trimmed(value: Value, characters: Value | None = None) -> pa.Array:
+    """Without spaces, or any of the given characters, at both ends."""
+    return by_value(str.strip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+
+
+def trimmed_left(value: Value, characters: Value | None = None) -> pa.Array:
+    """Without spaces, or any of the given characters, in front."""
+    return by_value(str.lstrip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+
+
+def trimmed_right(value: Value, characters: Value | None = None) -> pa.Array:
+    """Without spaces, or any of the given characters, at the end."""
+    return by_value(str.rstrip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+
+
+def repeated(value: Value, count: Value) -> pa.Array:
+    """Several times one after the other; empty for a count below 1."""
+
+    def one(text: str, times: int) -> str:
+        _checked(len(text) * max(times, 0))
+        return text * max(times, 0)
+
+    return by_value(one, _TEXT, value, count)
+
+
+def split_part(value: Value, separator: Value, number: Value) -> pa.Array:
+    """The part with a number, counted from the end when negative; empty when there is none."""
+
+    def one(text: str, sep: str, n: int) -> str:
+        if n == 0:
+            raise pa.ArrowInvalid("field position must not be zero")
+        parts = text.split(sep) if sep else [text]
+        index = n - 1 if n > 0 else len(parts) + n
+        return parts[index] if 0 <= index < len(parts) else ""
+
+    return by_value(one, _TEXT, value, separator, number)
+
+
+def parts(value: Value, separator: Value) -> pa.Array:
+    """The list of the parts between separators."""
+
+    def one(text: str, sep: str) -> list[str]:
+        return text.split(sep) if sep else [text]
+
+    return by_value(one, pa.list_(_TEXT), value, separator)
+
+
+def substring_index(value: Value, separator: Value, count: Value) -> pa.Array:
+    """What stands in front of the n-th separator, or behind the n-th from the end when negative."""
+
+    def one(text: str, sep: str, n: int) -> str:
+        if not sep or n == 0:
+            return ""
+        parts = text.split(sep)
+        return sep.join(parts[:n] if n > 0 else parts[n:])
+
+    return by_value(one, _TEXT, value, separator, count)
+
+
+def find_in_set(value: Value, texts: Value) -> pa.Array:
+    """The position in a list of texts joined by commas, i32; 0 if it is not there."""
+
+    def one(text: str, joined_texts: str) -> int:
+        parts = joined_texts.split(",")
+        return parts.index(text) + 1 if text in parts else 0
+
+    return by_value(one, _I32, value, texts)
+
+
+def edit_distance(left_text: Value, right_text: Value) -> pa.Array:
+    """How many characters to insert, drop or replace to get from one text to the other, i32."""
+
+    def one(before: str, after: str) -> int:
+        row = list(range(len(after) + 1))
+        for i, old in enumerate(before, 1):
+            diagonal, row[0] = row[0], i
+            for j, new in enumerate(after, 1):
+                diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (old != new))
+        return row[-1]
+
+    return by_value(one, _I32, left_text, right_text)
+
+
+def capitalized(value: Value) -> pa.Array:
+    """Words, which are runs of letters and digits, with a capital letter in front and small ones behind it."""
+    return by_value(lambda text: re.sub(r"[^\W_]+", lambda word: _capital(word[0]), text), _TEXT, value)
+
+
+def _capital(word: str) -> str:
+    return word[0].upper() + word[1:].lower()
+
+
+def code_of_first(value: Value) -> pa.Array:
+    """The code point of the first character, i32; 0 for an empty text."""
+    return by_value(lambda text: ord(text[0]) if text else 0, _I32, value)
+
+
+def character(value: Value) -> pa.Array:
+    """The character with a code point. Raises pa.ArrowInvalid if there is none."""
+
+    def one(code: int) -> str:
+        if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
+            raise pa.ArrowInvalid(f"invalid Unicode scalar value: {code}")
+        return chr(code)
+
+    return by_value(one, _TEXT, value)
+
+
+def hexadecimal(value: Value) -> pa.Array:
+    """An integer in base 16, negative ones as their 64 bits."""
+    return by_value(lambda number: format(number & ((1 << 64) - 1), "x"), _TEXT, value)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _digest(name: str) -> Callable[[Value], pa.Array]:
+    return lambda value: by_value(lambda one: hashlib.new(name, _bytes(one)).digest(), _BYTES, value)
+
+
+sha224, sha256, sha384, sha512 = _digest("sha224"), _digest("sha256"), _digest("sha384"), _digest("sha512")
+
+
+def md5(value: Value) -> pa.Array:
+    """The digest in hexadecimal digits."""
+    return by_value(lambda one: hashlib.md5(_bytes(one), usedforsecurity=False).hexdigest(), _TEXT, value)
+
+
+def encoded(value: Value, form: pa.Scalar) -> pa.Array:
+    """Bytes as `hex` or `base64` text."""
+    match form.as_py():
+        case "hex":
+            return by_value(lambda one: _bytes(one).hex(), _TEXT, value)
+        case "base64":
+            return by_value(lambda one: base64.b64encode(_bytes(one)).decode().rstrip("="), _TEXT, value)
+        case other:
+            raise BindError(f"there is no built-in encoding named {other!r}, only 'hex' and 'base64'")
+
+
+def decoded(value: Value, form: pa.Scalar) -> pa.Array:
+    """The bytes of `hex` or `base64` text. Raises pa.ArrowInvalid for other text."""
+
+    def one(text: str) -> bytes:
+        try:
+            if form.as_py() == "hex":
+                return bytes.fromhex(text)
+            return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+        except (ValueError, binascii.Error) as error:
+            raise pa.ArrowInvalid(f"Failed to decode value using {form.as_py()}: {error}") from None
+
+    if form.as_py() not in ("hex", "base64"):
+        raise BindError(f"there is no built-in encoding named {form.as_py()!r}, only 'hex' and 'base64'")
+    return by_value(one, _BYTES, value)
+
+
+# -- regular expressions, in RE2's syntax ----------------------------------------------------------------------------
+
+
+def _pattern(pattern: pa.Scalar, flags: pa.Scalar | None, allowed: str) -> str:
+    """The pattern with its flags in front. Raises BindError for null, unknown flags and bad syntax."""
+    text, given = pattern.as_py(), "" if flags is None else flags.as_py() or ""
+    if set(given) - set(allowed):
+        raise BindError(f"the flags {given!r} of a regular expression are unknown; known are {', '.join(allowed)}")
+    kept = "".join(flag for flag in given if flag != "g")
+    full = f"(?{kept}){text}" if kept else text
+    try:
+        pc.match_substring_regex(pa.array([""]), full)
+    except pa.ArrowInvalid as error:
+        raise BindError(f"the regular expression {text!r}: {error}") from None
+    return str(full)
+
+
+def matches_regex(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
+    """Whether a regular expression matches some part. Flags: `i`, `m`, `s`."""
+    if not pattern.is_valid:
+        return pa.nulls(len(value), _BOOL)
+    return pc.match_substring_regex(value, _pattern(pattern, flags, "ims"))
+
+
+def count_regex(value: Value, pattern: pa.Scalar) -> Value:
+    """How often a regular expression matches, i64."""
+    return pc.cast(pc.count_substring_regex(value, _pattern(pattern, None, "")), _I64)
+
+
+def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
+    """Where a regular expression matches first, i64; 0 if it does not."""
+    (texts,) = arrays(value)
+    at = pc.find_substring_regex(texts, _pattern(pattern, None, ""))
+    pairs = zip(texts.cast(_BYTES).to_pylist(), at.to_pylist(), strict=True)
+    return pa.array([None if n is None else len(text[:n].decode()) + 1 if n >= 0 else 0 for text, n in pairs], _I64)
+
+
+def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> pa.Array:
+    """The groups of the first match as a list, the whole match if there are none; null without a match."""
+    (texts,) = arrays(value)
+    names, full = _named_groups(_pattern(pattern, flags, "ims"))
+    found = pc.extract_regex(texts.cast(_TEXT), full)
+    groups = [pc.struct_field(found, [i]) for i in range(len(names))]
+    from lance_io.dataset.predicate.lists import make
+
+    return pc.if_else(found.is_valid(), made := make(*groups), pa.scalar(None, made.type))
+
+
+def _named_groups(pattern: str) -> tuple[list[str], str]:
+    """The pattern with a name for each of its groups, or for itself if it has none; Arrow returns only named ones."""
+    out, names, i, in_class = [], list[str](), 0, False
+    while i < len(pattern):
+        piece = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
+        if piece == "[":
+            in_class = True
+        elif piece == "]":
+            in_class = False
+        elif piece == "(" and not in_class:
+            given = re.match(r"\(\?P?<(\w+)>", pattern[i:])
+            if given or pattern[i + 1 : i + 2] != "?":
+                names.append(f"g{len(names)}")
+                piece, i = f"(?P<{names[-1]}>", i + (given.end() - 1 if given else 0)
+        out.append(piece)
+        i += len(piece) if not piece.startswith("(?P<g") else 1
+    return (names, "".join(out)) if names else (["g0"], f"(?P<g0>{pattern})")
+
+
+def replaced_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
+    """The first match, or with the flag `g` every match, by a text in which `\\1` or `$1` stands for a group."""
+    everywhere = flags is not None and "g" in (flags.as_py() or "")
+    replacement = re.sub(r"\$\{?(\d)\}?", r"\\\1", new.as_py() or "")
+    return pc.replace_substring_regex(
+        value, _pattern(pattern, flags, "gims"), replacement, max_replacements=None if everywhere else 1
+    )
