@@ -164,6 +164,25 @@ def list_versions(store: ObjectStore, root: str) -> Search[list[VersionFile]]:
     return _nonempty(sorted_versions(listed), root)
 
 
+def list_after(store: ObjectStore, root: str, version: int) -> Search[list[VersionFile]]:
+    """The attached versions above `version`, oldest first, and the newest one in any case; empty without a table.
+
+    On ordered stores one short listing, when few versions came since. Raises `FormatError` as `find_latest` does.
+    """
+    if store.capabilities.ordered_list:
+        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES)
+        found = sorted_versions(first) if newest_of_ordered(first) is not None or len(first) < _FIRST_NAMES else []
+        if len(first) < _FIRST_NAMES or (found and found[0].version <= version + 1):
+            return _above(found, version)
+    listed = yield ListNames(store, versions_prefix(root))
+    return _above(sorted_versions(listed), version)
+
+
+def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
+    newer = [each for each in versions if each.version > version]
+    return newer or versions[-1:]
+
+
 def _nonempty(versions: list[VersionFile], root: str) -> list[VersionFile]:
     if not versions:
         raise NotFound(f"Dataset at path {root} was not found: it has no versions", path=root)

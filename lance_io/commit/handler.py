@@ -1,0 +1,105 @@
+"""How versions become visible: what every way of committing offers to the commit loop and to readers.
+
+    put_absent.py  the store lets one of many creators of an object win
+    lock.py        the user's lock does
+    external.py    a database does, beside the store
+
+A handler is free of state about tables, so that one serves all tables of a store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lance_io.commit.latest import VersionFile
+from lance_io.errors import LanceError
+from lance_io.table.manifest import decode_manifest
+from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
+
+if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
+    from lance_io.store.api import Buffer, ObjectMeta
+    from lance_io.store.url import Location
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A manifest file that is to be made visible.
+
+    uuid  of its transaction, by which it is recognised
+    """
+
+    version: int
+    scheme: NamingScheme
+    data: bytes
+    uuid: str
+
+    def key(self, place: Location) -> str:
+        """Key of its file."""
+        return place.key(VERSIONS, manifest_name(self.version, self.scheme))
+
+    def file(self, meta: ObjectMeta) -> VersionFile:
+        """The file, once it is there."""
+        return VersionFile(self.version, self.scheme, meta.key, meta.size_bytes, meta.etag)
+
+    def is_in(self, data: Buffer) -> bool:
+        """Whether `data` is this file, or another attempt to commit the same transaction."""
+        if bytes(data) == self.data:
+            return True
+        try:
+            name = decode_manifest(data).transaction_file
+        except LanceError:
+            return False
+        return name.partition("-")[2] == f"{self.uuid}.txn"
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The version is visible, and ours."""
+
+    file: VersionFile
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Another writer made a version of this number.
+
+    data  the manifest file that won, None when it was not read
+    """
+
+    data: Any = None
+
+
+class CommitHandler(Protocol):
+    """A way of making versions visible; all methods are plans."""
+
+    @property
+    def answers_now(self) -> bool:
+        """Whether its own requests can be answered without a loop."""
+
+    def prepare(self, place: Location) -> Plan[None]:
+        """Find out once whether it works here; may run beside anything before `create`.
+
+        Raises `UnsupportedError` when it does not.
+        """
+
+    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+        """Make a version visible, unless its number is taken.
+
+        Raises `CommitUnknownError` when there is no telling whether it is visible; after any other error it is not.
+        """
+
+    def find_latest(self, place: Location) -> Plan[VersionFile]:
+        """The newest version. Raises `NotFound` when there is none."""
+
+    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
+        """One version. Raises `NotFound`."""
+
+    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
+        """The versions above `version`, and the newest in any case; ascending, empty without a table."""
+
+
+def named(place: Location, name: ManifestName) -> str:
+    """Key of a manifest."""
+    return place.key(VERSIONS, manifest_name(name.version, name.scheme))

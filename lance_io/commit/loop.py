@@ -1,0 +1,457 @@
+"""The commit loop (spec: commit, section 3; decisions on rounds and back-off in the project's own notes).
+
+    round 1   LIST, unless a fresh one is at hand   ||  the transaction file  ||  whatever the caller still uploads
+    round 2   GET of the versions that came since (none: no round)
+    round 3   the deletion files of a rebase, if rows of one fragment were deleted by several (rarely)
+    last      create the manifest, if its number is free
+
+A listing that is older than 30 s when the manifest is to be created is repeated: what it hides may have been cleaned
+up, and then the number it calls free is one that readers no longer look at. An attempt that comes second backs off,
+and starts over from the newest version.
+
+From the moment at which the manifest is sent, the commit runs to its end even when it is cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.rebasing import rebased
+from lance_io.commit.steps import Delete, Pause, Put, Read, Shielded, Together, ask
+from lance_io.commit.target import (
+    FIRST_PAUSE_S,
+    LISTING_AGE_MAX_S,
+    PAUSE_MAX_S,
+    STALLS_MAX,
+    TIMEOUT_S,
+    CommittedVersion,
+    Listing,
+)
+from lance_io.errors import (
+    AlreadyExists,
+    CommitConflictError,
+    CommitUnknownError,
+    FormatError,
+    LanceError,
+    NotFound,
+    UsageError,
+)
+from lance_io.table.apply import Creation, build_manifest
+from lance_io.table.conflicts import check_conflict
+from lance_io.table.manifest import Manifest, decode_manifest, read_section
+from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
+from lance_io.table.operations import Overwrite, Restore
+from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, transaction_path
+from lance_io.table.transaction import Transaction, decode_transaction, encode_transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
+    from lance_io.commit.target import CommitTarget
+    from lance_io.store.api import Buffer
+    from lance_io.table.roaring import U32Array
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """A change to be committed.
+
+    transaction  what changes
+    base         the version that the writer holds, which may be stale; None when it holds none
+    listing      a listing that is at hand
+    affected     offsets of the rows that a Delete or Update deletes now, by fragment; None when nobody knows. With them
+                 `base` has to be the version that the transaction was made for
+    alongside    plans that must have ended before the manifest is created, such as uploads of the files it names
+    creation     what only the creation of a table decides, and the data version of an Overwrite
+    max_retries  attempts at most; None as many as the time allows. 0 with an Overwrite: the version that was read must
+                 still be the newest
+    timeout_s    no further attempt after this many seconds
+    detached     make a version that is in no sequence
+    """
+
+    transaction: Transaction
+    base: Manifest | None = None
+    listing: Listing | None = None
+    affected: Mapping[int, U32Array] | None = None
+    alongside: Sequence[Plan[Any]] = ()
+    creation: Creation = field(default_factory=Creation)
+    max_retries: int | None = None
+    timeout_s: float = TIMEOUT_S
+    detached: bool = False
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether nothing may have been committed since the version that was read."""
+        return self.max_retries == 0 and isinstance(self.transaction.operation, Overwrite)
+
+
+def create_table(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
+    """Commit the first version of a table; two rounds.
+
+    Raises `AlreadyExists` when there is a table, `CommitUnknownError` when there is no telling; the same request made
+    again is recognised.
+    """
+    transaction = request.transaction
+    file = _encoded(target, None, request, transaction, version=1)
+    key = target.place.key(transaction.path)
+    plans = [
+        *request.alongside,
+        ask(Put(target.place.store, key, file.transaction)),
+        target.handler.prepare(target.place),
+    ]
+    try:
+        if request.listing is None:
+            *_, versions = yield Together([*plans, target.handler.list_after(target.place, 0)])
+        else:
+            yield Together(plans)
+            versions = request.listing.versions
+        if versions:
+            return (yield from _created_before(target, transaction, versions[0]))
+        new = NewVersion(1, target.scheme, file.data, transaction.uuid)
+        outcome = yield Shielded(_decide(target, new))
+        if isinstance(outcome, Taken):
+            raise _exists(target)
+    except CommitUnknownError:
+        raise
+    except Exception:  # also those of somebody else's uploads
+        yield from _forget(target, [key])
+        raise
+    return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
+
+
+def _created_before(target: CommitTarget, transaction: Transaction, first: VersionFile) -> Plan[CommittedVersion]:
+    """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
+    data = yield Read(target.place.store, first.key)
+    manifest = decode_manifest(data)
+    if first.version != 1 or manifest.transaction_file != transaction.file_name:
+        raise _exists(target)
+    return CommittedVersion(first, manifest, transaction, attempts=0)
+
+
+def _exists(target: CommitTarget) -> AlreadyExists:
+    return AlreadyExists(f"Dataset already exists: {target.place.uri}", path=target.place.uri)
+
+
+def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersion]:
+    """Commit a change of a table that exists.
+
+    Raises `CommitConflictError` when another change does not go together with this one (`retryable` says whether doing
+    the whole operation again may help), `CommitUnknownError` when the deciding write got no answer and reading back
+    failed, `NotFound` when there is no table. The same request made again is recognised, and applied once.
+    """
+    loop = _Loop(target, request)
+    try:
+        return (yield from loop.run())
+    except CommitUnknownError:
+        raise
+    except Exception:  # also those of somebody else's uploads
+        yield from _forget(target, loop.written)
+        raise
+
+
+class _Loop:
+    """The state of one commit.
+
+    written   keys of transaction files of this commit, and of files made by rebasing
+    fetched   manifest files that were read, by version
+    checked   versions up to this one have been checked for conflicts
+    """
+
+    def __init__(self, target: CommitTarget, request: CommitRequest) -> None:
+        self.target = target
+        self.request = request
+        self.transaction = request.transaction
+        self.base = request.base
+        self.listing = request.listing
+        self.pending = [*request.alongside]
+        self.written: list[str] = []
+        self.fetched: dict[int, bytes] = {}
+        self.checked = self.transaction.read_version
+        self.prepared = False
+        self.made_on = request.base
+        if request.affected is not None and (self.base is None or self.base.version != self.checked):
+            raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Plan[CommittedVersion]:
+        """Attempts until one is decided."""
+        clock, request = self.target.clock, self.request
+        started = clock.monotonic()
+        attempts = stalls = newest = 0
+        while True:
+            committed = yield from self._gather()
+            if committed is not None:
+                return committed
+            committed = yield from self._attempt(attempts + 1)
+            if committed is not None:
+                return committed
+            attempts += 1
+            seen = self.base.version if self.base is not None else 0
+            stalls = 0 if seen > newest else stalls + 1
+            newest = max(newest, seen)
+            if request.is_strict or (request.max_retries is not None and attempts >= max(request.max_retries, 1)):
+                raise self._exhausted(f"Failed to commit the transaction after {attempts} retries.")
+            if clock.monotonic() - started > request.timeout_s or stalls > STALLS_MAX:
+                raise self._exhausted(f"too much write contention: {attempts} attempts, all of them second")
+            yield Pause(clock.random() * min(FIRST_PAUSE_S * 2**attempts, PAUSE_MAX_S))
+            self.listing = None
+
+    def _exhausted(self, text: str) -> CommitConflictError:
+        return CommitConflictError(text, path=self.target.place.uri, retryable=True)
+
+    # -- what an attempt builds on -----------------------------------------------------------------------------------
+
+    def _gather(self) -> Plan[CommittedVersion | None]:
+        """Bring base and transaction up to date; gives the version if it turns out to be committed already."""
+        if self.request.detached and self.base is not None:
+            yield from self._gather_detached(self.base)
+            return None
+        while True:
+            yield from self._round(fresh=self._is_fresh())
+            if not self._is_fresh():
+                continue
+            newest = self._newest()
+            yield from self._fetch(newest)
+            committed = yield from self._check(newest)
+            if committed is not None:
+                return committed
+            yield from self._settle_base(newest)
+            yield from self._rebase()
+            if self._is_fresh():
+                return None
+
+    def _gather_detached(self, base: Manifest) -> Plan[None]:
+        """A detached version builds on the one that its writer holds, whatever came since."""
+        yield from self._round(fresh=True)
+        if base.index_offset is not None and base.index_section is None:
+            yield from self._read_version(base.version)
+            self.base = self._manifest(base.version)
+
+    def _is_fresh(self) -> bool:
+        listing = self.listing
+        return listing is not None and self.target.clock.monotonic() - listing.taken_at <= LISTING_AGE_MAX_S
+
+    def _round(self, *, fresh: bool) -> Plan[None]:
+        """Everything that depends on nothing, at once; a listing unless there is a fresh one."""
+        plans, self.pending = self.pending, []
+        key = self.target.place.key(self.transaction.path)
+        if key not in self.written:
+            self.written.append(key)
+            data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
+            plans.append(ask(Put(self.target.place.store, key, data)))
+        if not self.prepared:
+            self.prepared = True
+            plans.append(self.target.handler.prepare(self.target.place))
+        if not fresh:
+            plans.append(self._list())
+        if plans:
+            yield Together(plans)
+
+    def _list(self) -> Plan[None]:
+        taken_at = self.target.clock.monotonic()
+        after = self.checked if self.base is None else min(self.checked, self.base.version)
+        versions = yield from self.target.handler.list_after(self.target.place, after)
+        self.listing = Listing(versions, after, taken_at)
+
+    def _newest(self) -> VersionFile:
+        assert self.listing is not None
+        newest = self.listing.newest
+        place = self.target.place
+        if newest is None:
+            raise NotFound(f"Dataset at path {place.uri} was not found: it has no versions", path=place.uri)
+        if newest.version < self.transaction.read_version:
+            raise NotFound(
+                f"Dataset version {self.transaction.read_version} was not found, which the transaction was made for; "
+                f"the newest is {newest.version}",
+                path=place.uri,
+            )
+        return newest
+
+    def _fetch(self, newest: VersionFile) -> Plan[None]:
+        """Read the versions that came since, side by side."""
+        assert self.listing is not None
+        wanted = [] if self._checks_nothing else [one for one in self.listing.versions if one.version > self.checked]
+        if not self._holds(newest) and newest not in wanted:
+            wanted.append(newest)
+        plans = [self._read(one.version, one.key) for one in wanted if one.version not in self.fetched]
+        operation = self.transaction.operation
+        if isinstance(operation, Restore) and operation.version not in self.fetched:
+            plans.append(self._read_version(operation.version))
+        if plans:
+            yield Together(plans)
+
+    @property
+    def _checks_nothing(self) -> bool:
+        return self.request.is_strict or self.request.detached
+
+    def _holds(self, newest: VersionFile) -> bool:
+        """Whether the base is the newest version, with all that is needed of it."""
+        base = self.base
+        if base is None or base.version != newest.version:
+            return False
+        return base.index_offset is None or base.index_section is not None
+
+    def _read(self, version: int, key: str) -> Plan[None]:
+        try:
+            self.fetched[version] = bytes((yield Read(self.target.place.store, key)))
+        except NotFound:
+            if self.listing is not None and version == self.listing.versions[-1].version:
+                raise  # an older one was cleaned up meanwhile, and is simply not checked
+
+    def _read_version(self, version: int) -> Plan[None]:
+        file = yield from self.target.handler.find_version(self.target.place, version)
+        self.fetched[version] = bytes((yield Read(self.target.place.store, file.key)))
+
+    def _manifest(self, version: int) -> Manifest:
+        try:
+            manifest = decode_manifest(self.fetched[version])
+        except FormatError as error:
+            raise error.within(f"version {version}") from error.__cause__
+        if manifest.version != version:
+            raise FormatError(f"the manifest file of version {version} says that it is version {manifest.version}")
+        return manifest
+
+    # -- other writers -----------------------------------------------------------------------------------------------
+
+    def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
+        """Look at what was committed since; gives the version that turns out to be this very transaction."""
+        if self._checks_nothing:
+            if self.request.is_strict and newest.version > self.transaction.read_version:
+                raise CommitConflictError(
+                    f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
+                    "overwritten, which is no longer the newest",
+                    path=self.target.place.uri,
+                    retryable=True,
+                )
+            return None
+        assert self.listing is not None
+        for file in self.listing.versions:
+            if file.version <= self.checked or file.version not in self.fetched:
+                continue
+            other = yield from self._transaction_of(file.version)
+            if other.uuid == self.transaction.uuid:
+                yield from self._forget_other_names(other)
+                return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
+            check_conflict(self.transaction, other, version=file.version, knows_rows=self.request.affected is not None)
+            self.checked = file.version
+        self.checked = max(self.checked, newest.version)
+        return None
+
+    def _transaction_of(self, version: int) -> Plan[Transaction]:
+        data = self.fetched[version]
+        manifest = self._manifest(version)
+        if manifest.transaction_offset is not None:
+            return decode_transaction(read_section(data, manifest.transaction_offset, what="transaction"))
+        place = self.target.place
+        try:
+            if manifest.transaction_file:
+                found: Buffer = yield Read(place.store, place.key(transaction_path(manifest.transaction_file)))
+                return decode_transaction(found)
+        except NotFound:
+            pass
+        raise CommitConflictError(
+            f"Dataset version {version} does not have a transaction file, so nobody can tell whether "
+            f"{self.transaction.name} goes together with it",
+            path=place.uri,
+        )
+
+    def _forget_other_names(self, committed: Transaction) -> Plan[None]:
+        """Remove transaction files of this commit other than the one that the committed version names."""
+        kept = self.target.place.key(committed.path)
+        yield from _forget(self.target, [key for key in self.written if key != kept])
+
+    def _settle_base(self, newest: VersionFile) -> Plan[None]:
+        """The newest version, with its index section."""
+        yield from ()
+        if not self._holds(newest):
+            self.base = self._manifest(newest.version)
+
+    def _rebase(self) -> Plan[None]:
+        """Bring the transaction onto the base, if it is known which rows it deletes."""
+        affected, made_on, base = self.request.affected, self.made_on, self.base
+        if affected is None or made_on is None or base is None or made_on.version == base.version:
+            return
+        change = yield from rebased(self.target.place, self.transaction, made_on, base, affected)
+        self.made_on = base
+        stale = self.target.place.key(self.transaction.path)
+        self.transaction = change.transaction
+        key = self.target.place.key(self.transaction.path)
+        data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
+        puts = {key: data, **change.files}
+        self.written += puts
+        yield Together([ask(Put(self.target.place.store, each, content)) for each, content in puts.items()])
+        if stale != key:
+            yield from _forget(self.target, [stale])
+            self.written.remove(stale)
+
+    # -- the deciding write ------------------------------------------------------------------------------------------
+
+    def _attempt(self, attempt: int) -> Plan[CommittedVersion | None]:
+        """Try to create the next version; None when another writer was faster."""
+        assert self.base is not None
+        target, transaction = self.target, self.transaction
+        newest = self.listing.newest if self.listing is not None else None
+        version, scheme = self.base.version + 1, newest.scheme if newest is not None else target.scheme
+        if self.request.detached:
+            version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
+        restored = self._manifest(transaction.operation.version) if isinstance(transaction.operation, Restore) else None
+        file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
+        new = NewVersion(version, scheme, file.data, transaction.uuid)
+        outcome = yield Shielded(_decide(target, new))
+        if isinstance(outcome, Created):
+            return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
+        assert isinstance(outcome, Taken)
+        if outcome.data is not None:
+            self.fetched[version] = bytes(outcome.data)
+        return None
+
+
+def _encoded(
+    target: CommitTarget,
+    base: Manifest | None,
+    request: CommitRequest,
+    transaction: Transaction,
+    *,
+    version: int,
+    restored: Manifest | None = None,
+) -> ManifestFile:
+    following = build_manifest(
+        base,
+        transaction,
+        timestamp_ns=target.clock.time_ns(),
+        version=version,
+        creation=request.creation,
+        restored=restored,
+    )
+    return encode_manifest_file(following)
+
+
+def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:
+    """Create the manifest and tell readers of unordered stores; never interrupted."""
+    outcome: Created | Taken = yield from target.handler.create(target.place, new)
+    if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
+        content = b'{"version":%d}' % new.version
+        try:
+            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, volatile=True)
+        except LanceError as error:  # it is only a hint
+            _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
+    return outcome
+
+
+def _forget(target: CommitTarget, keys: Sequence[str]) -> Plan[None]:
+    """Remove files of this commit that nothing refers to; what stays is garbage that cleanup collects."""
+    if not keys:
+        return
+    try:
+        yield Shielded(ask(Delete(target.place.store, tuple(keys))))
+    except LanceError as error:
+        _logger.warning("files of a lost attempt stay behind for cleanup: %s", error)

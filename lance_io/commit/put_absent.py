@@ -1,0 +1,122 @@
+"""Committing on stores that let exactly one of many creators of an object win: memory, local disk, S3.
+
+The answer to the deciding PUT may be lost, and a client that sends it again may meet its own success. So whatever is
+not a plain success is followed by a look at what is there:
+
+    our bytes, or our transaction     committed
+    another manifest                  the number is taken; its bytes spare the loser a read
+    nothing                           it did not land, or not yet: the PUT is made again, a few times
+    no answer either                  unknown; nothing is deleted
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.latest import find_latest, find_version, list_after
+from lance_io.commit.steps import Head, Pause, ProbeCreate, Put, Read
+from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
+from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
+from lance_io.table.paths import VERSIONS
+
+if TYPE_CHECKING:
+    from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
+    from lance_io.store.api import Buffer, ObjectStore
+    from lance_io.store.url import Location
+
+PUTS_MAX: Final = 5
+READS_MAX: Final = 3
+FIRST_PAUSE_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class PutAbsentHandler:
+    """Create-if-absent; see the module."""
+
+    @property
+    def answers_now(self) -> bool:
+        """It asks nobody but the store."""
+        return True
+
+    def prepare(self, place: Location) -> Plan[None]:
+        """Try out once per bucket whether the store keeps its promise."""
+        if not place.store.capabilities.conditional_create or place.store.capabilities.create_unproven:
+            yield ProbeCreate(place.store, place.key(VERSIONS))
+
+    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+        """Create the manifest file; see `CommitHandler`."""
+        store, key = place.store, new.key(place)
+        unknown = False  # whether an earlier PUT may still land
+        for attempt in range(PUTS_MAX):
+            try:
+                meta = yield Put(store, key, new.data, if_absent=True)
+            except AlreadyExists as error:
+                failure: LanceError = error
+            except (OutcomeUnknown, ConflictRetry, Unsent) as error:
+                failure = error
+                unknown = unknown or isinstance(error, OutcomeUnknown)
+            except StoreError as error:
+                if error.retryable:
+                    unknown = True
+                failure = error
+            except LanceError as error:  # refused, but an earlier attempt may have landed
+                if unknown:
+                    raise _unknown(key, error) from error
+                raise
+            else:
+                return Created(new.file(meta))
+            there = yield from _read_back(store, key, failure, unknown=unknown)
+            if there is not None:
+                return (yield from self._found(place, new, there))
+            if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
+                break
+            yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
+        if unknown:
+            raise _unknown(key, failure) from failure
+        raise failure
+
+    def _found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
+        if not new.is_in(there):
+            return Taken(there)
+        meta = yield Head(place.store, new.key(place))
+        return Created(new.file(meta))
+
+    def find_latest(self, place: Location) -> Plan[VersionFile]:
+        """By the listing; see `latest.py`."""
+        return (yield from find_latest(place.store, place.path))
+
+    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
+        """By its names."""
+        return (yield from find_version(place.store, place.path, version))
+
+    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
+        """By the listing."""
+        return (yield from list_after(place.store, place.path, version))
+
+
+def _read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
+    """What is at `key` after a PUT that did not plainly succeed; None when there is nothing."""
+    for attempt in range(READS_MAX):
+        try:
+            return (yield Read(store, key))
+        except NotFound:
+            return None
+        except StoreError as error:
+            failure.add_note(f"reading back: {error}")
+            if attempt + 1 < READS_MAX:
+                yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
+    if isinstance(failure, AlreadyExists) or unknown:
+        raise _unknown(key, failure) from failure
+    raise failure
+
+
+def _unknown(key: str, failure: LanceError) -> CommitUnknownError:
+    return CommitUnknownError(
+        f"the manifest may or may not have been committed: {failure}. Commit the same transaction again to find out: "
+        "it is recognised and never applied twice",
+        path=key,
+    )

@@ -1,0 +1,70 @@
+"""Doing what a rebase needs: reading the deletion files that are merged (decided by `table/rebase.py`)."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.steps import Read, Together
+from lance_io.errors import CommitConflictError, FormatError
+from lance_io.table.deletion import decode_deletions
+from lance_io.table.paths import deletion_file_place
+from lance_io.table.rebase import marked_fragments, merge_deletions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.steps import Plan
+    from lance_io.store.url import Location
+    from lance_io.table.fragment import Fragment
+    from lance_io.table.manifest import Manifest
+    from lance_io.table.rebase import Rebased
+    from lance_io.table.roaring import U32Array
+    from lance_io.table.transaction import Transaction
+
+
+def rebased(
+    place: Location,
+    transaction: Transaction,
+    made_on: Manifest,
+    current: Manifest,
+    affected: Mapping[int, U32Array],
+) -> Plan[Rebased]:
+    """A Delete or Update that was made on the version `made_on`, brought onto `current`.
+
+    affected  offsets of the rows that it deletes, by fragment
+
+    Raises `CommitConflictError` when another writer deleted one of these rows.
+    """
+    deletions = {fragment.id: fragment.deletion_file for fragment in made_on.fragments}
+    marked = marked_fragments(transaction, current, deletions)
+    read: list[Any] = []
+    if marked:
+        read = yield Together([_read(place, fragment, current) for fragment in marked.values()])
+    deleted = dict(zip(marked, read, strict=True))
+    return merge_deletions(transaction, current, marked, deleted, affected, lambda: secrets.randbits(64))
+
+
+def _read(place: Location, fragment: Fragment, current: Manifest) -> Plan[U32Array]:
+    file = fragment.deletion_file
+    if file is None:
+        raise CommitConflictError(
+            f"the deletion file of fragment {fragment.id} was removed by a concurrent transaction. Please retry.",
+            path=place.uri,
+            retryable=True,
+        )
+    where = deletion_file_place(fragment.id, file, current.base_paths)
+    if where.base is not None:
+        raise CommitConflictError(
+            f"the deletion file of fragment {fragment.id} lies below base path {where.base.id}, where it is not merged "
+            "with that of a concurrent transaction. Please retry.",
+            path=place.uri,
+            retryable=True,
+        )
+    key = place.key(where.relative)
+    data = yield Read(place.store, key)
+    try:
+        return decode_deletions(data, file, fragment.physical_rows)
+    except FormatError as error:
+        error.path = key
+        raise

@@ -1,0 +1,277 @@
+"""What a commit asks of stores, and the two drivers that run it.
+
+A `Plan` is a generator that yields `Ask`s and is sent their answers; failures are thrown in where they were asked for.
+An ask can be answered in the caller's thread (`now`: memory and local disk, so that a local commit never crosses to
+the engine thread) and on an event loop (`later`: any store). Plans of the dataset room are of the same shape, and one
+room's drivers run the other's plans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from lance_io.store.probe import ConditionalProbe
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, SyncReads, SyncWrites
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Ask(Protocol[T_co]):
+    """One request of a plan."""
+
+    def now(self) -> T_co:
+        """Answer in this thread, without a loop."""
+
+    async def later(self) -> T_co:
+        """Answer on the running loop."""
+
+
+Plan: TypeAlias = Generator[Ask[Any], Any, T]
+"""A computation that yields what it wants done and is sent the answers."""
+
+
+def drive_now(plan: Plan[T]) -> T:
+    """Run a plan in this thread."""
+    try:
+        ask = next(plan)
+        while True:
+            try:
+                answer = ask.now()
+            except Exception as error:
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return cast("T", finished.value)
+    finally:
+        plan.close()
+
+
+async def drive(plan: Plan[T]) -> T:
+    """Run a plan on the running loop."""
+    try:
+        ask = next(plan)
+        while True:
+            try:
+                answer = await ask.later()
+            except Exception as error:
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return cast("T", finished.value)
+    finally:
+        plan.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A whole object; `NotFound` when it is not there."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> Buffer:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).get_now(self.key)
+
+    async def later(self) -> Buffer:
+        """See `Ask`."""
+        return (await self.store.get(self.key))[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the store knows about an object; `NotFound` when it is not there."""
+
+    store: ObjectStore
+    key: str
+
+    def now(self) -> ObjectMeta:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).head_now(self.key)
+
+    async def later(self) -> ObjectMeta:
+        """See `Ask`."""
+        return await self.store.head(self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class ListAll:
+    """All objects below a prefix, at any depth."""
+
+    store: ObjectStore
+    prefix: str
+
+    def now(self) -> list[ObjectMeta]:
+        """See `Ask`."""
+        return cast("SyncReads", self.store).list_now(self.prefix)
+
+    async def later(self) -> list[ObjectMeta]:
+        """See `Ask`."""
+        return [meta async for meta in self.store.list(self.prefix)]
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write a small object in one request.
+
+    if_absent  only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
+    volatile   the object may be lost with the power: nobody relies on it
+    """
+
+    store: ObjectStore
+    key: str
+    data: Buffer
+    if_absent: bool = False
+    volatile: bool = False
+
+    def now(self) -> ObjectMeta:
+        """See `Ask`."""
+        store = cast("SyncWrites", self.store)
+        durability: Durability | None = "none" if self.volatile else None
+        return store.put_now(self.key, self.data, if_absent=self.if_absent, durability=durability)
+
+    async def later(self) -> ObjectMeta:
+        """See `Ask`."""
+        durability: Durability | None = "none" if self.volatile else None
+        return await self.store.put(self.key, self.data, if_absent=self.if_absent, durability=durability)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove objects; missing ones count as removed."""
+
+    store: ObjectStore
+    keys: tuple[str, ...]
+
+    def now(self) -> None:
+        """See `Ask`."""
+        cast("SyncWrites", self.store).delete_now(self.keys)
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await self.store.delete(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCreate:
+    """Make sure that the store keeps the promise of create-if-absent; see `ConditionalProbe`."""
+
+    store: ObjectStore
+    folder: str
+
+    def now(self) -> None:
+        """Stores that answer at once keep it."""
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await ConditionalProbe(self.store, self.folder).run()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+    def now(self) -> None:
+        """See `Ask`."""
+        time.sleep(self.seconds)
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await asyncio.sleep(self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A function of somebody else's that may block; all calls over one `threads` of size 1 are in one thread."""
+
+    function: Callable[[], T]
+    threads: ThreadPoolExecutor
+
+    def now(self) -> T:
+        """See `Ask`."""
+        return self.function()
+
+    async def later(self) -> T:
+        """See `Ask`."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Independent plans, concurrently where there is a loop, else in their order; answers in their order.
+
+    The first failure is raised when all others have ended, which are cancelled: whoever cleans up behind them must
+    not meet a write that is still under way.
+    """
+
+    plans: Sequence[Plan[Any]]
+
+    def now(self) -> list[Any]:
+        """See `Ask`."""
+        answers = []
+        for place, plan in enumerate(self.plans):
+            try:
+                answers.append(drive_now(plan))
+            except BaseException:
+                for other in self.plans[place + 1 :]:
+                    other.close()
+                raise
+        return answers
+
+    async def later(self) -> list[Any]:
+        """See `Ask`."""
+        if len(self.plans) == 1:
+            return [await drive(self.plans[0])]
+        tasks = [asyncio.ensure_future(drive(plan)) for plan in self.plans]
+        try:
+            return list(await asyncio.gather(*tasks))
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Shielded(Generic[T]):
+    """A plan that runs to its end even when whoever waits for it is cancelled; then they learn of it afterwards."""
+
+    plan: Plan[T]
+
+    def now(self) -> T:
+        """See `Ask`."""
+        return drive_now(self.plan)
+
+    async def later(self) -> T:
+        """See `Ask`."""
+        task = asyncio.ensure_future(drive(self.plan))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            while not task.done():
+                try:
+                    await asyncio.wait({task})
+                except asyncio.CancelledError:
+                    continue  # told again; the outcome is what they need to wait for
+            if not task.cancelled():
+                task.exception()  # it has been looked at
+            raise
+
+
+def ask(request: Ask[T]) -> Plan[T]:
+    """A plan of one request."""
+    answer: T = yield request
+    return answer
