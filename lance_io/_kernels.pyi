@@ -196,6 +196,27 @@ def decode_dictionary(codec: bytes, buffer: Buffer, num_items: int, /) -> list[O
 
 # -- writing: levels ------------------------------------------------------------------------------------------------
 
+def shred(
+    chunks: list[tuple[int, int, list[tuple[Any, ...]], list[tuple[Any, ...]]]], /
+) -> tuple[int, int, OwnedBuffer | None, OwnedBuffer | None, bytes, tuple[int, int], list[OwnedBuffer | None] | None]:
+    """Take rows of nested arrays apart: levels, and the values of visible items.
+
+    chunks   `(start, num_rows, nodes, streams)` each: rows of the outermost node's array
+    nodes    outermost first, the leaf last: `(kind u8, length, validity or None, bit_offset, offsets or None,
+             list_size)`. Kinds: 0 item (struct or leaf), 1 list with i32 and 2 with i64 offsets, 3 fixed-size list of
+             structs, 4 leaf of the null type. Slot i has bit `bit_offset + i` and items `offsets[i]:offsets[i + 1]`
+    streams  buffers of the leaf: `(kind u8, unit_bytes, units_per_slot, first_unit, data or None, bytes or None)`.
+             Kinds: 0 fixed width, 1 bits, 2 offsets i32 (in `data`) with `bytes`, 3 the same with i64, 4 validity of
+             items within slots, None where all are valid. Slot i begins at unit `first_unit + i * units_per_slot`
+
+    Returns `(num_slots, num_items, rep, def, layers, (chunk, first), values)`: page rows, visible items, levels u16
+    (None where absent), RepDefLayer numbers innermost first, and the streams of the visible items as `[data]`,
+    `[offsets, bytes]` (from 0) or, for validity, `[bitmap or None]` each. Null items are zeros, or empty. `values` is
+    None when they are slots `first .. first + num_items` of that chunk's leaf as they are and none is null.
+
+    Raises `NotImplementedError` for fixed-size lists of structs inside lists.
+    """
+
 def encode_levels(levels: Buffer, bounds: Buffer, with_rle: bool, /) -> tuple[int, int, OwnedBuffer, OwnedBuffer]:
     """Compress blocks of levels with the one codec that makes all of them together smallest.
 

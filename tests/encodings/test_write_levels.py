@@ -85,7 +85,7 @@ def test_blocks_are_the_smallest_and_decode(blocks, rules) -> None:
     ("levels", "rules", "codec"),
     [
         ([0, 1, 0], RULES_2_1, "flat(16)"),
-        ([0, 0, 1, 0] * 30, RULES_2_1, "inline_bitpacking(16)"),
+        ([0, 0, 1, 0] * 30, RULES_2_1, "bitpacking(16 -> 1)"),
         (ALTERNATING * 2, RULES_2_1, "bitpacking(16 -> 1)"),
         (ALTERNATING * 2, RULES_2_2, "bitpacking(16 -> 1)"),
         ([0] * 1000 + [1] * 1000, RULES_2_2, "rle(16)"),

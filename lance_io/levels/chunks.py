@@ -1,0 +1,201 @@
+"""What a batch holds for one leaf column: the leaf array and the arrays around it, as they are.
+
+A `LeafChunk` is some rows of a top-level array, seen from one leaf: a `Nest` per struct, list, map or fixed-size list
+of structs on the way, outermost first, then the leaf array. Cutting rows off moves two numbers and copies nothing;
+which items are below these rows is looked up in the offsets. Arrow lets garbage lie under nulls; it stays where it is
+until `shred` takes a page of chunks apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.levels.path import NodeKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.format.schema import Field
+    from lance_io.spans import IntArray
+
+LIST_KINDS: Final = (NodeKind.LIST, NodeKind.MAP)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Nest:
+    """The array of one node above a leaf.
+
+    length      slots
+    validity    bitmap, bit `bit_offset + i` for slot i; None when nothing is null
+    offsets     of lists and maps: i32 or i64[length + 1] into the slots of the node below
+    list_size   of fixed-size lists: slots below per slot
+    """
+
+    kind: NodeKind
+    length: int
+    validity: pa.Buffer | None
+    bit_offset: int
+    offsets: IntArray | None = None
+    list_size: int = 1
+
+    def below(self, start: int, end: int) -> tuple[int, int]:
+        """The slots of the node below that slots `start` to `end` hold, those under nulls included."""
+        if self.offsets is not None:
+            return int(self.offsets[start]), int(self.offsets[end])
+        return start * self.list_size, end * self.list_size
+
+    def cut(self, start: int, end: int) -> Nest:
+        """A copy of slots `start` to `end`; the slots below are counted from the first one of them."""
+        validity, first = None, self.bit_offset + start
+        if self.validity is not None:
+            bits = memoryview(self.validity)[first // 8 : (self.bit_offset + end + 7) // 8]
+            validity = pa.py_buffer(bytes(bits))
+        offsets = None if self.offsets is None else self.offsets[start : end + 1] - self.offsets[start]
+        return replace(self, length=end - start, validity=validity, bit_offset=first % 8, offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafChunk:
+    """Rows of one leaf column.
+
+    nests     the nodes above the leaf, outermost first
+    leaf      the leaf array, of any length that the nests refer to
+    start     first row, as a slot of the outermost node
+    num_rows  rows from there on
+    """
+
+    nests: tuple[Nest, ...]
+    leaf: pa.Array
+    start: int
+    num_rows: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Raw size of these rows: leaf data, and the offsets of lists on the way.
+
+        Offsets of strings count, booleans and nulls a byte each: a page has no more items or lists than bytes.
+        """
+        return self._bytes(self.num_rows)
+
+    def slice(self, start: int, num_rows: int) -> LeafChunk:
+        """`num_rows` rows from row `start` on; nothing is copied."""
+        if not 0 <= start <= start + num_rows <= self.num_rows:
+            raise IndexError(f"rows {start} to {start + num_rows} of {self.num_rows}")
+        return replace(self, start=self.start + start, num_rows=num_rows)
+
+    def rows_within(self, num_bytes: int) -> int:
+        """The most leading rows whose `num_bytes` stay within a limit; 1 where even the first exceeds it."""
+        low, high = min(1, self.num_rows), self.num_rows
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._bytes(middle) <= num_bytes:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def owned(self) -> LeafChunk:
+        """A copy that keeps no memory of the array it was cut from (the values of a dictionary are shared)."""
+        start, end = self.start, self.start + self.num_rows
+        nests = []
+        for nest in self.nests:
+            nests.append(nest.cut(start, end))
+            start, end = nest.below(start, end)
+        items = self.leaf.slice(start, end - start)
+        leaf = pa.concat_arrays([items, items.slice(0, 0)])  # one array alone would not be copied
+        return LeafChunk(tuple(nests), leaf, 0, self.num_rows)
+
+    def _bytes(self, num_rows: int) -> int:
+        start, end = self.start, self.start + num_rows
+        total = 0
+        for nest in self.nests:
+            if nest.offsets is not None:
+                total += (end - start) * nest.offsets.itemsize
+            start, end = nest.below(start, end)
+        return total + _raw_bytes(self.leaf, start, end)
+
+
+def leaf_chunks(top: Field, array: pa.Array) -> list[LeafChunk]:
+    """All rows of a top-level array, by leaf column, in the order of `levels.path.leaf_paths(top)`.
+
+    top    the field; its members are those of the array, in the same order
+    array  of its storage type (extension types are looked through), sliced or not; blobs as their descriptions
+    """
+    return [LeafChunk(nests, leaf, 0, len(array)) for nests, leaf in _walk(top, array)]
+
+
+def _walk(field: Field, array: pa.Array) -> Iterator[tuple[tuple[Nest, ...], pa.Array]]:
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if field.has_column:
+        yield (), _without_null_entries(array)
+        return
+    nest, members = _open(array)
+    for child, member in zip(field.children, members, strict=True):
+        for nests, leaf in _walk(child, member):
+            yield (nest, *nests), leaf
+
+
+def _open(array: pa.Array) -> tuple[Nest, list[pa.Array]]:
+    """A nested array as a node and the arrays of its members, slot 0 of the node being the first of them."""
+    dtype, length = array.type, len(array)
+    validity = array.buffers()[0] if array.null_count else None
+    if pa.types.is_struct(dtype):
+        members = [array.field(i) for i in range(dtype.num_fields)]
+        return Nest(NodeKind.STRUCT, length, validity, array.offset), members
+    if pa.types.is_fixed_size_list(dtype):
+        size = dtype.list_size
+        items = array.values.slice(array.offset * size, length * size)
+        return Nest(NodeKind.FIXED_SIZE_LIST, length, validity, array.offset, list_size=size), [items]
+    kind = NodeKind.MAP if pa.types.is_map(dtype) else NodeKind.LIST
+    return Nest(kind, length, validity, array.offset, _offsets(array)), [array.values]
+
+
+def _offsets(array: pa.Array) -> IntArray:
+    width: Any = np.int64 if pa.types.is_large_list(array.type) else np.int32
+    buffer = array.buffers()[1]
+    if buffer is None or buffer.size == 0:  # Arrow allows it in an empty array
+        return np.zeros(1, dtype=width)
+    start = array.offset * np.dtype(width).itemsize
+    offsets: IntArray = np.frombuffer(buffer, dtype=width, count=len(array) + 1, offset=start)
+    return offsets
+
+
+def _without_null_entries(leaf: pa.Array) -> pa.Array:
+    """A dictionary array whose nulls are all in its indices (spec: encodings, 3.5); others as they are."""
+    if not pa.types.is_dictionary(leaf.type) or not leaf.dictionary.null_count:
+        return leaf
+    is_valid = leaf.dictionary.is_valid().to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(is_valid) - 1, leaf.type.index_type, mask=~is_valid)
+    return pa.DictionaryArray.from_arrays(places.take(leaf.indices), leaf.dictionary.drop_null())
+
+
+def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
+    """Size of the slots `start` to `end` of a leaf array."""
+    dtype = array.type
+    if pa.types.is_struct(dtype):
+        return sum(_raw_bytes(array.field(i), start, end) for i in range(dtype.num_fields))
+    if pa.types.is_fixed_size_list(dtype):
+        size, offset = dtype.list_size, array.offset
+        return _raw_bytes(array.values, (offset + start) * size, (offset + end) * size)
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.index_type
+    wide = pa.types.is_large_binary(dtype) or pa.types.is_large_string(dtype)
+    if wide or pa.types.is_binary(dtype) or pa.types.is_string(dtype):
+        width = 8 if wide else 4
+        if start == end:
+            return 0
+        offsets = array.buffers()[1]
+        first, last = (_int_at(offsets, (array.offset + slot) * width, width) for slot in (start, end))
+        return last - first + (end - start) * width
+    if pa.types.is_null(dtype) or pa.types.is_boolean(dtype):
+        return end - start
+    return (end - start) * int(dtype.bit_width) // 8
+
+
+def _int_at(buffer: pa.Buffer, position: int, width: int) -> int:
+    return int.from_bytes(memoryview(buffer)[position : position + width], "little")

@@ -1,0 +1,383 @@
+"""Nested arrays to levels: against the plain definitions in tests/reference/levels.py, and back through our reader.
+
+Arrays are built with values everywhere and validity laid over them afterwards, so that there is garbage under every
+kind of null; then they are sliced and cut into chunks.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_io import _kernels
+from lance_io.encodings.api import RowSelection
+from lance_io.errors import UnsupportedError
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.levels.assemble import merge, nest
+from lance_io.levels.chunks import LeafChunk, leaf_chunks
+from lance_io.levels.path import LeafPath, NodeKind, leaf_paths
+from lance_io.levels.shred import shred
+from tests.reference import levels as reference
+
+if TYPE_CHECKING:
+    from lance_io.levels.leafpage import LeafPage
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+LEAVES = st.sampled_from(
+    [
+        pa.int32(),
+        pa.int64(),
+        pa.bool_(),
+        pa.string(),
+        pa.large_binary(),
+        pa.binary(3),
+        pa.null(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.list_(pa.int16(), 3),
+        pa.list_(pa.bool_(), 5),
+        pa.list_(pa.list_(pa.uint8(), 2), 3),
+    ]
+)
+
+
+def nested(dtype: pa.DataType, kind: str) -> pa.DataType:
+    if kind == "struct":
+        return pa.struct([pa.field("m", dtype)])
+    if kind == "pair":
+        return pa.struct([pa.field("m", dtype), pa.field("n", pa.int8())])
+    if kind == "map":
+        return pa.map_(pa.string(), dtype)
+    return pa.large_list(dtype) if kind == "large_list" else pa.list_(dtype)
+
+
+@st.composite
+def types(draw: st.DrawFn, kinds: list[str]) -> pa.DataType:
+    dtype = draw(LEAVES)
+    for kind in draw(st.lists(st.sampled_from(kinds), max_size=4)):
+        dtype = nested(dtype, kind)
+    return dtype
+
+
+class Arrays:
+    """Random arrays from a seed."""
+
+    def __init__(self, seed: int, null: float, empty: float) -> None:
+        self.dice = np.random.default_rng(seed)
+        self.null, self.empty = null, empty
+
+    def array(self, dtype: pa.DataType, length: int, nullable: bool = True) -> pa.Array:
+        """An array that is itself a slice of a longer one, as are its members."""
+        before, after = self.dice.integers(0, 3, 2)
+        whole = self.whole(dtype, int(before + length + after), nullable)
+        return whole.slice(before, length)
+
+    def whole(self, dtype: pa.DataType, length: int, nullable: bool) -> pa.Array:
+        bitmap, nulls = None, 0
+        if nullable and self.null and self.dice.random() < 0.7:
+            valid = self.dice.random(length) >= self.null
+            bitmap, nulls = pa.py_buffer(np.packbits(valid, bitorder="little")), -1
+        if pa.types.is_null(dtype):
+            return pa.nulls(length)
+        if pa.types.is_dictionary(dtype):
+            entries = pa.array(["a", None, "b", "cc", "d"])[: int(self.dice.integers(1, 6))]
+            indices = pa.array(self.dice.integers(0, len(entries), length), pa.int8())
+            indices = pa.Array.from_buffers(pa.int8(), length, [bitmap, indices.buffers()[1]], nulls)
+            return pa.DictionaryArray.from_arrays(indices, entries)
+        if pa.types.is_struct(dtype):
+            members = [self.array(dtype.field(i).type, length) for i in range(dtype.num_fields)]
+            return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=members)
+        if pa.types.is_fixed_size_list(dtype):
+            items = self.array(dtype.value_type, length * dtype.list_size)
+            return pa.Array.from_buffers(dtype, length, [bitmap], nulls, children=[items])
+        if pa.types.is_nested(dtype):
+            sizes = np.where(self.dice.random(length) < self.empty, 0, self.dice.integers(0, 4, length))
+            offsets = np.concatenate([[0], np.cumsum(sizes)]) + self.dice.integers(0, 3)
+            width = np.int64 if pa.types.is_large_list(dtype) else np.int32
+            is_map = pa.types.is_map(dtype)
+            item = pa.struct([dtype.key_field, dtype.item_field]) if is_map else dtype.value_type
+            items = self.entries(item, int(offsets[-1]) + 1) if is_map else self.array(item, int(offsets[-1]) + 1)
+            buffers = [bitmap, pa.py_buffer(offsets.astype(width))]
+            return pa.Array.from_buffers(dtype, length, buffers, nulls, children=[items])
+        return self.leaf(dtype, length, bitmap, nulls)
+
+    def entries(self, dtype: pa.DataType, length: int) -> pa.Array:
+        members = [self.array(pa.string(), length, nullable=False), self.array(dtype.field(1).type, length)]
+        return pa.StructArray.from_arrays(members, fields=[dtype.field(0), dtype.field(1)])
+
+    def leaf(self, dtype: pa.DataType, length: int, bitmap: pa.Buffer | None, nulls: int) -> pa.Array:
+        if pa.types.is_boolean(dtype):
+            plain = pa.array(self.dice.random(length) < 0.5)
+        elif pa.types.is_fixed_size_binary(dtype):
+            plain = pa.array([self.dice.bytes(dtype.byte_width) for _ in range(length)], dtype)
+        elif pa.types.is_integer(dtype):
+            plain = pa.array(self.dice.integers(0, 100, length), dtype)
+        else:
+            plain = pa.array([b"x" * n for n in self.dice.integers(0, 4, length)], pa.binary()).cast(dtype)
+        return pa.Array.from_buffers(dtype, length, [bitmap, *plain.buffers()[1:]], nulls)
+
+
+@st.composite
+def columns(draw: st.DrawFn, kinds: list[str]) -> tuple[pa.Array, list[int]]:
+    """An array and where it is cut into chunks."""
+    dtype = draw(types(kinds))
+    rows = draw(st.integers(0, 12) | st.sampled_from([70, 200]))
+    odds = st.sampled_from([0, 0.2, 0.6, 1])
+    array = Arrays(draw(st.integers(0, 1 << 30)), draw(odds), draw(odds)).array(dtype, rows)
+    cuts = draw(st.lists(st.integers(0, rows), max_size=3))
+    return array, [0, *sorted(cuts), rows]
+
+
+def field_of(dtype: pa.DataType):
+    return schema_from_arrow(pa.schema([pa.field("c", dtype)])).fields[0]
+
+
+def cut(chunk: LeafChunk, cuts: list[int], own: bool) -> list[LeafChunk]:
+    parts = [chunk.slice(start, end - start) for start, end in pairwise(cuts)]
+    return [part.owned() for part in parts] if own else parts
+
+
+# -- against the reference -------------------------------------------------------------------------------------------
+
+
+def nodes_of(path: LeafPath) -> list[str]:
+    names = {NodeKind.LIST: "list", NodeKind.MAP: "list", NodeKind.STRUCT: "struct", NodeKind.LEAF: "leaf"}
+    return [names[node.kind] for node in path.nodes]
+
+
+def plain(value: Any, nodes: list[str], members: list[int]) -> Any:
+    """A row as the reference takes it: this leaf only, members of structs as 1-tuples."""
+    if value is None:
+        return None
+    if nodes[0] == "list":
+        return [plain(item, nodes[1:], members[1:]) for item in value]
+    if nodes[0] == "struct":
+        held = list(value.values()) if isinstance(value, dict) else list(value)
+        return (plain(held[members[0]], nodes[1:], members[1:]),)
+    return value
+
+
+def members_of(path: LeafPath) -> list[int]:
+    """Which member of each node leads to the leaf."""
+    return [
+        [child.id for child in node.field.children].index(below.field.id)
+        for node, below in pairwise(path.nodes)
+    ] + [0]  # fmt: skip
+
+
+def visible(layers: list[reference.Layer], rows: list[Any]) -> list[Any]:
+    """Leaf slots in order, those of null structs included as None."""
+    held = rows
+    for layer in layers:
+        if layer.node == "list":
+            held = [item for value in held if value is not None for item in value]
+        elif layer.node == "struct":
+            held = [None if value is None else value[0] for value in held]
+    return held
+
+
+def cleared(dtype: pa.DataType) -> Any:
+    """What the slot of a null holds."""
+    if pa.types.is_fixed_size_list(dtype):
+        return "list"
+    if pa.types.is_boolean(dtype):
+        return False
+    if pa.types.is_integer(dtype):
+        return 0
+    if pa.types.is_fixed_size_binary(dtype):
+        return bytes(dtype.byte_width)
+    return b"" if pa.types.is_large_binary(dtype) else ""
+
+
+@settings(max_examples=150, deadline=None)
+@given(column=columns(["struct", "pair", "list", "large_list", "map"]), own=st.booleans())
+def test_levels_and_values_are_those_of_the_reference(column: tuple[pa.Array, list[int]], own: bool) -> None:
+    array, cuts = column
+    field = field_of(array.type)
+    rows = array.to_pylist()
+    for path, chunk in zip(leaf_paths(field), leaf_chunks(field, array), strict=True):
+        nodes = nodes_of(path)
+        leaf_rows = [plain(row, nodes, members_of(path)) for row in rows]
+        layers = reference.layers_of(nodes, leaf_rows, push_down=False)
+        rep, definition = reference.shred(layers, leaf_rows)
+        page = shred(cut(chunk, cuts, own))
+        assert page.num_rows == len(array)
+        assert list(page.layers) == [layer.kind for layer in reversed(layers)]
+        has_lists = "list" in nodes
+        has_nulls = any(layer.null or layer.empty for layer in layers)
+        assert (page.repetition.tolist() if page.repetition is not None else None) == (rep if has_lists else None)
+        assert (page.definition.tolist() if page.definition is not None else None) == (
+            definition if has_nulls else None
+        )
+        items = visible(layers, leaf_rows)
+        check_values(page.values, items)
+
+
+def check_values(found: pa.Array, items: list[Any]) -> None:
+    found.validate(full=True)
+    assert len(found) == len(items)
+    if pa.types.is_null(found.type):
+        return
+    assert found.null_count == 0
+    assert found.buffers()[0] is None
+    values = found.to_pylist()
+    for value, item in zip(values, items, strict=True):
+        if item is not None:
+            assert value == item
+        elif not pa.types.is_nested(found.type) and not pa.types.is_dictionary(found.type):
+            assert value == cleared(found.type)
+    if pa.types.is_fixed_size_list(found.type):
+        has_null_items = any(None in item for item in items if item is not None)
+        assert (found.flatten().null_count > 0) == has_null_items
+
+
+# -- and back ----------------------------------------------------------------------------------------------------------
+
+
+def assembled(path: LeafPath, page: LeafPage) -> pa.Array:
+    """The array of one leaf from its page, with the reader's own kernel."""
+    rows = RowSelection.span(0, page.num_rows)
+    num_items, layers, _ = _kernels.unravel_rows(
+        page.repetition,
+        page.definition,
+        path.compile_layers(page.layers),
+        rows.starts,
+        rows.ends,
+        page.num_rows,
+    )
+    assert num_items == len(page.values)
+    _, validity, nulls, _ = layers[0]
+    leaf = page.values
+    if nulls:
+        mask = pa.array(
+            ~np.unpackbits(np.frombuffer(validity, np.uint8), count=num_items, bitorder="little").astype(bool)
+        )
+        leaf = pa.nulls(num_items, leaf.type) if pa.types.is_null(leaf.type) else masked(leaf, mask)
+    return nest(path, leaf, layers)
+
+
+def masked(leaf: pa.Array, mask: pa.Array) -> pa.Array:
+    picks = pa.array(np.arange(len(leaf)), mask=mask.to_numpy(zero_copy_only=False))
+    return pa.concat_arrays([leaf, leaf.slice(0, 0)]).take(picks)
+
+
+@settings(max_examples=100, deadline=None)
+@given(column=columns(["struct", "pair", "list", "large_list", "map"]), own=st.booleans())
+def test_reading_gives_back_what_was_taken_apart(column: tuple[pa.Array, list[int]], own: bool) -> None:
+    array, cuts = column
+    field = field_of(array.type)
+    paths = leaf_paths(field)
+    pages = [shred(cut(chunk, cuts, own)) for chunk in leaf_chunks(field, array)]
+    leaves = {path.leaf.id: assembled(path, page) for path, page in zip(paths, pages, strict=True)}
+    found = merge(field, leaves, len(array))
+    assert found.to_pylist() == array.to_pylist()
+
+
+STRUCT_VECTOR = pa.list_(pa.struct([("m", pa.int64()), ("s", pa.list_(pa.string()))]), 3)
+
+
+@pytest.mark.parametrize("null", [0, 0.3])
+@pytest.mark.parametrize("dtype", [STRUCT_VECTOR, pa.struct([("v", STRUCT_VECTOR), ("n", pa.int8())])])
+def test_vectors_of_structs_repeat_their_levels(dtype: pa.DataType, null: float) -> None:
+    array = Arrays(7, null, 0.2).array(dtype, 40)
+    field = field_of(dtype)
+    leaves = {}
+    for path, chunk in zip(leaf_paths(field), leaf_chunks(field, array), strict=True):
+        page = shred(cut(chunk, [0, 13, 13, 40], own=True))
+        assert page.num_rows == 40 * path.slots_per_row
+        leaves[path.leaf.id] = assembled(path, page)
+    assert merge(field, leaves, len(array)).to_pylist() == array.to_pylist()
+
+
+def test_vectors_of_structs_inside_lists_are_refused() -> None:
+    array = pa.array([[[{"m": 1, "s": []}] * 3]], pa.list_(STRUCT_VECTOR))
+    field = field_of(array.type)
+    with pytest.raises(UnsupportedError, match="inside lists"):
+        shred(leaf_chunks(field, array)[:1])
+
+
+def test_the_example_of_the_specification() -> None:
+    dtype = pa.struct([("l", pa.list_(pa.struct([("m", pa.list_(pa.int32()))])))])
+    rows = [{"l": [None, {"m": [1, None]}, {"m": None}, {"m": []}]}, None, {"l": []}, {"l": None}]
+    page = shred(leaf_chunks(field_of(dtype), pa.array(rows, dtype)))
+    assert page.layers == (3, 6, 3, 6, 3)
+    assert page.repetition.tolist() == [2, 1, 0, 1, 1, 2, 2, 2]
+    assert page.definition.tolist() == [4, 0, 1, 2, 3, 7, 6, 5]
+    assert page.values.to_pylist() == [1, 0]
+
+
+# -- sizes and memory --------------------------------------------------------------------------------------------------
+
+
+def test_values_without_anything_to_remove_are_not_copied() -> None:
+    array = pa.array(range(100), pa.int64()).slice(10, 80)
+    (chunk,) = leaf_chunks(field_of(array.type), array)
+    values = shred([chunk.slice(5, 20)]).values
+    assert values.buffers()[1].address == array.buffers()[1].address
+    assert values.to_pylist() == list(range(15, 35))
+    lists = pa.array([[], [1, 2], [3]], pa.list_(pa.int64()))
+    (chunk,) = leaf_chunks(field_of(lists.type), lists)
+    assert (
+        shred([chunk.slice(0, 1), chunk.slice(1, 2)]).values.buffers()[1].address == lists.values.buffers()[1].address
+    )
+
+
+def test_bytes_are_those_below_the_rows() -> None:
+    strings = pa.array([["ab", "c"], [], None, ["defg"]])
+    (chunk,) = leaf_chunks(field_of(strings.type), strings)
+    assert chunk.num_bytes == 4 * 4 + 3 * 4 + 7
+    assert chunk.slice(3, 1).num_bytes == 4 + 4 + 4
+    assert chunk.slice(1, 2).num_bytes == 8
+    vectors = pa.array([[1.0] * 8] * 5, pa.list_(pa.float32(), 8)).slice(1, 3)
+    (chunk,) = leaf_chunks(field_of(vectors.type), vectors)
+    assert chunk.num_bytes == 3 * 32
+    assert [chunk.rows_within(n) for n in (0, 31, 32, 64, 95, 96, 1 << 30)] == [1, 1, 1, 2, 2, 3, 3]
+    assert leaf_chunks(field_of(pa.bool_()), pa.array([True] * 9))[0].num_bytes == 9
+
+
+def test_owned_chunks_hold_their_rows_only() -> None:
+    rows = [{"a": [f"{i:08}"] * 4} for i in range(1000)]
+    array = pa.array(rows, pa.struct([("a", pa.list_(pa.string()))]))
+    (chunk,) = leaf_chunks(field_of(array.type), array)
+    part = chunk.slice(500, 10)
+    owned = part.owned()
+    assert owned.num_bytes == part.num_bytes == 10 * (4 + 4 * 12)
+    assert owned.leaf.get_total_buffer_size() <= 40 * 12 + 128
+    assert owned.nests[1].offsets.tolist() == list(range(0, 41, 4))
+    with pytest.raises(IndexError, match="rows 3 to 12 of 10"):
+        owned.slice(3, 9)
+
+
+def test_dictionaries_become_one() -> None:
+    one = pa.array(["a", "b", None, "a"]).dictionary_encode()
+    two = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int32()), pa.array(["c", None]))
+    field = field_of(one.type)
+    page = shred([chunk for array in (one, two) for chunk in leaf_chunks(field, array)])
+    assert page.definition.tolist() == [0, 0, 1, 0, 1, 0, 1]
+    assert page.values.dictionary.to_pylist() == ["a", "b", "c"]
+    assert page.values.indices.to_pylist() == [0, 1, 0, 0, 0, 2, 0]
+    many = [
+        pa.DictionaryArray.from_arrays(pa.array(range(99), pa.int8()), [f"{k}{i}" for i in range(99)]) for k in "ab"
+    ]
+    with pytest.raises(UnsupportedError, match="dictionaries"):
+        shred([chunk for array in many for chunk in leaf_chunks(field, array)])
+
+
+def test_broken_offsets_are_refused() -> None:
+    offsets = np.array([0, 5, 3], np.int32)
+    items = pa.array(range(4), pa.int64())
+    broken = pa.Array.from_buffers(pa.list_(pa.int64()), 2, [None, pa.py_buffer(offsets)], children=[items])
+    with pytest.raises(ValueError, match="descend"):
+        shred(leaf_chunks(field_of(broken.type), broken))
+    offsets = np.array([0, 9, 4], np.int32)
+    broken = pa.Array.from_buffers(
+        pa.list_(pa.int64()), 2, [pa.py_buffer(b"\1"), pa.py_buffer(offsets)], children=[items]
+    )
+    with pytest.raises(ValueError, match="beyond the 4"):
+        shred(leaf_chunks(field_of(broken.type), broken))
