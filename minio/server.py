@@ -19,6 +19,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 PIN = "v0.0.0-20260212201848-7aac2a2c5b7c"  # release tags of this module do not resolve; the pseudo-version does
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lance-io" / "bin"
@@ -79,11 +81,15 @@ def _build() -> None:
 class MinioServer:
     """A server of our own on a free port; a context manager.
 
-    data    folder of the objects; None: a temporary one that goes with the server
+    data          folder of the objects; None: a temporary one that goes with the server
+    certificates  folder with `public.crt`, `private.key` and `ca.crt`, by whom it was signed: the server speaks TLS
+    domain        host name below which buckets have names of their own (virtual-hosted style)
     """
 
-    def __init__(self, data: Path | None = None) -> None:
+    def __init__(self, data: Path | None = None, *, certificates: Path | None = None, domain: str = "") -> None:
         self._data = data
+        self._certificates = certificates
+        self._domain = domain
         self._temporary: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = ""
@@ -108,8 +114,12 @@ class MinioServer:
                 if not attempts_left:
                     self.stop()
                     raise
-        prepare(self.endpoint)
+        prepare(self.endpoint, authority=self._authority)
         return self
+
+    @property
+    def _authority(self) -> Path | None:
+        return None if self._certificates is None else self._certificates / "ca.crt"
 
     def _start_on(self, program: Path, port: int) -> None:
         assert self._temporary is not None
@@ -121,8 +131,9 @@ class MinioServer:
             "MINIO_ROOT_PASSWORD": ROOT_SECRET,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            **({"MINIO_DOMAIN": self._domain} if self._domain else {}),
         }
-        certificates = Path(self._temporary) / "certs"
+        certificates = self._certificates or Path(self._temporary) / "certs"
         command = [
             str(program),
             "server",
@@ -137,9 +148,9 @@ class MinioServer:
             self._process = subprocess.Popen(
                 command, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        self.endpoint = f"http://127.0.0.1:{port}"
+        self.endpoint = f"{'http' if self._certificates is None else 'https'}://127.0.0.1:{port}"
         deadline = time.monotonic() + READY_S
-        while not is_ready(self.endpoint):
+        while not is_ready(self.endpoint, self._authority):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerError(f"the MinIO server does not come up:\n{log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.05)
@@ -174,10 +185,11 @@ class MinioServer:
         self.stop()
 
 
-def is_ready(endpoint: str) -> bool:
-    """Does a server answer there?"""
+def is_ready(endpoint: str, authority: Path | None = None) -> bool:
+    """Does a server answer there? `authority` is the certificate that vouches for it."""
+    trust = None if authority is None else ssl.create_default_context(cafile=authority)
     try:
-        with urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=2) as answer:
+        with urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=2, context=trust) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
@@ -192,18 +204,24 @@ def _free_port() -> int:
 # -- what is in it ----------------------------------------------------------------------------------------------------
 
 
-def prepare(endpoint: str, root_user: str = ROOT_USER, root_secret: str = ROOT_SECRET) -> None:
+def prepare(
+    endpoint: str, root_user: str = ROOT_USER, root_secret: str = ROOT_SECRET, authority: Path | None = None
+) -> None:
     """Make the buckets and the restricted user, where they are not there yet."""
+    import urllib3
     from minio.credentials.providers import StaticProvider
 
     from minio import Minio, MinioAdmin
 
     secure, host = endpoint.startswith("https://"), endpoint.split("://", 1)[1].rstrip("/")
-    client = Minio(endpoint=host, access_key=root_user, secret_key=root_secret, secure=secure, region=REGION)
+    not_yet = urllib3.Retry(total=5, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
+    http = urllib3.PoolManager(ca_certs=None if authority is None else str(authority), retries=not_yet)
+    how: dict[str, Any] = {"endpoint": host, "secure": secure, "http_client": http}
+    client = Minio(access_key=root_user, secret_key=root_secret, region=REGION, **how)
     for bucket in (BUCKET, PRIVATE_BUCKET):
         if not client.bucket_exists(bucket_name=bucket):
             client.make_bucket(bucket_name=bucket)
-    admin = MinioAdmin(endpoint=host, credentials=StaticProvider(root_user, root_secret), secure=secure)
+    admin = MinioAdmin(credentials=StaticProvider(root_user, root_secret), **how)
     resources = [f"arn:aws:s3:::{BUCKET}", f"arn:aws:s3:::{BUCKET}/*"]
     statement = {"Effect": "Allow", "Action": ["s3:*"], "Resource": resources}
     admin.policy_add("lance-io-one-bucket", policy={"Version": "2012-10-17", "Statement": [statement]})

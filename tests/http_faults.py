@@ -123,6 +123,8 @@ def status(code: int, name: str = "", message: str = "", **headers: str) -> Answ
     async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
         body = f"<?xml version='1.0'?><Error><Code>{name}</Code><Message>{message}</Message></Error>".encode()
         named = {key.replace("_", "-"): value for key, value in headers.items()}
+        if asked.line.startswith("HEAD "):
+            body = b""
         writer.write(head(code, {"Content-Length": len(body), **named}) + body)
 
     return answer

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def _load_minio_module() -> Any:
+def load_minio_module() -> Any:
     """`minio/server.py`, by path: the folder has the name of an installed package."""
     name = "lance_io_minio_server"
     if name not in sys.modules:
@@ -63,7 +63,7 @@ class S3Server:
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
     """The server of the environment, or a new one for the time of the block."""
-    module = _load_minio_module()
+    module = load_minio_module()
     if running := os.environ.get("LANCE_IO_TEST_S3_ENDPOINT"):
         if not module.is_ready(running):
             raise RuntimeError(f"LANCE_IO_TEST_S3_ENDPOINT names {running}, but no MinIO server answers there")

@@ -36,8 +36,9 @@ SMALL_BYTES = 64 * KIB
 class Download:
     """The bytes of one object, or a part of it, on their way.
 
-    start, end  the part that is wanted; of a suffix or a whole object they are known once an answer has come
-    suffix      how many bytes from the end, or None
+    start, end   the part that is wanted; of a suffix or a whole object they are known once an answer has come
+    suffix       how many bytes from the end, or None
+    num_answers  how many attempts came as far as an answer's head
     """
 
     def __init__(self, key: str, start: int | None, end: int | None, suffix: int | None = None) -> None:
@@ -48,6 +49,7 @@ class Download:
         self.received = 0  # bytes from `start` that are here
         self.size_bytes = -1  # of the whole object
         self.etag: str | None = None
+        self.num_answers = 0
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
         self._memory: memoryview | None = None  # of a large range: what arrives goes straight to its place
@@ -89,6 +91,7 @@ class Download:
         Raises `RangeIgnored`, `LongBody`, `ShortRead`, `InvalidRange`, or `Transient` for an object that changed
         since the first attempt (what had arrived is then dropped).
         """
+        self.num_answers += 1
         etag = headers.get("ETag")
         if self.received and self.etag is not None and etag is not None and etag != self.etag:
             self.object_changed()

@@ -20,7 +20,7 @@ from lance_io.store.download import Download
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
-from lance_io.store.s3_errors import client_error, coded_error
+from lance_io.store.s3_errors import client_error, coded_error, name_bucket
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S
@@ -184,7 +184,9 @@ class S3Store:
             for error in answer.get("Errors", ()):
                 code, message = str(error.get("Code", "")), str(error.get("Message", ""))
                 status = 403 if code == "AccessDenied" else 200
-                raise coded_error(status, code, message, key=str(error.get("Key")), operation="delete")
+                failure = coded_error(status, code, message, key=str(error.get("Key")), operation="delete")
+                name_bucket(failure, self.options.bucket)
+                raise failure
 
     async def _delete_one(self, key: str) -> None:
         try:
@@ -205,10 +207,10 @@ class S3Store:
         """Attempts until all bytes are here."""
         loop = self._loop()
         gate = loop.gates["read"]
-        began_s, attempts = loop.clock(), 0
+        began_s, attempts, breaks = loop.clock(), 0, 0
         while True:
             attempts += 1
-            before, failure = download.received, None
+            before, answers, failure = download.received, download.num_answers, None
             await gate.enter()
             self.stats.begin("get", download.key, *_asked(download))
             done = False
@@ -219,10 +221,15 @@ class S3Store:
                 return
             except Transient as error:
                 failure = error
+            except LanceError as error:
+                name_bucket(error, self.options.bucket)
+                raise
             finally:
                 self.stats.end("get", max(0, download.received - before), failed=not done)
                 gate.leave(throttled=isinstance(failure, Throttled))
-            await self._pause("get", failure, attempts, loop.clock() - began_s)
+            breaks += download.num_answers > answers
+            patient = self.options.download_retries is None or breaks <= self.options.download_retries
+            await self._pause("get", failure, attempts, loop.clock() - began_s, again=patient)
 
     async def call(
         self,
@@ -256,12 +263,16 @@ class S3Store:
                 return answer
             except Transient as error:
                 failure = error
+            except LanceError as error:
+                name_bucket(error, self.options.bucket)
+                raise
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
                 gate.leave(throttled=isinstance(failure, Throttled))
             if decides and not isinstance(failure, Unsent):
-                raise _undecided(failure, attempts)
-            await self._pause(operation, failure, attempts, loop.clock() - began_s)
+                failure = _undecided(failure)
+            again = not isinstance(failure, OutcomeUnknown)
+            await self._pause(operation, failure, attempts, loop.clock() - began_s, again=again)
 
     async def _once(
         self,
@@ -288,12 +299,15 @@ class S3Store:
             message = f"no answer ({type(error).__name__}: {error})"
             raise Transient(message, path=key, operation=operation) from None
 
-    async def _pause(self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float) -> None:
+    async def _pause(
+        self, operation: Operation, failure: Transient, attempts: int, elapsed_s: float, *, again: bool
+    ) -> None:
         """Wait until the next attempt, or raise the failure if there shall be none."""
         asked = failure.retry_after_s if isinstance(failure, Throttled) else None
-        pause_s = self.options.retry.pause_s(attempts, elapsed_s, random.random(), asked)
+        pause_s = self.options.retry.pause_s(attempts, elapsed_s, random.random(), asked) if again else None
         if pause_s is None:
             failure.attempts = attempts
+            name_bucket(failure, self.options.bucket)
             raise failure
         self.stats.retry(operation)
         await asyncio.sleep(pause_s)
@@ -310,13 +324,12 @@ class S3Store:
         return found
 
 
-def _undecided(failure: Transient, attempts: int) -> OutcomeUnknown:
+def _undecided(failure: Transient) -> OutcomeUnknown:
     """A deciding write was sent and failed with this: nobody knows whether it was applied."""
     unknown = OutcomeUnknown(
         f"it is unknown whether this write was applied; read the object back ({failure.message})",
         path=failure.path,
         operation=failure.operation,
-        attempts=attempts,
         status=failure.status,
     )
     unknown.retry_after_s = failure.retry_after_s if isinstance(failure, Throttled) else None

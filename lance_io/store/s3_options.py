@@ -11,7 +11,12 @@
     aws_skip_signature                        the same             anonymous requests
     allow_http                                (AWS_)ALLOW_HTTP     an http:// endpoint is meant
     connect_timeout, request_timeout          the same             durations: 5s, 30s (plus 1 s per MB asked for)
-    client_max_retries, client_retry_timeout  the same             attempts after the first; for how long
+    client_max_retries, client_retry_timeout  the same             attempts after the first (7); for how long (120s)
+    download_retry_count                      the same             of these, after an answer that broke off (any)
+    allow_invalid_certificates                the same             true: any certificate is trusted, for trials only
+    proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
+    proxy_ca_certificate                      the same; or         the certificates to trust instead of the usual
+                                              AWS_CA_BUNDLE        ones, as a file or as PEM text
     fast_get                                  -                    false: reads through aiobotocore, too
 
 Unprefixed environment variables such as REGION are not read: they belong to somebody else.
@@ -21,6 +26,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -46,7 +52,7 @@ _ALIASES = {
 _FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
 _CLIENT_ENVIRONMENT = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
-     "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout"}
+     "proxy_ca_certificate", "proxy_excludes", "client_max_retries", "client_retry_timeout", "download_retry_count"}
 )  # fmt: skip
 
 
@@ -66,13 +72,14 @@ class S3Options:
     express: bool = False
     fast_get: bool = True
     verify: bool = True
-    ca_file: str | None = None
+    ca_certificates: str | None = None  # a file, or PEM text
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     proxy_excludes: tuple[str, ...] = ()
     user_agent: str = "lance_io"
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    download_retries: int | None = None  # answers that may break off before a read fails; None: as many as attempts
     read_headers: Mapping[str, str] = field(default_factory=dict)
     put_arguments: Mapping[str, object] = field(default_factory=dict, repr=False)
     checksums: str | None = None  # "when_supported", "when_required", or aiobotocore's default
@@ -87,6 +94,10 @@ class S3Options:
         """Is the service Amazon's own?"""
         host = urlsplit(self.endpoint or "https://s3.amazonaws.com").hostname or ""
         return host.endswith((".amazonaws.com", ".amazonaws.com.cn"))
+
+    def proxy_for(self, host: str) -> str | None:
+        """The proxy that the options name for a host: none if `proxy_excludes` has it, its domain or its network."""
+        return None if any(_excludes(entry.strip(), host) for entry in self.proxy_excludes) else self.proxy
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -121,7 +132,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         express=express,
         fast_get=found.switch("fast_get", True) and not express and not bucket.startswith("arn:"),
         verify=not found.switch("allow_invalid_certificates", False),
-        ca_file=found.text("proxy_ca_certificate"),
+        ca_certificates=found.text("proxy_ca_certificate"),
         proxy=found.text("proxy_url"),
         proxy_excludes=tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
         user_agent=found.text("user_agent") or "lance_io",
@@ -131,10 +142,23 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
             attempts_max=found.whole_number("client_max_retries", 7) + 1,
             total_s=found.seconds("client_retry_timeout", 120.0),
         ),
+        download_retries=(
+            found.whole_number("download_retry_count", 0) if found.text("download_retry_count") else None
+        ),
         read_headers={"x-amz-request-payer": "requester"} if payer and switch("aws_request_payer", payer) else {},
         put_arguments=_put_arguments(found),
         checksums=found.text("aws_request_checksum_calculation") or ("when_required" if endpoint else None),
     )
+
+
+def _excludes(entry: str, host: str) -> bool:
+    """Does an entry of `proxy_excludes` (`*`, a host, a domain, an address, a network `10.0.0.0/8`) mean the host?"""
+    if entry == "*" or host == entry.lstrip(".") or host.endswith(f".{entry.lstrip('.')}"):
+        return True
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:
+        return False
 
 
 class _Found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.store.s3_errors import client_error, no_credentials
@@ -43,6 +43,17 @@ def _tls_context(bundle: str) -> ssl.SSLContext:
     import ssl
 
     return ssl.create_default_context(cafile=bundle)
+
+
+@cache
+def _pem_file(text: str) -> IO[str]:
+    """Certificates as a file, for a client that takes nothing else; it goes when the process ends."""
+    import tempfile
+
+    file = tempfile.NamedTemporaryFile("w", prefix="lance-io-ca-", suffix=".pem")
+    file.write(text)
+    file.flush()
+    return file
 
 
 @cache
@@ -164,7 +175,8 @@ class LoopState:
         if options.skip_signature:
             config["signature_version"] = UNSIGNED
         if options.proxy:
-            config["proxies"] = {"http": options.proxy, "https": options.proxy}
+            proxy = options.proxy_for(self._host)
+            config["proxies"] = {"http": proxy, "https": proxy}  # with None: not even that of the environment
         config["http_session_cls"] = _once_only_session()
         if options.checksums:
             config["request_checksum_calculation"] = options.checksums
@@ -182,7 +194,12 @@ class LoopState:
         """Certificates as aiobotocore wants to be told: a file, its default (None), or no check (nothing to check)."""
         if not self._options.verify or self._is_plain_http:
             return False
-        return self._options.ca_file or None
+        return self._ca_file
+
+    @property
+    def _ca_file(self) -> str | None:
+        text = self._options.ca_certificates
+        return _pem_file(text).name if text and text.lstrip().startswith("-----BEGIN") else text
 
     @property
     def _is_plain_http(self) -> bool:
@@ -215,7 +232,7 @@ class LoopState:
     def _tls(self) -> ssl.SSLContext | bool:
         if not self._options.verify or self._is_plain_http:
             return False
-        bundle = self._options.ca_file or self.session().get_config_variable("ca_bundle")
+        bundle = self._ca_file or self.session().get_config_variable("ca_bundle")
         if bundle is None:
             return True
         return _tls_context(bundle)
@@ -223,15 +240,13 @@ class LoopState:
     def _find_proxy(self) -> str | None:
         from urllib.request import getproxies, proxy_bypass
 
-        endpoint = urlsplit(self._options.endpoint or "https://s3.amazonaws.com")
-        host = endpoint.hostname or ""
         if self._options.proxy:
-            return (
-                None
-                if any(host.endswith(name.strip()) for name in self._options.proxy_excludes)
-                else self._options.proxy
-            )
-        return None if proxy_bypass(host) else getproxies().get(endpoint.scheme)
+            return self._options.proxy_for(self._host)
+        return None if proxy_bypass(self._host) else getproxies().get("http" if self._is_plain_http else "https")
+
+    @property
+    def _host(self) -> str:
+        return urlsplit(self._options.endpoint or "https://s3.amazonaws.com").hostname or ""
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def store_on(server: FaultServer, **options: str) -> S3Store:
     return open_s3(
-        "bucket",
+        options.pop("bucket", "bucket"),
         {
             "aws_endpoint": server.endpoint,
             "allow_http": "true",
@@ -149,6 +149,42 @@ async def test_patience_ends() -> None:
     error = caught.value
     assert (error.attempts, error.status, error.retryable, error.path) == (3, 503, True, "key")
     assert "Please reduce your request rate." in str(error)
+
+
+@pytest.mark.parametrize(("retries", "requests"), [("0", 1), ("2", 3)])
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+async def test_answers_may_break_off_only_so_often(retries: str, requests: int, fast_get: str) -> None:
+    async with FaultServer(CONTENT, [broken_after(10)] * 9) as server:
+        store = store_on(server, download_retry_count=retries, fast_get=fast_get)
+        with pytest.raises(Transient, match="broke off"):
+            await store.get_range("key", 0, 1000)
+        await store.aclose()
+    assert len(server.requests) == requests
+
+
+async def test_answers_that_say_no_are_not_counted_among_those_that_break_off() -> None:
+    server, _ = await read([status(500), broken_after(10), status(500), broken_after(10)], download_retry_count="2")
+    assert len(server.requests) == 5
+
+
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+async def test_errors_name_the_bucket(fast_get: str) -> None:
+    import pickle
+
+    script = [status(404, "NoSuchKey")] * 2 + [status(403, "AccessDenied")] + [status(500)] * 2
+    async with FaultServer(CONTENT, script) as server:
+        store = store_on(server, bucket="a-bucket", client_max_retries="0", fast_get=fast_get)
+        for work in (
+            store.get_range("key", 0, 1),
+            store.head("key"),
+            store.put("key", b"1"),
+            store.get("key"),
+            store.put("key", b"1", if_absent=True),
+        ):
+            with pytest.raises(LanceError, match=r"\(bucket a-bucket\)$") as caught:
+                await work
+            assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+        await store.aclose()
 
 
 async def test_an_endless_pause_is_not_waited_for() -> None:

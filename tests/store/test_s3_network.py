@@ -1,0 +1,210 @@
+"""What lies between us and S3: certificates, proxies, and buckets in host names, on a MinIO that speaks TLS."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import traceback
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from servers import load_minio_module
+
+from lance_io.errors import LanceError, StoreError
+from lance_io.store.api import StoreFailure, Transient
+from lance_io.store.options import normalized
+from lance_io.store.s3_options import parse_s3
+from lance_io.store.url import open_store
+from tests.store.forward_proxy import ForwardProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DOMAIN = "s3.test.invalid"  # no resolver knows it
+BUCKET = "lance-io"
+
+
+def openssl(folder: Path, *arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority of our own (`ca.crt`), and a certificate that it gave to 127.0.0.1 and the domain."""
+    folder = tmp_path_factory.mktemp("certificates")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    authority = ("-x509", "-days", "2", "-subj", "/CN=test authority", "-addext", "keyUsage=critical,keyCertSign")
+    openssl(folder, "req", *key, *authority, "-keyout", "ca.key", "-out", "ca.crt")
+    openssl(folder, "req", *key, "-subj", "/CN=test server", "-keyout", "private.key", "-out", "server.csr")
+    (folder / "names").write_text(f"subjectAltName=IP:127.0.0.1,DNS:{DOMAIN},DNS:*.{DOMAIN}")
+    signed_by = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl(folder, "x509", "-req", "-in", "server.csr", *signed_by, "-out", "public.crt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def secure(certificates: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a MinIO that speaks TLS."""
+    folder = tmp_path_factory.mktemp("minio-certificates")
+    for name in ("public.crt", "private.key", "ca.crt"):
+        os.link(certificates / name, folder / name)
+    with load_minio_module().MinioServer(certificates=folder, domain=DOMAIN) as server:
+        yield server.endpoint
+
+
+@pytest.fixture
+def plain(s3: Any) -> str:
+    """The endpoint of the session's MinIO, without TLS."""
+    return str(s3.endpoint)
+
+
+@pytest.fixture
+def proxy(secure: str) -> Iterator[ForwardProxy]:
+    parts = urlsplit(secure)
+    with ForwardProxy(str(parts.hostname), parts.port or 0) as proxy:
+        yield proxy
+
+
+async def use(endpoint: str, **options: str) -> None:
+    """Write, read both ways, list and delete."""
+    module = load_minio_module()
+    keys = {"aws_access_key_id": module.USER, "aws_secret_access_key": module.USER_SECRET}
+    options = {"aws_endpoint": endpoint, "aws_region": module.REGION, **keys, **options}
+    for fast_get in ("true", "false"):
+        store = open_store(f"s3://{BUCKET}", {**options, "fast_get": fast_get}).store
+        key = f"network/{os.urandom(8).hex()}"
+        try:
+            await store.put(key, b"12345", if_absent=True)
+            assert bytes(await store.get_range(key, 1, 3)) == b"23"
+            assert [meta.key async for meta in store.list(key)] == [key]
+            await store.delete([key])
+        finally:
+            await store.aclose()
+
+
+# -- certificates -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_certificate_of_nobody_is_not_trusted_and_not_tried_again(secure: str) -> None:
+    store = open_store(f"s3://{BUCKET}", {"endpoint": secure, "region": "us-east-1", "skip_signature": "true"}).store
+    for work in (store.get_range("key", 0, 1), store.head("key"), store.put("key", b"1", if_absent=True)):
+        with pytest.raises(StoreFailure, match=f"cannot connect.*{BUCKET}") as caught:
+            await work
+        assert not isinstance(caught.value, Transient)
+    await store.aclose()
+
+
+async def test_unless_that_is_meant(secure: str) -> None:
+    await use(secure, allow_invalid_certificates="true")
+
+
+async def test_an_authority_can_be_named_as_file_and_as_text(secure: str, certificates: Path) -> None:
+    authority = certificates / "ca.crt"
+    await use(secure, proxy_ca_certificate=str(authority))
+    await use(secure, proxy_ca_certificate=authority.read_text())
+
+
+async def test_the_environment_can_name_it(secure: str, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificates / "ca.crt"))
+    await use(secure)
+
+
+async def test_a_certificate_for_another_host_is_not_trusted(secure: str, certificates: Path) -> None:
+    with pytest.raises(StoreError, match="cannot connect"):
+        await use(secure.replace("127.0.0.1", "localhost"), proxy_ca_certificate=str(certificates / "ca.crt"))
+
+
+# -- buckets in host names --------------------------------------------------------------------------------------------
+
+
+async def test_a_bucket_in_the_host_name(secure: str, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, real = set(), socket.getaddrinfo
+
+    def resolve(host: Any, *rest: Any, **named: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        asked.add(name)
+        return real("127.0.0.1" if name and name.endswith(DOMAIN) else host, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    await use(
+        secure.replace("127.0.0.1", DOMAIN),
+        aws_virtual_hosted_style_request="true",
+        proxy_ca_certificate=str(certificates / "ca.crt"),
+    )
+    assert asked == {f"{BUCKET}.{DOMAIN}"}
+
+
+# -- proxies ----------------------------------------------------------------------------------------------------------
+
+
+async def test_tls_through_a_proxy_that_wants_a_password(
+    secure: str, certificates: Path, proxy: ForwardProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")  # the option comes first
+    await use(
+        secure.replace("127.0.0.1", DOMAIN),
+        virtual_hosted_style_request="true",
+        proxy_url=proxy.url.replace("://", "://me:pass@"),
+        proxy_ca_certificate=str(certificates / "ca.crt"),
+    )
+    assert {line.split(":")[0] for line in proxy.asked} == {f"CONNECT {BUCKET}.{DOMAIN}"}
+    assert len(proxy.authorizations) == len(proxy.asked)
+    assert set(proxy.authorizations) == {f"Basic {base64.b64encode(b'me:pass').decode()}"}
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+async def test_plain_http_through_a_proxy(plain: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = urlsplit(plain)
+    with ForwardProxy(str(parts.hostname), parts.port or 0) as proxy:
+        options = {"proxy_url": proxy.url}
+        if by == "environment":
+            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+            options = {}
+        await use(f"http://{DOMAIN}", allow_http="true", **options)
+        assert proxy.asked
+        assert {" ".join(line.split("/")[:3]) for line in proxy.asked} <= {
+            f"{method} http:  {DOMAIN}" for method in ("PUT", "GET", "DELETE")
+        }
+
+
+async def test_a_host_can_be_excluded(secure: str, proxy: ForwardProxy) -> None:
+    await use(secure, proxy_url=proxy.url, proxy_excludes="example.com, 127.0.0.0/8", allow_invalid_certificates="true")
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "host", "excluded"),
+    [
+        ("example.com", "example.com", True),
+        ("example.com", "s3.example.com", True),
+        (".example.com", "s3.example.com", True),
+        ("example.com", "badexample.com", False),
+        ("a, 10.0.0.0/8", "10.1.2.3", True),
+        ("10.0.0.0/8", "11.1.2.3", False),
+        ("10.1.2.3", "10.1.2.3", True),
+        ("*", "anything", True),
+        ("", "anything", False),
+    ],
+)
+def test_what_excludes_a_host(entries: str, host: str, excluded: bool) -> None:
+    options = parse_s3("bucket", normalized({"proxy_url": "http://proxy", "proxy_excludes": entries}), {})
+    assert (options.proxy_for(host) is None) is excluded
+
+
+async def test_a_proxy_that_is_not_there_is_named_without_its_password(secure: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://me:s3cret@127.0.0.1:{taken.getsockname()[1]}"
+        keys = {"access_key_id": "a", "secret_access_key": "b", "region": "us-east-1"}
+        options = {"endpoint": secure, "proxy_url": url, "client_max_retries": "0", **keys}
+        store = open_store(f"s3://{BUCKET}", options).store
+        for work in (store.get_range("key", 0, 1), store.head("key"), store.put("key", b"1", if_absent=True)):
+            with pytest.raises(LanceError) as caught:
+                await work
+            assert isinstance(caught.value, Transient)
+            assert "s3cret" not in "".join(traceback.format_exception(caught.value)) + repr(vars(caught.value))
+        await store.aclose()
