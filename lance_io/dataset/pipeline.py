@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from lance_io.dataset import compute as pc
 from lance_io.dataset.arrays import booleans, numbers, true_positions
-from lance_io.dataset.projection import Projection, extract
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.blobs import BlobBinaries
     from lance_io.dataset.predicate import Predicate
+    from lance_io.dataset.projection import Projection
     from lance_io.dataset.reading import RowReader
     from lance_io.dataset.rowcolumns import RowColumns
     from lance_io.dataset.rows import LiveRows
@@ -150,7 +150,7 @@ class Pipeline:
         self._schema = plan.projection.arrow_schema
         self._retype = needs_retyping(self._schema)
         wanted = set(plan.projection.system_names)
-        self._shown = {output.path[0] for output in plan.projection.outputs}  # the rest is for the filter only
+        self._shown = plan.projection.source_names  # the rest is for the filter only
         paths = () if plan.predicate is None else plan.predicate.paths
         self._filter_names = list(dict.fromkeys(path[0] for path in paths))
         self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
@@ -254,11 +254,12 @@ class Pipeline:
 
     def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
         """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
+        num_rows = sum(num_rows for _, num_rows in runs)
         if not self._plan.projection.outputs:
-            return empty_columns(sum(num_rows for _, num_rows in runs), self._schema)
+            return empty_columns(num_rows, self._schema)
         if self._binaries is not None:
             yield from self._binaries.replace(columns, runs)
-        arrays = [extract(columns[one.path[0]], one.path[1:]) for one in self._plan.projection.outputs]
+        arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
         return batch_as(arrays, self._schema, retype=self._retype)
 
 

@@ -3,10 +3,14 @@
 A projection is made from what the caller names (`columns=`), and says three things: which top-level fields to read,
 pruned to the members that are needed; which system columns to make; and how the output columns come out of both.
 Names are case-sensitive, as in pylance; a part of a path may be quoted with backticks.
+
+In a dict of columns, new names stand for SQL expressions in the language of text filters. One that is just a column
+is read as such; any other is computed from the columns it names, after them.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -15,34 +19,54 @@ import pyarrow as pa
 
 from lance_io.dataset import compute as pc
 from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, system_field
-from lance_io.errors import BindError, UnsupportedError
+from lance_io.errors import BindError
 from lance_io.format.schema import split_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lance_io.dataset.predicate import ComputedColumn
     from lance_io.format.schema import Field, Schema
 
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
+
+_PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
+_MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions whose value is that of the call
 
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
     """One column of the result.
 
-    name   what it is called
-    path   names from the top-level column down; `("_rowid",)` for a system column
-    field  its Arrow field, called `name`
+    name      what it is called
+    path      names from the top-level column down; `("_rowid",)` for a system column, empty for a computed one
+    field     its Arrow field, called `name`
+    computed  how it is made of other columns; None for one that is read
     """
 
     name: str
     path: tuple[str, ...]
     field: pa.Field
+    computed: ComputedColumn | None = None
 
     @property
     def is_system(self) -> bool:
         """True for the columns of `system`."""
-        return len(self.path) == 1 and self.path[0] in SYSTEM_COLUMNS
+        return _is_system(self.path)
+
+    @property
+    def sources(self) -> tuple[tuple[str, ...], ...]:
+        """Paths of the columns that it is made of, system columns among them."""
+        return (self.path,) if self.computed is None else self.computed.paths
+
+    def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
+        """The column, from top-level and system columns by name.
+
+        Raises pa.ArrowInvalid where a row cannot be computed.
+        """
+        if self.computed is None:
+            return extract(columns[self.path[0]], self.path[1:])
+        return self.computed.values(columns, num_rows)
 
 
 @dataclass(frozen=True)
@@ -61,15 +85,25 @@ class Projection:
         """Schema of the result."""
         return pa.schema([output.field for output in self.outputs], metadata=self.metadata)
 
-    @property
-    def system_names(self) -> tuple[str, ...]:
-        """System columns that the result holds."""
-        return tuple(output.path[0] for output in self.outputs if output.is_system)
+    @cached_property
+    def sources(self) -> tuple[tuple[str, ...], ...]:
+        """Paths of all columns that the result is made of, each once."""
+        return tuple(dict.fromkeys(path for output in self.outputs for path in output.sources))
 
-    @property
+    @cached_property
+    def source_names(self) -> frozenset[str]:
+        """Top-level and system columns that the result is made of."""
+        return frozenset(path[0] for path in self.sources)
+
+    @cached_property
+    def system_names(self) -> tuple[str, ...]:
+        """System columns that the result is made of."""
+        return tuple(path[0] for path in self.sources if _is_system(path))
+
+    @cached_property
     def data_paths(self) -> list[tuple[str, ...]]:
-        """Paths of the stored columns that the result holds."""
-        return [output.path for output in self.outputs if not output.is_system]
+        """Paths of the stored columns that the result is made of."""
+        return [path for path in self.sources if not _is_system(path)]
 
     def with_system(self, *names: str) -> Projection:
         """This projection with system columns at its end; they move there when they are listed already."""
@@ -77,18 +111,22 @@ class Projection:
         return replace(self, outputs=others + tuple(OutputColumn(name, (name,), system_field(name)) for name in names))
 
 
+def _is_system(path: tuple[str, ...]) -> bool:
+    return len(path) == 1 and path[0] in SYSTEM_COLUMNS
+
+
 def project(
     schema: Schema, columns: Columns, *, with_row_id: bool = False, with_row_address: bool = False
 ) -> Projection:
-    """The projection for `columns`, a list of names or dotted paths, a dict of new names, or None for all columns.
+    """The projection for `columns`: a list of names or dotted paths, a dict of expressions, or None for all columns.
 
-    Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice, and
-    `UnsupportedError` for a dict value that is no plain column.
+    Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice and an expression
+    that does not fit the schema, `UsageError` for text that is no expression.
     """
     if columns is None:
         outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.to_arrow()]
     elif isinstance(columns, dict):
-        outputs = [_output(schema, name, _plain(schema, name, text)) for name, text in columns.items()]
+        outputs = [_expressed(schema, name, text) for name, text in columns.items()]
     elif isinstance(columns, list):
         outputs = [_output(schema, name, _path(name)) for name in columns]
     else:
@@ -100,10 +138,16 @@ def project(
 
 
 def columns_key(columns: Any) -> Any:
-    """A hashable value that tells column lists apart; itself for what `project` refuses."""
+    """A hashable value that tells column lists apart; itself for what `project` refuses.
+
+    Columns that show the time are never the same twice.
+    """
     if isinstance(columns, list):
         return ("names", *columns)
-    return ("renamed", *columns.items()) if isinstance(columns, dict) else columns
+    if not isinstance(columns, dict):
+        return columns
+    momentary = any(isinstance(text, str) and _MOMENT.search(text) for text in columns.values())
+    return ("expressed", *columns.items(), object() if momentary else None)
 
 
 def project_pruned(schema: Schema, columns: Columns) -> Projection:
@@ -140,18 +184,27 @@ def _path(name: str) -> tuple[str, ...]:
     return tuple(split_path(name))
 
 
-def _plain(schema: Schema, name: str, text: str) -> tuple[str, ...]:
-    """The path that a dict value names; an expression is refused."""
-    if not isinstance(text, str):
+def _expressed(schema: Schema, name: str, text: str) -> OutputColumn:
+    """The output column that an expression describes: a column as it is read where it is just that."""
+    if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")
-    path = _path(text.strip())
-    if all(part.replace("_", "a").isalnum() and not part[0].isdigit() for part in path) or "`" in text:
-        return path
     if any(field.name == text for field in schema.fields):
-        return (text,)
-    raise UnsupportedError(
-        f"columns[{name!r}] is the expression {text!r}; this release only renames columns (a name or a dotted path)"
-    )
+        return _output(schema, name, (text,))
+    if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):
+        return _output(schema, name, tuple(text.split(".")))
+    from lance_io.dataset.predicate import compile_column  # loads the parser: only for expressions
+
+    found = compile_column(text, schema.to_arrow())
+    if isinstance(found, tuple):
+        return _output(schema, name, found)
+    return OutputColumn(name, (), pa.field(name, found.type, nullable=found.nullable), found)
+
+
+def _exists(schema: Schema, path: tuple[str, ...]) -> bool:
+    try:
+        return _is_system(path) or bool(_resolve(schema, path))
+    except BindError:
+        return False
 
 
 def _output(schema: Schema, name: str, path: tuple[str, ...]) -> OutputColumn:

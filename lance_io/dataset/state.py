@@ -154,7 +154,10 @@ class DatasetState:
         """A projection whose blob columns have the fields that they come out with."""
         if all(one.described() is one for one in self.schema.fields):
             return projection
-        outputs = (one if one.is_system else self._shown(one, blob_handling) for one in projection.outputs)
+        outputs = (
+            one if one.is_system or one.computed is not None else self._shown(one, blob_handling)
+            for one in projection.outputs
+        )
         return replace(projection, outputs=tuple(outputs))
 
     def _shown(self, output: OutputColumn, blob_handling: str | None) -> OutputColumn:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lance_io.dataset.arrays import numbers
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
-from lance_io.dataset.projection import Columns, Projection, columns_key, extract, project, project_pruned
+from lance_io.dataset.projection import Columns, Projection, columns_key, project, project_pruned
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
 from lance_io.errors import StoreError, UsageError
@@ -201,7 +201,8 @@ def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) 
     yield from _add_system(state, prepared.projection, grouped, columns)
     if not prepared.projection.outputs:
         return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
-    chosen = [extract(columns[one.path[0]], one.path[1:]) for one in prepared.projection.outputs]
+    num_rows = sum(len(offsets) for _, offsets in grouped.groups)
+    chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
     batch = batch_as(chosen, prepared.schema, retype=prepared.retype)
     if grouped.restore is not None:
         batch = batch.take(numbers(grouped.restore))

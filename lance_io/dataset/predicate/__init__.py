@@ -1,8 +1,14 @@
-"""ROW FILTERS: from what the user wrote to a mask over record batches.
+"""ROW FILTERS AND COMPUTED COLUMNS: from what the user wrote to values over record batches.
 
-    arrow.py, wire.py   `pyarrow.compute` expressions -> tree       coerce.py     which types go together
-    tree.py             the expression tree                         bind.py       tree + schema -> checked tree
-    evaluate.py         checked tree + batch -> values              compiled.py   `compile_filter`, `Predicate`
+    dialect.py, text.py  SQL text -> tree                           tree.py       the expression tree
+    arrow.py, wire.py    `pyarrow.compute` expressions -> tree      coerce.py     which types go together
+    bind.py, bindsql.py  tree + schema -> checked tree              casts.py      conversions of SQL text
+    evaluate.py          checked tree + batch -> values             functions.py  functions of SQL text, by name
+    compiled.py          the face of the room                       texts.py, maths.py, lists.py, moments.py, rows.py
+                                                                                  what computes them
+
+`compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
+`compile_column(text, schema)` a column computed from others. docs/filters.md has the language.
 
 No I/O happens here. The semantics are those of the format's reference reader: three-valued logic, floats by total
 order, wrapping integers.
@@ -11,6 +17,6 @@ order, wrapping integers.
 from __future__ import annotations
 
 from lance_io.dataset.predicate.bind import PSEUDO_COLUMNS
-from lance_io.dataset.predicate.compiled import Predicate, compile_filter
+from lance_io.dataset.predicate.compiled import ComputedColumn, Predicate, compile_column, compile_filter
 
-__all__ = ["PSEUDO_COLUMNS", "Predicate", "compile_filter"]
+__all__ = ["PSEUDO_COLUMNS", "ComputedColumn", "Predicate", "compile_column", "compile_filter"]

@@ -76,8 +76,8 @@ class SqlBinder(Binder):
     def bind(self, expr: Expr) -> Operand:
         """As `Binder.bind`, for all nodes."""
         match expr:
-            case Column(path, True):
-                return super().bind(Column((self._cased(path[0]), *path[1:])))
+            case Column():
+                return super().bind(self.resolved(expr))
             case Comparison():
                 return self._compare(expr, strict=False), _BOOL
             case InList():
@@ -91,6 +91,11 @@ class SqlBinder(Binder):
                 return _folded(bound), found
             case _:
                 return super().bind(expr)
+
+    def resolved(self, column: Column) -> Column:
+        """A column by its exact name. Raises BindError if there is none."""
+        path = (self._cased(column.path[0]), *column.path[1:]) if column.any_case else column.path
+        return self._resolve(path)[0]
 
     def _cased(self, name: str | int) -> str | int:
         if name in self._types or not isinstance(name, str):

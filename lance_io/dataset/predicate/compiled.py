@@ -1,4 +1,4 @@
-"""A filter, compiled against a schema: which columns it needs, and which rows of a batch it keeps."""
+"""Filters and computed columns, compiled against a schema: which columns they need, and what they make of a batch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,30 @@ import pyarrow.compute as pc
 from lance_io.dataset.predicate.arrow import from_arrow
 from lance_io.dataset.predicate.bind import bind_filter
 from lance_io.dataset.predicate.evaluate import evaluate
-from lance_io.dataset.predicate.tree import Function, IsNull, Not, cannot_fail, columns, describe, dotted
+from lance_io.dataset.predicate.tree import (
+    Column,
+    Function,
+    IsNull,
+    Literal,
+    Not,
+    cannot_fail,
+    columns,
+    describe,
+    dotted,
+)
 from lance_io.errors import BindError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from lance_io.dataset.predicate.tree import Expr
     from lance_io.spans import IntArray
+
+
+def _paths(expression: Expr) -> tuple[tuple[str, ...], ...]:
+    return tuple(dict.fromkeys(tuple(str(part) for part in column.path) for column in columns(expression)))
 
 
 class Predicate:
@@ -34,9 +50,7 @@ class Predicate:
 
     def __init__(self, expression: Expr) -> None:
         self.expression = expression
-        self.paths: tuple[tuple[str, ...], ...] = tuple(
-            dict.fromkeys(tuple(str(part) for part in column.path) for column in columns(expression))
-        )
+        self.paths = _paths(expression)
         self.columns: tuple[str, ...] = tuple(dotted(path) for path in self.paths)
         self.cannot_fail = cannot_fail(expression)
 
@@ -78,8 +92,57 @@ def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
     return Predicate(bind_filter(from_arrow(filter), schema))
 
 
-def _bind_text(text: str, schema: pa.Schema) -> Expr:
+class ComputedColumn:
+    """A column that is computed from others, ready to run on record batches. Immutable; any thread may use it.
+
+    expression  the bound tree
+    type        of its values
+    nullable    False for a literal
+    paths       the columns it reads, as for `Predicate`
+    """
+
+    __slots__ = ("expression", "nullable", "paths", "type")
+
+    def __init__(self, expression: Expr, found: pa.DataType) -> None:
+        self.expression = expression
+        self.type = found
+        self.nullable = not (isinstance(expression, Literal) and expression.value.is_valid)
+        self.paths = _paths(expression)
+
+    def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
+        """The column for rows whose top-level columns are given by name.
+
+        Raises pa.ArrowInvalid where a row cannot be computed (division by zero, a failing cast).
+        """
+        names = list(dict.fromkeys(path[0] for path in self.paths))
+        arrays = [columns[name] for name in names] or [pa.nulls(num_rows)]
+        value = evaluate(self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
+        if not isinstance(value, pa.Scalar):
+            return value
+        return pa.repeat(value, num_rows) if num_rows else pa.nulls(0, self.type)
+
+    def __repr__(self) -> str:
+        return f"ComputedColumn({describe(self.expression)})"
+
+
+def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, ...]:
+    """A SQL expression, checked against the dataset's schema; the path of a column if it is nothing else.
+
+    schema  of the dataset, without the pseudo columns
+    Raises UsageError for text that cannot be parsed, BindError if it does not fit the schema.
+    """
     from lance_io.dataset.predicate.bindsql import SqlBinder  # the parser takes a while to load: only for text
+    from lance_io.dataset.predicate.text import from_text
+
+    tree = from_text(text)
+    binder = SqlBinder(schema)
+    if isinstance(tree, Column):
+        return tuple(str(part) for part in binder.resolved(tree).path)
+    return ComputedColumn(*binder.bind_top(tree))
+
+
+def _bind_text(text: str, schema: pa.Schema) -> Expr:
+    from lance_io.dataset.predicate.bindsql import SqlBinder
     from lance_io.dataset.predicate.text import from_text
 
     tree = from_text(text)
