@@ -11,7 +11,18 @@
     table     many fragments: takes and scans of projected fields
     reader    `LanceFileReader`, `AsyncFileReader`
 
-Everything that decides is in generators that both drivers run; only `drive` and `table` read or await.
+and writing one:
+
+    writesteps  computations that ask for work on the CPU and for bytes to be written
+    accumulate  rows that wait for their page, by column
+    places      where buffers go in the file, and the metadata that says so
+    blobwrite   payloads of blob columns, in the file and beside it
+    writer      record batches to the bytes of a file
+    writedrive  the two drivers: in the caller's thread, or on the engine's loop
+    writing     `LanceFileWriter`, `AsyncFileWriter`, and the same for the files of a table
+
+Everything that decides is in generators that both drivers run; only `drive`, `table`, `writedrive` and `writing` read,
+write or await.
 """
 
 from __future__ import annotations
@@ -22,13 +33,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_io.file.describe import FileMetadata, FileStatistics
     from lance_io.file.reader import AsyncFileReader, LanceFileReader, ReaderResults
+    from lance_io.file.writing import AsyncFileWriter, LanceFileWriter, stable_version
 
 _HOMES = {
     "AsyncFileReader": "reader",
+    "AsyncFileWriter": "writing",
     "FileMetadata": "describe",
     "FileStatistics": "describe",
     "LanceFileReader": "reader",
+    "LanceFileWriter": "writing",
     "ReaderResults": "reader",
+    "stable_version": "writing",
 }
 
 
@@ -40,4 +55,13 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.{home}"), name)
 
 
-__all__ = ["AsyncFileReader", "FileMetadata", "FileStatistics", "LanceFileReader", "ReaderResults"]
+__all__ = [
+    "AsyncFileReader",
+    "AsyncFileWriter",
+    "FileMetadata",
+    "FileStatistics",
+    "LanceFileReader",
+    "LanceFileWriter",
+    "ReaderResults",
+    "stable_version",
+]

@@ -1,0 +1,266 @@
+"""Rows to the bytes of one data file, without any I/O.
+
+    record batch ──ingest──> stored arrays ──small ones are gathered──> leaf chunks ──queues──> closed pages
+    closed page ──shred, encode (CPU pool)──> encoded page ──places──> buffers to write
+
+`FileWriter` is a set of computations that ask to be driven (`writesteps.py`): encoding runs beside the writing of what
+was encoded before, at most one page per processor ahead.
+
+What it holds is bounded, whatever the size of the file: the open page of every column, the pages being encoded, and
+the initialisation data that goes to the end of the file (`places.py`); plus some hundred bytes of metadata per page.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lance_io.encodings.options import column_options
+from lance_io.encodings.v2_1.write import encode_page
+from lance_io.errors import SchemaError
+from lance_io.file.accumulate import ColumnQueue
+from lance_io.file.blobwrite import BlobSink
+from lance_io.file.places import FilePlaces
+from lance_io.file.writesteps import Begin, Result, Write
+from lance_io.format.writable import check_writable
+from lance_io.levels.chunks import leaf_chunks
+from lance_io.levels.ingest import ingester
+from lance_io.levels.path import leaf_paths
+from lance_io.levels.shred import shred
+from lance_io.limits import MIB
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.written import EncodedPage
+    from lance_io.file.accumulate import ClosedPage
+    from lance_io.file.writesteps import WriteSteps
+    from lance_io.format.schema import Field, Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.levels.path import LeafPath
+
+    Ingest = Callable[[pa.Array], pa.Array]
+
+PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
+COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
+GATHERED_ROWS: Final = 8192  # smaller batches are put together first: a batch costs about as much as its 8,192 rows
+GATHERED_BYTES: Final = 1 * MIB
+GATHERED_BATCHES: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that has been written, as a table's metadata names it (spec: table, section 2.6).
+
+    path                        object key of the file
+    num_rows, size_bytes        of the file
+    field_ids, column_indices   of its leaf columns, parallel
+    sidecars                    names of the files beside it, without its stem
+    """
+
+    path: str
+    num_rows: int
+    size_bytes: int
+    field_ids: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    version: FileVersion
+    sidecars: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """A leaf column: the rows that wait, and how they are to be encoded."""
+
+    path: LeafPath
+    options: ColumnOptions
+    queue: ColumnQueue
+
+
+class FileWriter:
+    """The writing computations of one data file.
+
+    path          object key of the file, for messages and the result
+    schema        top-level fields in the order of the file's columns, with the ids that they have in the table
+    version       of the file
+    page_bytes    leaf data at which a page closes
+    cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
+
+    Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
+    options that make no sense. After an error in `add` or `finish` the file cannot be completed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        version: FileVersion,
+        *,
+        page_bytes: int = PAGE_BYTES,
+        cache_bytes: int | None = None,
+    ) -> None:
+        check_writable(schema, version)
+        self.path = path
+        self.schema = schema
+        self.version = version
+        self.num_rows = 0
+        self._metadata = dict(schema.metadata)
+        paths = [leaf_paths(field) for field in schema.fields]
+        num_columns = sum(map(len, paths))
+        self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, num_columns))
+        self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
+        self._columns: list[_Column] = []
+        self._of_top = [[self._column(path) for path in below] for below in paths]
+        self._places = FilePlaces(version, num_columns)
+        self._blobs = BlobSink(self._places)
+        self._plan: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
+        self._gathered: list[list[pa.Array]] = []
+        self._gathered_rows = self._gathered_bytes = 0
+        self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
+        self._can_gather = not any("dict:" in field.logical_type for field in schema.walk())
+        self._encoding_bytes = 0
+
+    def _column(self, path: LeafPath) -> _Column:
+        queue = ColumnQueue(len(self._columns), path, self._page_bytes, self._cache_bytes)
+        column = _Column(path, column_options(path.top, path.leaf), queue)
+        self._columns.append(column)
+        return column
+
+    @property
+    def held_bytes(self) -> int:
+        """Leaf data of the rows that are held or being encoded, and initialisation data, in bytes."""
+        queued = sum(column.queue.num_bytes for column in self._columns)
+        return queued + self._gathered_bytes + self._encoding_bytes + self._places.held_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file so far."""
+        return self._places.size_bytes
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def ingested(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of a batch as they are stored, in the order of the schema. Runs in any thread.
+
+        Raises `SchemaError` for a batch that does not fit the schema: a column that is missing or of another type, a
+        null where none may be, text that is no JSON. The writer is as it was then.
+        """
+        schema = batch.schema
+        if self._plan is None or not self._plan[0].equals(schema, check_metadata=True):
+            self._plan = schema, [self._ingest_of(field, schema) for field in self.schema.fields]
+        return [ingest(batch.column(index)) for index, ingest in self._plan[1]]
+
+    def _ingest_of(self, field: Field, schema: pa.Schema) -> tuple[int, Ingest]:
+        indices = schema.get_all_field_indices(field.name)
+        if len(indices) != 1:
+            raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")
+        return indices[0], ingester(field, schema.field(indices[0]))
+
+    def add(self, arrays: list[pa.Array], num_rows: int) -> WriteSteps[None]:
+        """Append the rows of `ingested` arrays."""
+        if not num_rows:
+            return
+        arrays = yield from self._blobs.described(self.schema.fields, arrays)
+        self.num_rows += num_rows
+        num_bytes = sum(array.nbytes for array in arrays)
+        if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
+            yield from self._gather(arrays, num_rows, num_bytes)
+        else:
+            yield from self._add_gathered()
+            yield from self._write_pages(self._closed_by(arrays))
+
+    def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
+        self._gathered.append(arrays)
+        self._gathered_rows += num_rows
+        self._gathered_bytes += num_bytes
+        is_full = self._gathered_rows >= GATHERED_ROWS or self._gathered_bytes >= self._gathered_bytes_max
+        if is_full or len(self._gathered) >= GATHERED_BATCHES:
+            yield from self._add_gathered()
+
+    def _add_gathered(self) -> WriteSteps[None]:
+        batches, self._gathered = self._gathered, []
+        self._gathered_rows = self._gathered_bytes = 0
+        if len(batches) == 1:
+            yield from self._write_pages(self._closed_by(batches[0]))
+        elif batches:
+            joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
+            yield from self._write_pages(self._closed_by(joined))
+
+    def _closed_by(self, arrays: Iterable[pa.Array]) -> Iterator[ClosedPage]:
+        """The pages that these rows fill; rows are queued as this is consumed."""
+        for field, columns, array in zip(self.schema.fields, self._of_top, arrays, strict=True):
+            for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
+                yield from column.queue.add(chunk)
+
+    # -- pages ------------------------------------------------------------------------------------------------------
+
+    def _write_pages(self, closed: Iterator[ClosedPage]) -> WriteSteps[None]:
+        """Encode pages side by side, a few ahead, and write them in order."""
+        ahead = cpu_count()
+        under_way: deque[tuple[ClosedPage, Any]] = deque()
+        for page in closed:
+            if len(under_way) >= ahead:
+                yield from self._write_first(under_way)
+            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
+            under_way.append((page, ticket))
+            self._encoding_bytes += page.num_bytes
+        while under_way:
+            yield from self._write_first(under_way)
+
+    def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> WriteSteps[None]:
+        page, ticket = under_way.popleft()
+        encoded: EncodedPage = yield Result(ticket)
+        self._encoding_bytes -= page.num_bytes
+        for buffers in self._places.page(page.column, page.first_row, encoded):
+            yield Write(buffers)
+
+    def _encode(self, page: ClosedPage) -> EncodedPage:
+        column = self._columns[page.column]
+        return encode_page(column.path, shred(page.chunks), column.options, self.version)
+
+    # -- the rest of the file -----------------------------------------------------------------------------------------
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """Add to the metadata of the file's schema; a key that is there gets the new value."""
+        self._metadata[key] = value.encode()
+
+    def add_global_buffer(self, data: Any) -> WriteSteps[int]:
+        """Write a global buffer; gives its index, from 1 on."""
+        index, buffers = self._places.global_buffer(data)
+        yield Write(buffers)
+        return index
+
+    def finish(self) -> WriteSteps[WrittenFile]:
+        """Write what is held, and the file's metadata. The file is whole then."""
+        yield from self._add_gathered()
+        yield from self._write_pages(page for column in self._columns for page in column.queue.flush())
+        sidecars = yield from self._blobs.finish()
+        for buffers in self._places.finish(_file_schema(self.schema), self._metadata, self.num_rows):
+            yield Write(buffers)
+        return WrittenFile(
+            path=self.path,
+            num_rows=self.num_rows,
+            size_bytes=self._places.size_bytes,
+            field_ids=tuple(column.path.leaf.id for column in self._columns),
+            column_indices=tuple(range(len(self._columns))),
+            version=self.version,
+            sidecars=sidecars,
+        )
+
+
+def _file_schema(schema: Schema) -> Schema:
+    """The schema as the file describes itself: blob columns of the second kind by what is in their column."""
+    return replace(schema, fields=tuple(_file_field(field) for field in schema.fields))
+
+
+def _file_field(field: Field) -> Field:
+    if field.is_blob_v2:
+        return field.described()
+    if field.has_column:
+        return field
+    return replace(field, children=tuple(_file_field(child) for child in field.children))
