@@ -6,6 +6,7 @@
 
 use crate::damaged;
 use crate::error::Checked;
+use crate::planes::{Planes, GROUP_WORDS};
 use crate::sink::Pick;
 use bytemuck::Pod;
 use fastlanes::{BitPacking, FL_ORDER};
@@ -151,6 +152,24 @@ impl<'a> Groups<'a> {
         Ok(())
     }
 
+    /// Append all values, which are levels of 16 bits, as bit planes.
+    pub fn append_planes(&self, planes: &mut Planes) {
+        match self.width {
+            0 => planes.push_zeros(self.num_packed),
+            1 => self.append_packed::<1>(planes),
+            2..=4 => self.append_packed::<4>(planes),
+            _ => self.append_packed::<LEVEL_BITS>(planes),
+        }
+        planes.push_levels(&bytemuck::pod_collect_to_vec::<u8, u16>(self.tail));
+    }
+
+    fn append_packed<const PLANES: usize>(&self, planes: &mut Planes) {
+        for (group, start) in (0..self.num_packed).step_by(GROUP).enumerate() {
+            let words = planes_of_group::<PLANES>(self.group_bytes(group), self.width);
+            planes.push_group(&words[..self.width], (self.num_packed - start).min(GROUP));
+        }
+    }
+
     fn copy_tail<T: Word>(&self, start: usize, piece: &mut [T]) {
         let size = T::BITS / 8;
         let bytes = &self.tail[start * size..(start + piece.len()) * size];
@@ -213,4 +232,48 @@ fn unpack_bytes<T: Word>(width: usize, packed: &[u8], values: &mut [T; GROUP]) -
             T::unpack_group(width, words, values)
         }
     }
+}
+
+const LEVEL_BITS: usize = 16;
+const LEVEL_LANES: usize = GROUP / LEVEL_BITS;
+
+/// The bit planes of a group of 16-bit values packed to `width` bits, 1 to `PLANES`.
+///
+/// Word `k` of the 64 lanes holds bits `16k .. 16k + 16` of each lane's stream. Turned around, it is sixteen words with
+/// one bit of each lane: bit `row % width` of the values of one row, which lie side by side.
+fn planes_of_group<const PLANES: usize>(packed: &[u8], width: usize) -> [[u64; GROUP_WORDS]; PLANES] {
+    let mut planes = [[0; GROUP_WORDS]; PLANES];
+    let (mut row, mut plane) = (0, 0);
+    for lanes in packed.as_chunks::<{ 2 * LEVEL_LANES }>().0 {
+        for word in turned(lanes) {
+            planes[plane][(FL_ORDER[row / 8] * 16 + row % 8 * 128) / 64] = word;
+            plane += 1;
+            if plane == width {
+                (row, plane) = (row + 1, 0);
+            }
+        }
+    }
+    planes
+}
+
+/// Turn 64 words of 16 bits into 16 words of 64 bits, bit by bit: four squares of 16 times 16 bits side by side, in
+/// which ever smaller squares change places.
+fn turned(lanes: &[u8; 2 * LEVEL_LANES]) -> [u64; LEVEL_BITS] {
+    const STEPS: [(usize, u64); 4] = [
+        (8, 0x00ff_00ff_00ff_00ff),
+        (4, 0x0f0f_0f0f_0f0f_0f0f),
+        (2, 0x3333_3333_3333_3333),
+        (1, 0x5555_5555_5555_5555),
+    ];
+    let lane = |index: usize| u64::from(u16::from_le_bytes([lanes[2 * index], lanes[2 * index + 1]]));
+    let mut rows: [u64; LEVEL_BITS] =
+        std::array::from_fn(|row| lane(row) | lane(row + 16) << 16 | lane(row + 32) << 32 | lane(row + 48) << 48);
+    for (distance, mask) in STEPS {
+        for row in (0..LEVEL_BITS).filter(|row| row & distance == 0) {
+            let change = (rows[row] >> distance ^ rows[row + distance]) & mask;
+            rows[row + distance] ^= change;
+            rows[row] ^= change << distance;
+        }
+    }
+    rows
 }

@@ -3,6 +3,7 @@
 //! Levels and fixed-width dictionaries. RLE carries both of its parts in the one buffer: u64 size of the values, the
 //! values, then the lengths.
 
+use crate::bitpack::Groups;
 use crate::buffer::{Input, OwnedBuffer};
 use crate::codec::{invalid, Codec, Program};
 use crate::damaged;
@@ -10,6 +11,7 @@ use crate::error::Checked;
 use crate::fixed;
 use crate::general::Inflater;
 use crate::gil;
+use crate::planes::Planes;
 use crate::sink::{count, Pick};
 use pyo3::prelude::*;
 
@@ -66,6 +68,31 @@ pub fn append_levels(
     })
 }
 
+/// Append all levels of a block as bit planes. `plain` is working memory.
+pub fn append_planes(
+    codec: &Codec,
+    block: &[u8],
+    num_values: usize,
+    inflater: &mut Inflater,
+    plain: &mut Vec<u16>,
+    planes: &mut Planes,
+) -> Checked<()> {
+    let groups = match codec {
+        Codec::OutOfLine { packed, .. } => Groups::out_of_line::<u16>(block, *packed, num_values),
+        Codec::Inline { .. } => Groups::inline::<u16>(block, num_values),
+        _ => {
+            plain.clear();
+            let all = Pick::all(num_values);
+            append_levels(codec, block, num_values, all.as_slice(), inflater, plain)?;
+            planes.push_levels(plain);
+            return Ok(());
+        }
+    };
+    fixed::check_count(codec, &[block], num_values)?;
+    groups?.append_planes(planes);
+    Ok(())
+}
+
 /// A block-compressed vector of levels, as u16s.
 #[pyfunction]
 #[pyo3(signature = (codec, buffer, num_values, /))]
@@ -82,8 +109,14 @@ pub fn decode_levels(
     let block = input.bytes();
     let levels = gil::release(py, num_values, || {
         let mut levels = Vec::new();
-        let picks = [Pick { start: 0, end: num_values }];
-        append_levels(&codec, block, num_values, &picks, &mut Inflater::default(), &mut levels)?;
+        append_levels(
+            &codec,
+            block,
+            num_values,
+            Pick::all(num_values).as_slice(),
+            &mut Inflater::default(),
+            &mut levels,
+        )?;
         Checked::Ok(levels)
     })?;
     Ok(levels.into())

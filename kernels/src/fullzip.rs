@@ -12,6 +12,7 @@ use crate::error::Checked;
 use crate::gil;
 use crate::levels::{parse_layers, unravel, Layers};
 use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
+use crate::planes::Planes;
 use pyo3::prelude::*;
 
 /// A page's description.
@@ -89,7 +90,8 @@ impl Page {
             };
             decoded.map_err(|damage| damage.within(&format!("piece {index}")))?;
         }
-        let layers = unravel(&self.layers, levels.rep, levels.def, levels.num_items, num_rows)?;
+        let [rep, def] = [levels.rep, levels.def].map(|levels| levels.map(|levels| Planes::from_levels(&levels)));
+        let layers = unravel(&self.layers, rep, def, levels.num_items, num_rows)?;
         Ok((levels.num_items, sink.into_buffers()?, layers))
     }
 

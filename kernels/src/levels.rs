@@ -17,6 +17,7 @@
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::Checked;
+use crate::planes::{Mask, Planes};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -132,14 +133,14 @@ pub struct LayerOut {
 /// items and `num_rows` rows. The answer is in the order of `layers`, innermost first.
 pub fn unravel(
     layers: &Layers,
-    rep: Option<Vec<u16>>,
-    def: Option<Vec<u16>>,
+    rep: Option<Planes>,
+    def: Option<Planes>,
     num_items: usize,
     num_rows: usize,
 ) -> Checked<Vec<LayerOut>> {
-    let all_valid = check_levels(layers, rep.as_deref(), def.as_deref(), num_items, num_rows)?;
+    let all_valid = check_levels(layers, rep.as_ref(), def.as_ref(), num_items, num_rows)?;
     let def = if all_valid { None } else { def };
-    let mut state = Unravelling { rep: rep.unwrap_or_default(), def, members: None, length: num_items, consumed: 0 };
+    let mut state = Unravelling { rep: rep.unwrap_or_default(), def, length: num_items, consumed: 0 };
     let mut lists_left = layers.max_rep;
     let mut out = Vec::with_capacity(layers.layers.len());
     for (index, &layer) in layers.layers.iter().enumerate() {
@@ -149,7 +150,12 @@ pub fn unravel(
             Layer::List { empty, wide, .. } => {
                 lists_left -= 1;
                 let limit = layers.group_limit(index + 1, top);
-                let list = ListLevels { empty: if empty { top } else { 0 }, limit, outermost: lists_left == 0 };
+                let list = ListLevels {
+                    empty: empty.then_some(top),
+                    limit,
+                    is_outermost: lists_left == 0,
+                    is_last: limit == top && lists_left == 0,
+                };
                 if wide {
                     state.list(&list, Offsets::Wide)?
                 } else {
@@ -165,8 +171,8 @@ pub fn unravel(
 /// Compare the levels with the numbers of their page. True when no definition level is above 0.
 fn check_levels(
     layers: &Layers,
-    rep: Option<&[u16]>,
-    def: Option<&[u16]>,
+    rep: Option<&Planes>,
+    def: Option<&Planes>,
     num_items: usize,
     num_rows: usize,
 ) -> Checked<bool> {
@@ -181,20 +187,20 @@ fn check_levels(
     if lists && rep.is_none() && (num_levels > 0 || num_rows > 0) {
         return damaged!("lists without repetition levels ({num_levels} levels, {num_rows} rows)");
     }
-    let highest_rep = rep.map_or(0, highest);
+    let highest_rep = rep.map_or(0, Planes::highest);
     if highest_rep > layers.max_rep {
         return damaged!("repetition level {highest_rep} is above {}, the number of lists", layers.max_rep);
     }
-    let highest_def = def.map_or(0, highest);
+    let highest_def = def.map_or(0, Planes::highest);
     if highest_def > layers.max_def {
         return damaged!("definition level {highest_def} is above {}, the last of the layers", layers.max_def);
     }
     let rows = match rep {
         Some(rep) if lists => {
-            if rep.first().is_some_and(|&first| first != layers.max_rep) {
-                return damaged!("the first level does not begin a row (repetition level {})", rep[0]);
+            if let Some(first) = rep.first().filter(|&first| first != layers.max_rep) {
+                return damaged!("the first level does not begin a row (repetition level {first})");
             }
-            rep.iter().filter(|&&level| level == layers.max_rep).count()
+            rep.above(layers.max_rep - 1).count_ones()
         }
         _ => num_levels,
     };
@@ -202,7 +208,7 @@ fn check_levels(
         return damaged!("levels hold {rows} rows, expected {num_rows}");
     }
     let items = match def {
-        Some(def) if layers.max_visible < layers.max_def => count_visible(def, layers.max_visible),
+        Some(def) if highest_def > layers.max_visible => num_levels - def.above(layers.max_visible).count_ones(),
         _ => num_levels,
     };
     if items != num_items {
@@ -211,32 +217,24 @@ fn check_levels(
     Ok(highest_def == 0)
 }
 
-fn highest(levels: &[u16]) -> u16 {
-    levels.iter().copied().max().unwrap_or(0)
-}
-
-fn count_visible(def: &[u16], max_visible: u16) -> usize {
-    def.iter().filter(|&&level| level <= max_visible).count()
-}
-
 /// What one list layer needs to know of its numbering.
 struct ListLevels {
-    /// The level of an empty list, 0 where there is none (0 never means empty: it is a valid item).
-    empty: u16,
+    /// The level of an empty list, where there are any.
+    empty: Option<u16>,
     /// The last level with a slot in this layer, see `Layers::group_limit`.
     limit: u16,
-    /// No list lies around this one, so its entries need not be kept.
-    outermost: bool,
+    /// No list lies around this one.
+    is_outermost: bool,
+    /// Nor is there a layer with levels.
+    is_last: bool,
 }
 
 /// The state between two layers, innermost layers done.
 struct Unravelling {
     /// Remaining entries: repetition levels already lowered by the lists done; empty without lists.
-    rep: Vec<u16>,
+    rep: Planes,
     /// Definition levels of the remaining entries; `None` when all of them are 0.
-    def: Option<Vec<u16>>,
-    /// Those of `def` that own a slot in the current group, once known.
-    members: Option<Vec<u16>>,
+    def: Option<Planes>,
     /// Slots of the current group.
     length: usize,
     /// Definition levels used up by the layers done.
@@ -244,19 +242,15 @@ struct Unravelling {
 }
 
 impl Unravelling {
-    fn item(&mut self, null: bool, limit: u16) -> LayerOut {
+    fn item(&self, null: bool, limit: u16) -> LayerOut {
         let all_valid = LayerOut { length: self.length, validity: None, null_count: 0, offsets: None };
-        let Some(def) = self.def.as_deref().filter(|_| null) else {
+        let Some(def) = self.def.as_ref().filter(|_| null) else {
             return all_valid;
         };
-        let members = if def.len() == self.length {
-            def
-        } else {
-            self.members.get_or_insert_with(|| slots_of(def, limit, self.length))
-        };
-        let consumed = self.consumed;
-        let (validity, null_count) = bitmap(members, |level| level <= consumed);
-        LayerOut { validity, null_count, ..all_valid }
+        let nulls = def.above(self.consumed);
+        let nulls = if def.len() == self.length { nulls } else { nulls.compact(&def.above(limit).not()) };
+        let null_count = nulls.count_ones();
+        LayerOut { validity: (null_count > 0).then(|| nulls.not().to_bytes()), null_count, ..all_valid }
     }
 
     /// Entries with a repetition level of 0 continue a list; all others begin one, or stand for a list that is null,
@@ -265,66 +259,90 @@ impl Unravelling {
         if self.length > T::LAST {
             return damaged!("{} list items do not fit into 32-bit offsets", self.length);
         }
-        let (offsets, validity, null_count) = match self.def.take() {
-            None => (self.starts_all_valid(list)?, None, 0),
+        let begins = self.rep.above(0);
+        let lists = match &self.def {
+            None => Lists { slots: begins.clone(), childless: None },
             Some(def) => {
-                let offsets = self.starts(list, def)?;
-                let members = self.members.as_deref().or(self.def.as_deref()).unwrap_or_default();
-                let (consumed, empty) = (self.consumed, list.empty);
-                let (validity, null_count) = bitmap(members, |level| level <= consumed || level == empty);
-                (offsets, validity, null_count)
+                let childless = def.above(self.consumed);
+                if list_goes_on(&childless, &begins) {
+                    return damaged!("a list that is null, empty or missing goes on with another item");
+                }
+                let slots = begins.clone().zip(&def.above(list.limit), |begins, missing| begins & !missing);
+                Lists { slots, childless: Some(childless.zip(&begins, |childless, begins| childless & begins)) }
             }
         };
+        let num_children = begins.len() - lists.childless.as_ref().map_or(0, Mask::count_ones);
+        if num_children != self.length {
+            return damaged!("lists claim {num_children} items, their layer below has {}", self.length);
+        }
+        let (validity, null_count) = match (&self.def, &lists.childless) {
+            (Some(def), Some(childless)) => lists.validity(def, childless, list.empty),
+            _ => (None, 0),
+        };
+        let offsets = lists.offsets(self.length, &begins);
+        if list.is_outermost {
+            self.def = self.def.take().filter(|_| !list.is_last).map(|def| def.compact(&lists.slots));
+        } else {
+            self.rep = self.rep.compact(&begins).less_one();
+            self.def = self.def.take().map(|def| def.compact(&begins));
+        }
         self.length = offsets.len() - 1;
         Ok(LayerOut { length: self.length, validity, null_count, offsets: Some(wrap(offsets)) })
     }
+}
 
-    /// Offsets of lists none of which is null or empty: wherever an entry begins one.
-    fn starts_all_valid<T: Offset>(&mut self, list: &ListLevels) -> Checked<Vec<T>> {
-        if self.rep.len() != self.length {
-            return damaged!("lists claim {} items, their layer below has {}", self.rep.len(), self.length);
+/// Whether an entry without children is followed by one that continues it.
+fn list_goes_on(childless: &Mask, begins: &Mask) -> bool {
+    let continues = begins.clone().not();
+    let (mut found, mut before) = (0, 0);
+    for (&childless, &continues) in childless.words().iter().zip(continues.words()) {
+        found |= (childless << 1 | before) & continues;
+        before = childless >> 63;
+    }
+    found != 0
+}
+
+/// The lists of one layer.
+struct Lists {
+    /// Entries that begin a list of this layer, or stand for one that is null or empty.
+    slots: Mask,
+    /// Entries that own no child: of null, empty and missing lists.
+    childless: Option<Mask>,
+}
+
+impl Lists {
+    /// Which lists are valid, if some are not, and how many are not.
+    fn validity(&self, def: &Planes, childless: &Mask, empty: Option<u16>) -> (Option<Vec<u8>>, usize) {
+        let mut nulls = childless.clone().zip(&self.slots, |childless, slots| childless & slots);
+        if let Some(empty) = empty {
+            let is_empty = def.above(empty - 1).zip(&def.above(empty), |from, above| from & !above);
+            nulls = nulls.zip(&is_empty, |nulls, empty| nulls & !empty);
         }
-        let begins = positions(&self.rep, |rep| rep != 0);
-        if !list.outermost {
-            self.rep = begins.iter().map(|&entry| self.rep[entry] - 1).collect();
+        let null_count = nulls.count_ones();
+        match null_count {
+            0 => (None, 0),
+            _ => (Some(nulls.not().compact(&self.slots).to_bytes()), null_count),
         }
-        Ok(begins.into_iter().chain([self.length]).map(T::of).collect())
     }
 
-    /// The same with definition levels; leaves those of the slots in `members` (or `def`, where nothing else is kept).
-    fn starts<T: Offset>(&mut self, list: &ListLevels, def: Vec<u16>) -> Checked<Vec<T>> {
-        let num_levels = def.len();
-        let begins = positions(&self.rep, |rep| rep != 0);
-        let nexts = begins.iter().skip(1).copied().chain([num_levels]);
-        let mut offsets = vec![T::default(); begins.len() + 1];
-        let mut members = vec![0; begins.len() + 1];
-        let (mut slot, mut childless, mut goes_on) = (0, 0, false);
-        for (&entry, next) in begins.iter().zip(nexts) {
-            let level = def[entry];
-            offsets[slot] = T::of(entry - childless); // without a branch: overwritten until `slot` moves on
-            members[slot] = level;
-            slot += (level <= list.limit) as usize;
-            let has_items = level <= self.consumed;
-            childless += !has_items as usize;
-            goes_on |= !has_items & (next != entry + 1);
+    /// Where the children of each list begin, and where those of the last one end.
+    fn offsets<T: Offset>(&self, num_children: usize, begins: &Mask) -> Vec<T> {
+        let mut offsets = vec![T::default(); self.slots.count_ones() + 1];
+        let mut slot = 0;
+        let mut num_childless = 0;
+        for (index, &slots) in self.slots.words().iter().enumerate() {
+            let childless = self.childless.as_ref().map_or(0, |childless| childless.words()[index]);
+            let mut begins = begins.words()[index];
+            while begins != 0 {
+                let bit = begins.trailing_zeros();
+                offsets[slot] = T::of(index * 64 + bit as usize - num_childless); // overwritten until `slot` moves on
+                slot += (slots >> bit & 1) as usize;
+                num_childless += (childless >> bit & 1) as usize;
+                begins &= begins - 1;
+            }
         }
-        if goes_on {
-            return damaged!("a list that is null, empty or missing goes on with another item");
-        }
-        if num_levels - childless != self.length {
-            return damaged!("lists claim {} items, their layer below has {}", num_levels - childless, self.length);
-        }
-        offsets[slot] = T::of(self.length);
-        offsets.truncate(slot + 1);
-        members.truncate(slot);
-        if list.outermost {
-            (self.def, self.members) = (Some(members), None);
-        } else {
-            self.rep = begins.iter().map(|&entry| self.rep[entry] - 1).collect();
-            self.def = Some(begins.iter().map(|&entry| def[entry]).collect());
-            self.members = Some(members);
-        }
-        Ok(offsets)
+        offsets[slot] = T::of(num_children);
+        offsets
     }
 }
 
@@ -337,6 +355,7 @@ trait Offset: Copy + Default {
 
 impl Offset for i32 {
     const LAST: usize = i32::MAX as usize;
+    #[inline(always)]
     fn of(position: usize) -> Self {
         position as i32
     }
@@ -344,63 +363,10 @@ impl Offset for i32 {
 
 impl Offset for i64 {
     const LAST: usize = i64::MAX as usize;
+    #[inline(always)]
     fn of(position: usize) -> Self {
         position as i64
     }
-}
-
-/// The levels up to `limit`, of which there are `count`.
-fn slots_of(def: &[u16], limit: u16, count: usize) -> Vec<u16> {
-    let mut slots = vec![0; count + 1];
-    let mut slot = 0;
-    for &level in def {
-        slots[slot] = level;
-        slot += (level <= limit) as usize;
-    }
-    slots.truncate(slot);
-    slots
-}
-
-/// A bitmap, least significant bit first, and its number of zeros; `None` when there are none.
-fn bitmap(levels: &[u16], is_valid: impl Fn(u16) -> bool) -> (Option<Vec<u8>>, usize) {
-    let mut bytes = Vec::with_capacity(levels.len().div_ceil(64) * 8);
-    let mut num_valid = 0;
-    for group in levels.chunks(64) {
-        let bits = mask(group, &is_valid);
-        num_valid += bits.count_ones() as usize;
-        bytes.extend_from_slice(&bits.to_le_bytes());
-    }
-    bytes.truncate(levels.len().div_ceil(8));
-    let null_count = levels.len() - num_valid;
-    ((null_count > 0).then_some(bytes), null_count)
-}
-
-/// Where the levels are like that, ascending.
-pub fn positions(levels: &[u16], is_hit: impl Fn(u16) -> bool) -> Vec<usize> {
-    let mut hits = Vec::with_capacity(levels.iter().filter(|&&level| is_hit(level)).count());
-    for (index, group) in levels.chunks(64).enumerate() {
-        let mut bits = mask(group, &is_hit);
-        while bits != 0 {
-            hits.push(index * 64 + bits.trailing_zeros() as usize);
-            bits &= bits - 1;
-        }
-    }
-    hits
-}
-
-/// One bit for each of up to 64 levels, the first one lowest.
-fn mask(levels: &[u16], is_set: impl Fn(u16) -> bool) -> u64 {
-    /// Moves bit 0 of each of eight bytes side by side into the top byte.
-    const GATHER: u64 = 0x0102_0408_1020_4080;
-    let mut flags = [0u8; 64];
-    for (flag, &level) in flags.iter_mut().zip(levels) {
-        *flag = is_set(level) as u8;
-    }
-    let mut bits = [0u8; 8];
-    for (byte, &eight) in bits.iter_mut().zip(flags.as_chunks::<8>().0) {
-        *byte = (u64::from_le_bytes(eight).wrapping_mul(GATHER) >> 56) as u8;
-    }
-    u64::from_le_bytes(bits)
 }
 
 /// The layers as Python sees them: `[(length, validity or None, null_count, offsets or None)]`.

@@ -34,6 +34,7 @@ mod levels;
 mod many;
 mod miniblock;
 mod plan;
+mod planes;
 mod pread;
 mod rle;
 mod rows;

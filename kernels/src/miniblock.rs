@@ -16,7 +16,7 @@ use crate::dictionary::{Items, Kind};
 use crate::error::Checked;
 use crate::gil;
 use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
-use crate::select::{in_chunk, select_flat, select_nested, Levels, Selection};
+use crate::select::{in_chunk, select_flat, select_nested, Selection};
 use crate::sink::{count, Pick};
 use crate::tables::{locate, Chunk, Tables};
 use crate::values::Values;
@@ -37,8 +37,6 @@ pub struct Page {
     wide: bool,
     num_buffers: usize,
     pub layers: Layers,
-    /// The layers are one nullable item layer.
-    pub nullable_items_only: bool,
     pub rep: Option<Codec>,
     pub def: Option<Codec>,
     pub values: Codec,
@@ -51,7 +49,7 @@ impl Page {
         let flags = program.u8()?;
         let num_buffers = program.u8()? as usize;
         let (layers, used) = parse_layers(program.rest())?;
-        let nullable_items_only = program.take(used)? == [1, 3];
+        program.take(used)?;
         let rep = (flags & 2 != 0).then(|| block::level_codec(&mut program)).transpose()?;
         let def = (flags & 4 != 0).then(|| block::level_codec(&mut program)).transpose()?;
         let values = program.codec()?;
@@ -60,7 +58,7 @@ impl Page {
         if rep.is_some() != (layers.max_rep() > 0) {
             return Err(invalid("repetition levels go with list layers"));
         }
-        Ok(Page { wide: flags & 1 != 0, num_buffers, layers, nullable_items_only, rep, def, values, dictionary })
+        Ok(Page { wide: flags & 1 != 0, num_buffers, layers, rep, def, values, dictionary })
     }
 }
 
@@ -144,10 +142,7 @@ impl Page {
         };
         let num_items = count(&picks);
         let values = self.decode_values(&chunks, &picks, num_items)?;
-        let layers = match levels {
-            Levels::Validity(validity) => vec![validity.into_layer()],
-            Levels::Vectors { rep, def } => unravel(&self.layers, rep, def, num_items, num_rows)?,
-        };
+        let layers = unravel(&self.layers, levels.rep, levels.def, num_items, num_rows)?;
         let buffers = match (items, values.fixed_bytes()) {
             (None, _) => values.into_buffers()?,
             (Some(items), Some((indices, size))) => items.look_up(indices, size)?.into_iter().map(Some).collect(),

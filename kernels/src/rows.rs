@@ -4,7 +4,8 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::error::Checked;
 use crate::gil;
-use crate::levels::{layers_to_python, parse_layers, positions, unravel, LayerOut, Layers};
+use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
+use crate::planes::Planes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -111,14 +112,14 @@ fn select(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selec
 /// Without lists a row is a level is an item.
 fn select_flat(layers: &Layers, page: &PageLevels, rows: &RowRanges) -> Checked<Selection> {
     let num_items = rows.num_rows() as usize;
-    let pick = |levels: Option<&[u16]>| -> Checked<Option<Vec<u16>>> {
+    let pick = |levels: Option<&[u16]>| -> Checked<Option<Planes>> {
         let Some(levels) = levels else { return Ok(None) };
         if levels.len() != page.num_rows {
             return damaged!("{} levels for {} rows without lists", levels.len(), page.num_rows);
         }
         let mut picked = Vec::with_capacity(num_items);
         rows.iter().for_each(|(start, end)| picked.extend_from_slice(&levels[start as usize..end as usize]));
-        Ok(Some(picked))
+        Ok(Some(Planes::from_levels(&picked)))
     };
     let layers = unravel(layers, pick(page.rep)?, pick(page.def)?, num_items, num_items)?;
     Ok(Selection { num_items, layers, item_ids: None })
@@ -129,8 +130,9 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
     if page.def.is_some_and(|def| def.len() != rep.len()) {
         return damaged!("{} repetition levels but {} definition levels", rep.len(), page.def.map_or(0, <[u16]>::len));
     }
-    let mut row_levels = positions(rep, |level| level == layers.max_rep());
-    row_levels.push(rep.len()); // where each row begins, and where the last one ends
+    let begins = (0..rep.len()).filter(|&index| rep[index] == layers.max_rep());
+    // Where each row begins, and where the last one ends.
+    let row_levels: Vec<usize> = begins.chain([rep.len()]).collect();
     if row_levels.len() != page.num_rows + 1 {
         return damaged!("levels hold {} rows, expected {}", row_levels.len() - 1, page.num_rows);
     }
@@ -156,6 +158,7 @@ fn select_nested(layers: &Layers, page: &PageLevels, rep: &[u16], rows: &RowRang
         (level, item) = (to, item + num_items);
     }
     let num_items = item_ids.len();
-    let layers = unravel(layers, Some(picked_rep), picked_def, num_items, rows.num_rows() as usize)?;
+    let (rep, def) = (Planes::from_levels(&picked_rep), picked_def.as_deref().map(Planes::from_levels));
+    let layers = unravel(layers, Some(rep), def, num_items, rows.num_rows() as usize)?;
     Ok(Selection { num_items, layers, item_ids: Some(item_ids) })
 }

@@ -5,9 +5,9 @@ use crate::codec::invalid;
 use crate::damaged;
 use crate::error::{Checked, Damaged};
 use crate::general::Inflater;
-use crate::levels::LayerOut;
 use crate::miniblock::Page;
-use crate::sink::{count, vec_with_capacity, Bits, Pick};
+use crate::planes::Planes;
+use crate::sink::{count, Pick};
 use crate::tables::{Chunk, Tables};
 use pyo3::PyResult;
 
@@ -17,14 +17,10 @@ pub struct Selection {
     pub levels: Levels,
 }
 
-/// Levels of the wanted rows.
-pub enum Levels {
-    Vectors {
-        rep: Option<Vec<u16>>,
-        def: Option<Vec<u16>>,
-    },
-    /// All that the levels of one nullable layer say.
-    Validity(Validity),
+/// Levels of the wanted rows, as far as the page has any.
+pub struct Levels {
+    pub rep: Option<Planes>,
+    pub def: Option<Planes>,
 }
 
 /// Add a range to those of a chunk, which begin at `first`; it may continue the last one.
@@ -60,81 +56,30 @@ pub fn select_flat(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>], n
     if found != num_rows {
         return Err(invalid(format!("{num_rows} rows wanted, the chunks given hold {found} of them")));
     }
-    let levels = flat_levels(page, chunks, &picks, num_rows)?;
-    Ok(Selection { picks, levels })
+    let def = flat_levels(page, chunks, &picks)?;
+    Ok(Selection { picks, levels: Levels { rep: None, def } })
 }
 
-fn flat_levels(page: &Page, chunks: &[Chunk<'_>], picks: &[Pick], num_rows: usize) -> Checked<Levels> {
-    let Some(codec) = &page.def else { return Ok(Levels::Vectors { rep: None, def: None }) };
+fn flat_levels(page: &Page, chunks: &[Chunk<'_>], picks: &[Pick]) -> Checked<Option<Planes>> {
+    let Some(codec) = &page.def else { return Ok(None) };
+    let (mut planes, mut plain) = (Planes::default(), Vec::new());
     let mut inflater = Inflater::default();
-    let mut read = |chunk: &Chunk<'_>, levels: &mut Vec<u16>| {
+    let mut read = |chunk: &Chunk<'_>| {
         let header = page.header(chunk.bytes)?;
         if header.num_levels != chunk.num_items {
             return damaged!("{} levels for {} items", header.num_levels, chunk.num_items);
         }
         let picks = &picks[chunk.picks.0..chunk.picks.1];
-        block::append_levels(codec, header.def, chunk.num_items, picks, &mut inflater, levels)
-    };
-    if page.nullable_items_only {
-        let mut validity = Validity::with_capacity(num_rows)?;
-        let mut levels = Vec::new();
-        for chunk in chunks {
-            levels.clear();
-            read(chunk, &mut levels).and_then(|()| validity.append(&levels)).map_err(in_chunk(chunk.id))?;
+        if picks == Pick::all(chunk.num_items).as_slice() {
+            return block::append_planes(codec, header.def, chunk.num_items, &mut inflater, &mut plain, &mut planes);
         }
-        return Ok(Levels::Validity(validity));
-    }
-    let mut levels = vec_with_capacity(num_rows)?;
-    for chunk in chunks {
-        read(chunk, &mut levels).map_err(in_chunk(chunk.id))?;
-    }
-    Ok(Levels::Vectors { rep: None, def: Some(levels) })
-}
-
-/// Builds the bitmap of one nullable layer from definition levels 0 (valid) and 1 (null).
-pub struct Validity {
-    bits: Bits,
-    packed: Vec<u8>,
-    length: usize,
-    null_count: usize,
-}
-
-impl Validity {
-    fn with_capacity(count: usize) -> Checked<Self> {
-        Ok(Validity { bits: Bits::with_capacity(count)?, packed: Vec::new(), length: 0, null_count: 0 })
-    }
-
-    fn append(&mut self, levels: &[u16]) -> Checked<()> {
-        let highest = levels.iter().fold(0, |highest, &level| highest | level);
-        if highest > 1 {
-            return damaged!("a definition level above 1, the only one of the layers");
-        }
-        let (eights, rest) = levels.as_chunks::<8>();
-        self.packed.clear();
-        self.packed.extend(eights.iter().map(pack_eight));
-        if !rest.is_empty() {
-            let mut eight = [0; 8];
-            eight[..rest.len()].copy_from_slice(rest);
-            self.packed.push(pack_eight(&eight));
-        }
-        self.null_count += levels.iter().map(|&level| level as usize).sum::<usize>();
-        self.length += levels.len();
-        self.bits.append(&self.packed, 0, levels.len());
+        plain.clear();
+        block::append_levels(codec, header.def, chunk.num_items, picks, &mut inflater, &mut plain)?;
+        planes.push_levels(&plain);
         Ok(())
-    }
-
-    pub fn into_layer(self) -> LayerOut {
-        let validity = (self.null_count > 0).then(|| self.bits.into_bytes());
-        LayerOut { length: self.length, validity, null_count: self.null_count, offsets: None }
-    }
-}
-
-/// Eight levels of 0 or 1 to a byte of validity: the products move bits 0, 16, 32 and 48 next to each other.
-#[inline(always)]
-fn pack_eight(levels: &[u16; 8]) -> u8 {
-    const GATHER: u64 = 1 << 48 | 1 << 33 | 1 << 18 | 1 << 3;
-    let [low, high] = bytemuck::cast::<[u16; 8], [u64; 2]>(*levels).map(|four| four.wrapping_mul(GATHER) >> 48 & 15);
-    !(low | high << 4) as u8
+    };
+    chunks.iter().try_for_each(|chunk| read(chunk).map_err(in_chunk(chunk.id)))?;
+    Ok(Some(planes))
 }
 
 // -- with repetition -------------------------------------------------------------------------------------------------
@@ -144,7 +89,8 @@ pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>])
     let Some((starts, preambles)) = tables.rows else { return Err(invalid("row starts of the chunks are missing")) };
     let mut scratch = ChunkLevels::default();
     let mut runs_on: Option<usize> = None;
-    let mut kept = Kept { picks: Vec::new(), rep: Vec::new(), def: page.def.as_ref().map(|_| Vec::new()) };
+    let mut kept =
+        Kept { picks: Vec::new(), rep: Planes::default(), def: page.def.as_ref().map(|_| Planes::default()) };
     for chunk in chunks.iter_mut() {
         if runs_on.is_some_and(|next| next != chunk.id) {
             return Err(invalid("a wanted row runs on in a chunk that was not given"));
@@ -165,7 +111,7 @@ pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>])
         runs_on = (last_wanted && preambles.get(chunk.id + 1).is_some_and(|&flag| flag != 0)).then_some(chunk.id + 1);
     }
     match runs_on {
-        None => Ok(Selection { picks: kept.picks, levels: Levels::Vectors { rep: Some(kept.rep), def: kept.def } }),
+        None => Ok(Selection { picks: kept.picks, levels: Levels { rep: Some(kept.rep), def: kept.def } }),
         Some(_) => Err(invalid("a wanted row runs on in a chunk that was not given")),
     }
 }
@@ -173,23 +119,22 @@ pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>])
 /// The levels of one chunk.
 #[derive(Default)]
 struct ChunkLevels {
-    rep: Vec<u16>,
-    def: Vec<u16>,
-    row_starts: Vec<usize>,
+    rep: Planes,
+    def: Planes,
+    plain: Vec<u16>,
     inflater: Inflater,
 }
 
 impl ChunkLevels {
     fn read(&mut self, page: &Page, chunk: &Chunk<'_>) -> Checked<()> {
         let header = page.header(chunk.bytes)?;
-        let all = [Pick { start: 0, end: header.num_levels }];
-        let picks = if header.num_levels > 0 { &all[..] } else { &[] };
         self.rep.clear();
         self.def.clear();
         let sides = [(&page.rep, header.rep, &mut self.rep), (&page.def, header.def, &mut self.def)];
         for (codec, buffer, levels) in sides {
             if let Some(codec) = codec {
-                block::append_levels(codec, buffer, header.num_levels, picks, &mut self.inflater, levels)?;
+                let (inflater, plain) = (&mut self.inflater, &mut self.plain);
+                block::append_planes(codec, buffer, header.num_levels, inflater, plain, levels)?;
             }
         }
         Ok(())
@@ -197,9 +142,9 @@ impl ChunkLevels {
 
     /// Turn ranges of the chunk's rows (a preamble counts as one) into ranges of its levels.
     fn rows_to_levels(&mut self, max_rep: u16, preamble: bool, num_rows: usize, wanted: &mut [Pick]) -> Checked<()> {
-        let opens_row = self.rep.first().is_none_or(|&rep| rep == max_rep);
-        let num_starts = self.rep.iter().filter(|&&rep| rep == max_rep).count();
-        let found = num_starts + usize::from(!opens_row);
+        let opens_row = self.rep.first().is_none_or(|rep| rep == max_rep);
+        let starts = self.rep.above(max_rep - 1);
+        let found = starts.count_ones() + usize::from(!opens_row);
         if found != num_rows || opens_row == preamble {
             return damaged!("repetition levels hold {found} rows or rests of rows, the index says {num_rows}");
         }
@@ -209,13 +154,10 @@ impl ChunkLevels {
                 return Ok(());
             }
         }
-        self.row_starts.clear();
-        self.row_starts.extend((!opens_row).then_some(0));
-        let starts = self.rep.iter().enumerate().filter(|(_, &rep)| rep == max_rep);
-        self.row_starts.extend(starts.map(|(index, _)| index));
-        self.row_starts.push(self.rep.len());
+        let rest = (!opens_row).then_some(0);
+        let borders: Vec<usize> = rest.into_iter().chain(starts.positions()).chain([self.rep.len()]).collect();
         for pick in wanted {
-            *pick = Pick { start: self.row_starts[pick.start], end: self.row_starts[pick.end] };
+            *pick = Pick { start: borders[pick.start], end: borders[pick.end] };
         }
         Ok(())
     }
@@ -229,32 +171,32 @@ impl ChunkLevels {
 /// What is kept of all chunks.
 struct Kept {
     picks: Vec<Pick>,
-    rep: Vec<u16>,
-    def: Option<Vec<u16>>,
+    rep: Planes,
+    def: Option<Planes>,
 }
 
 impl Kept {
     /// Append the levels of the segments, and the items that they own to the picks.
     fn keep(&mut self, page: &Page, levels: &ChunkLevels, segments: &[Pick], num_items: usize) -> Checked<()> {
         let max_visible = page.layers.max_visible();
-        let all_visible = page.def.is_none() || page.layers.max_def() <= max_visible;
-        let visible = |start: usize, end: usize| match all_visible {
-            true => end - start,
-            false => levels.def[start..end].iter().filter(|&&level| level <= max_visible).count(),
+        let has_invisible = page.def.is_some() && page.layers.max_def() > max_visible;
+        let invisible = has_invisible.then(|| levels.def.above(max_visible));
+        let count = |start: usize, end: usize| {
+            end - start - invisible.as_ref().map_or(0, |invisible| invisible.count_ones_between(start, end))
         };
         let first = self.picks.len();
         let (mut at, mut item) = (0, 0);
         for segment in segments {
-            item += visible(at, segment.start);
-            let owned = visible(segment.start, segment.end);
+            item += count(at, segment.start);
+            let owned = count(segment.start, segment.end);
             push_pick(&mut self.picks, first, item, item + owned);
             (at, item) = (segment.end, item + owned);
-            self.rep.extend_from_slice(&levels.rep[segment.start..segment.end]);
+            self.rep.append(&levels.rep, segment.start, segment.end);
             if let Some(def) = &mut self.def {
-                def.extend_from_slice(&levels.def[segment.start..segment.end]);
+                def.append(&levels.def, segment.start, segment.end);
             }
         }
-        item += visible(at, levels.rep.len());
+        item += count(at, levels.rep.len());
         if item != num_items {
             return damaged!("levels own {item} items, the chunk holds {num_items}");
         }

@@ -19,6 +19,11 @@ impl Pick {
     pub fn len(self) -> usize {
         self.end - self.start
     }
+
+    /// All of `count` values; none where there are none.
+    pub fn all(count: usize) -> Option<Self> {
+        (count > 0).then_some(Pick { start: 0, end: count })
+    }
 }
 
 /// How many values the picks hold together.

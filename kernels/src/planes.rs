@@ -1,0 +1,317 @@
+//! Levels as bit planes: plane `b` holds bit `b` of every level, 64 levels to a word, the first one lowest.
+//!
+//! Levels are small numbers, mostly of one or two bits, and what is asked of them is always the same for all: is it
+//! above a limit, is it this one? Such a question is a few operations on whole words, and its answer is a `Mask`, which
+//! is a validity bitmap already. Files store levels packed; they are not expanded in between.
+
+/// Words of one plane of a packed group, which holds 1024 levels.
+pub const GROUP_WORDS: usize = 16;
+
+/// A bit for each of `length` levels; the bits behind the last one are 0.
+#[derive(Default, Clone)]
+pub struct Mask {
+    words: Vec<u64>,
+    length: usize,
+}
+
+impl Mask {
+    pub fn ones(length: usize) -> Self {
+        let mut mask = Mask { words: vec![u64::MAX; length.div_ceil(64)], length };
+        mask.clear_rest();
+        mask
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    pub fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    pub fn any(&self) -> bool {
+        self.words.iter().any(|&word| word != 0)
+    }
+
+    pub fn count_ones(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Ones from bit `start` to bit `end`.
+    pub fn count_ones_between(&self, start: usize, end: usize) -> usize {
+        runs(start, end).map(|(at, count)| self.read(at, count).count_ones() as usize).sum()
+    }
+
+    /// Where the ones are, ascending.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
+            std::iter::successors((word != 0).then_some(word), |&bits| {
+                Some(bits & (bits - 1)).filter(|&bits| bits != 0)
+            })
+            .map(move |bits| index * 64 + bits.trailing_zeros() as usize)
+        })
+    }
+
+    /// Combine with another mask of the same length, word by word; `word` makes 0 of zeros.
+    pub fn zip(mut self, other: &Mask, word: impl Fn(u64, u64) -> u64) -> Self {
+        self.words.iter_mut().zip(&other.words).for_each(|(mine, &others)| *mine = word(*mine, others));
+        self
+    }
+
+    /// The other answer of each level.
+    pub fn not(mut self) -> Self {
+        self.words.iter_mut().for_each(|word| *word = !*word);
+        self.clear_rest();
+        self
+    }
+
+    /// The bits for which `by` has a one, one behind the other.
+    pub fn compact(&self, by: &Mask) -> Self {
+        let mut kept = Mask::default();
+        for (&word, &by) in self.words.iter().zip(&by.words) {
+            match by {
+                u64::MAX => kept.push(word, 64),
+                _ => kept.push(Compress::new(by).apply(word), by.count_ones() as usize),
+            }
+        }
+        kept
+    }
+
+    /// As bytes, the first bit lowest.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let bytes = self.words.iter().flat_map(|word| word.to_le_bytes());
+        bytes.take(self.length.div_ceil(8)).collect()
+    }
+
+    /// Append the lowest `count` bits of a word, the others of which are 0.
+    fn push(&mut self, word: u64, count: usize) {
+        let used = self.length % 64;
+        self.length += count;
+        match self.words.last_mut().filter(|_| used > 0) {
+            Some(last) => {
+                *last |= word << used;
+                if used + count > 64 {
+                    self.words.push(word >> (64 - used));
+                }
+            }
+            None if count > 0 => self.words.push(word),
+            None => {}
+        }
+    }
+
+    fn clear(&mut self) {
+        self.words.clear();
+        self.length = 0;
+    }
+
+    fn push_zeros(&mut self, count: usize) {
+        self.length += count;
+        self.words.resize(self.length.div_ceil(64), 0);
+    }
+
+    fn append(&mut self, other: &Mask, start: usize, end: usize) {
+        runs(start, end).for_each(|(at, count)| self.push(other.read(at, count), count));
+    }
+
+    /// Up to 64 bits from bit `at` on.
+    fn read(&self, at: usize, count: usize) -> u64 {
+        let (index, shift) = (at / 64, at % 64);
+        let mut word = self.words[index] >> shift;
+        if shift + count > 64 {
+            word |= self.words[index + 1] << (64 - shift);
+        }
+        word & lowest(count)
+    }
+
+    fn clear_rest(&mut self) {
+        if let Some(last) = self.words.last_mut() {
+            *last &= lowest((self.length + 63) % 64 + 1);
+        }
+    }
+}
+
+/// A range of bits as runs of up to 64: `(start, count)`.
+fn runs(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
+    (start..end).step_by(64).map(move |at| (at, (end - at).min(64)))
+}
+
+/// The `count` lowest bits, 1 to 64.
+fn lowest(count: usize) -> u64 {
+    u64::MAX >> (64 - count)
+}
+
+/// Moves the bits of a word that a mask names to its low end: those 1, 2, 4 .. 32 places in turn that have to move so far.
+struct Compress {
+    mask: u64,
+    moves: [u64; 6],
+}
+
+impl Compress {
+    fn new(mask: u64) -> Self {
+        let (mut left, mut moves) = (mask, [0; 6]);
+        let mut zeros_below = !mask << 1;
+        for (step, moved) in moves.iter_mut().enumerate() {
+            // For each bit the lowest bit of how many zeros lie below it: the parity of `zeros_below` up to there.
+            let odd = [1, 2, 4, 8, 16, 32].iter().fold(zeros_below, |parity, shift| parity ^ (parity << shift));
+            *moved = odd & left;
+            left = (left ^ *moved) | (*moved >> (1 << step));
+            zeros_below &= !odd;
+        }
+        Compress { mask, moves }
+    }
+
+    fn apply(&self, word: u64) -> u64 {
+        self.moves.iter().enumerate().fold(word & self.mask, |word, (step, moved)| {
+            let moving = word & moved;
+            (word ^ moving) | (moving >> (1 << step))
+        })
+    }
+}
+
+/// Levels; as many planes as the highest of them needs.
+#[derive(Default)]
+pub struct Planes {
+    planes: Vec<Mask>,
+    length: usize,
+}
+
+impl Planes {
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// No levels; the memory is kept.
+    pub fn clear(&mut self) {
+        self.planes.iter_mut().for_each(Mask::clear);
+        self.length = 0;
+    }
+
+    pub fn from_levels(levels: &[u16]) -> Self {
+        let mut planes = Planes::default();
+        planes.push_levels(levels);
+        planes
+    }
+
+    /// Append plain levels.
+    pub fn push_levels(&mut self, levels: &[u16]) {
+        let any = levels.iter().fold(0, |any, level| any | level);
+        let width = (u16::BITS - any.leading_zeros()) as usize;
+        self.widen(width);
+        for levels in levels.chunks(64) {
+            self.push_words(levels.len(), |plane| if plane < width { bit_of(levels, plane) } else { 0 });
+        }
+    }
+
+    /// Append the first `count` levels of a group, given as the words of their planes, lowest plane first.
+    pub fn push_group(&mut self, planes: &[[u64; GROUP_WORDS]], count: usize) {
+        let sizes = || (0..count).step_by(64).map(|at| (count - at).min(64));
+        let is_used =
+            |plane: &[u64; GROUP_WORDS]| plane.iter().zip(sizes()).any(|(word, size)| word & lowest(size) != 0);
+        self.widen(planes.iter().rposition(is_used).map_or(0, |highest| highest + 1));
+        for (index, size) in sizes().enumerate() {
+            self.push_words(size, |plane| planes.get(plane).map_or(0, |words| words[index] & lowest(size)));
+        }
+    }
+
+    pub fn push_zeros(&mut self, count: usize) {
+        self.planes.iter_mut().for_each(|plane| plane.push_zeros(count));
+        self.length += count;
+    }
+
+    /// Append levels `start .. end` of others.
+    pub fn append(&mut self, other: &Planes, start: usize, end: usize) {
+        self.widen(other.planes.len());
+        for (index, plane) in self.planes.iter_mut().enumerate() {
+            match other.planes.get(index) {
+                Some(source) => plane.append(source, start, end),
+                None => plane.push_zeros(end - start),
+            }
+        }
+        self.length += end - start;
+    }
+
+    fn widen(&mut self, width: usize) {
+        while self.planes.len() < width {
+            let mut plane = Mask::default();
+            plane.push_zeros(self.length);
+            self.planes.push(plane);
+        }
+    }
+
+    fn push_words(&mut self, count: usize, word: impl Fn(usize) -> u64) {
+        self.planes.iter_mut().enumerate().for_each(|(index, plane)| plane.push(word(index), count));
+        self.length += count;
+    }
+
+    /// The first level.
+    pub fn first(&self) -> Option<u16> {
+        let bit = |(index, plane): (usize, &Mask)| ((plane.words[0] & 1) as u16) << index;
+        (self.length > 0).then(|| self.planes.iter().enumerate().map(bit).sum())
+    }
+
+    /// The highest level; 0 where there are none.
+    pub fn highest(&self) -> u16 {
+        let mut candidates = Mask::ones(self.length);
+        let mut highest = 0;
+        for (index, plane) in self.planes.iter().enumerate().rev() {
+            let higher = candidates.clone().zip(plane, |mask, plane| mask & plane);
+            if higher.any() {
+                highest |= 1 << index;
+                candidates = higher;
+            }
+        }
+        highest
+    }
+
+    /// Which levels are above `limit`.
+    pub fn above(&self, limit: u16) -> Mask {
+        let mut above = Mask { words: vec![0; self.length.div_ceil(64)], length: self.length };
+        if limit == 0 {
+            return self.planes.iter().fold(above, |above, plane| above.zip(plane, |above, plane| above | plane));
+        }
+        if self.planes.len() < 16 && limit >> self.planes.len() != 0 {
+            return above;
+        }
+        // From the highest bit down: those that equal `limit` so far, and those that are above it.
+        let mut same = Mask::ones(self.length);
+        for (index, plane) in self.planes.iter().enumerate().rev() {
+            let is_set = limit >> index & 1 == 1;
+            for ((above, same), plane) in above.words.iter_mut().zip(&mut same.words).zip(&plane.words) {
+                *above |= if is_set { 0 } else { *same & plane };
+                *same &= if is_set { *plane } else { !plane };
+            }
+        }
+        above
+    }
+
+    /// The levels for which `by` has a one.
+    pub fn compact(&self, by: &Mask) -> Self {
+        Planes { planes: self.planes.iter().map(|plane| plane.compact(by)).collect(), length: by.count_ones() }
+    }
+
+    /// All levels, which are above 0, less one.
+    pub fn less_one(mut self) -> Self {
+        let mut borrow = Mask::ones(self.length);
+        for plane in &mut self.planes {
+            let lowered = plane.clone().zip(&borrow, |plane, borrow| plane ^ borrow);
+            borrow = borrow.zip(plane, |borrow, plane| borrow & !plane);
+            *plane = lowered;
+        }
+        self
+    }
+}
+
+/// Bit `plane` of up to 64 levels.
+fn bit_of(levels: &[u16], plane: usize) -> u64 {
+    /// Moves bit 0 of each of eight bytes side by side into the top byte.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let mut flags = [0u8; 64];
+    for (flag, &level) in flags.iter_mut().zip(levels) {
+        *flag = (level >> plane & 1) as u8;
+    }
+    let mut bits = [0u8; 8];
+    for (byte, &eight) in bits.iter_mut().zip(flags.as_chunks::<8>().0) {
+        *byte = (u64::from_le_bytes(eight).wrapping_mul(GATHER) >> 56) as u8;
+    }
+    u64::from_le_bytes(bits)
+}
