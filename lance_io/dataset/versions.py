@@ -12,6 +12,7 @@ from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
 from lance_io.table.paths import VERSIONS, manifest_names
 
 if TYPE_CHECKING:
+    from lance_io.commit.latest import VersionFile
     from lance_io.dataset.steps import Plan
     from lance_io.io.cache import SearchCache
     from lance_io.store.url import Location
@@ -30,14 +31,24 @@ def latest_manifest(location: Location, cache: SearchCache) -> Plan[Manifest]:
 
     The read is saved when the store's version tag says that the cache holds this very object.
     """
-    file = yield from find_latest(location.store, location.path)
+    return (yield from manifest_in(location, (yield from find_latest(location.store, location.path)), cache))
+
+
+def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Plan[Manifest]:
+    """The manifest in a file, read unless the cache holds it."""
     key = ("manifest", location.store.identity, file.key, file.etag)
     manifest: Manifest | None = None if file.etag is None else cache.get(key)
     if manifest is None:
         manifest = yield from _read(location, file.key, file.version)
-        if file.etag is not None:
-            cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
+        keep_manifest(location, file, manifest, cache)
     return manifest
+
+
+def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cache: SearchCache) -> None:
+    """Put a manifest into the cache, if its file can be recognised."""
+    if file.etag is not None:
+        key = ("manifest", location.store.identity, file.key, file.etag)
+        cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
 
 
 def _read(location: Location, key: str, version: int) -> Plan[Manifest]:

@@ -1,0 +1,216 @@
+"""Rows into tables: create, append, overwrite.
+
+What depends on nothing is asked for at once (|| = in the same round):
+
+    create                 LIST || data || transaction file; create the manifest
+    append, table open     LIST || data || transaction file; GET of newer versions, if any; create the manifest
+    append, by URI         LIST; GET; data || transaction file; create the manifest
+    overwrite, by URI      as append; with an explicit file version LIST; GET || data || transaction file; create ...
+
+Data files may be there before the schema has been checked; a write that fails removes them, unless the answer to the
+deciding write was lost: then a version may refer to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.steps import ask
+from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
+from lance_io.dataset.state import DatasetState
+from lance_io.dataset.versions import keep_manifest, manifest_in
+from lance_io.dataset.write.beside import Beside
+from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
+from lance_io.dataset.write.fit import check_columns, fitted
+from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.format.version import V2_2, FileVersion
+from lance_io.table.apply import Creation
+from lance_io.table.operations import Append, Overwrite
+from lance_io.table.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.session import Session
+    from lance_io.dataset.steps import Plan
+    from lance_io.dataset.write.beside import Promise
+    from lance_io.dataset.write.input import AsyncRows, Rows
+    from lance_io.dataset.write.progress import FragmentWriteProgress
+    from lance_io.format.schema import Schema
+    from lance_io.store.api import Durability
+    from lance_io.store.url import Location
+    from lance_io.table.manifest import Manifest
+    from lance_io.table.operations import Operation
+    from lance_io.table.paths import NamingScheme
+
+MODES = ("create", "append", "overwrite")
+DEFAULT_VERSION = V2_2
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where rows are written.
+
+    location  folder of the table, or of the branch
+    root      folder of the table
+    handler   what makes versions visible
+    manifest  the version that the caller holds; None when it only knows the place
+    """
+
+    location: Location
+    root: Location
+    session: Session
+    handler: CommitHandler
+    given_uri: str
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    manifest: Manifest | None = None
+
+    def commit_target(self, scheme: NamingScheme = "V2") -> CommitTarget:
+        """The same for the commit loop."""
+        return CommitTarget(self.location, self.handler, scheme)
+
+    def state(self, committed: CommittedVersion) -> DatasetState:
+        """The version that was committed, open."""
+        keep_manifest(self.location, committed.file, committed.manifest, self.session.cache)
+        return DatasetState(
+            location=self.location,
+            root=self.root,
+            manifest=committed.manifest,
+            session=self.session,
+            given_uri=self.given_uri,
+            storage_options=self.storage_options,
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are written.
+
+    version         of data files; None takes the table's, or the default
+    scheme          how manifests of a new table are named
+    stable_row_ids  of a new table
+    config          entries for the table's config, where a table is created or overwritten
+    properties      of the transaction
+    """
+
+    mode: str = "create"
+    version: FileVersion | None = None
+    limits: FileLimits = field(default_factory=FileLimits)
+    progress: FragmentWriteProgress | None = None
+    scheme: NamingScheme = "V2"
+    stable_row_ids: bool = False
+    config: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    durability: Durability | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"Invalid mode {self.mode}: expected one of {', '.join(MODES)}")
+
+
+def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[DatasetState]:
+    """Write rows and commit them; gives the new version.
+
+    Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit,
+    `CommitConflictError` and `CommitUnknownError` as `commit` does.
+    """
+    given = schema_from_arrow(rows.schema)
+    check_columns(given)
+    if options.mode == "create":
+        return (yield from _create(target, rows, given, options))
+    if target.manifest is not None:
+        return (yield from _add(target, target.manifest, None, rows, given, options))
+    taken_at = target.commit_target().clock.monotonic()
+    try:
+        newest = yield from target.handler.find_latest(target.location)
+    except NotFound:
+        _logger.warning("no table at %s: it is created", target.location.uri)
+        return (yield from _create(target, rows, given, options))
+    listing = Listing([newest], newest.version, taken_at)
+    base = None
+    if options.mode == "append" or options.version is None:
+        base = yield from manifest_in(target.location, newest, target.session.cache)
+    return (yield from _add(target, base, listing, rows, given, options))
+
+
+def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions) -> NewFiles:
+    """The files of a write."""
+    limits, durability = options.limits, options.durability
+    return NewFiles(target.location, schema, version, limits, progress=options.progress, durability=durability)
+
+
+def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options: WriteOptions) -> Plan[DatasetState]:
+    version = options.version or DEFAULT_VERSION
+    files = new_files(target, given, version, options)
+    where = target.commit_target(options.scheme)
+
+    def still_empty(listed: Promise[float]) -> Plan[None]:
+        if where.clock.monotonic() - (yield from listed.result()) > LISTING_AGE_MAX_S:
+            yield from _expect_nothing(target, where)
+
+    def write(listed: Promise[float]) -> Plan[CommittedVersion]:
+        yield from files.write(rows)
+        operation = Overwrite(tuple(files.fragments), given, dict(options.config))
+        request = CommitRequest(
+            Transaction(0, operation, properties=options.properties),
+            alongside=[files.publish(), still_empty(listed)],
+            creation=Creation(version, options.stable_row_ids),
+        )
+        return (yield from create_table(where, request))
+
+    beside = Beside(_expect_nothing(target, where), write)
+    committed: CommittedVersion = yield Keeping(files, ask(beside))
+    return target.state(committed)
+
+
+def _expect_nothing(target: WriteTarget, where: CommitTarget) -> Plan[float]:
+    """Make sure that there is no table; gives the time at which that was asked."""
+    taken_at = where.clock.monotonic()
+    try:
+        yield from target.handler.find_latest(target.location)
+    except NotFound:
+        return taken_at
+    raise AlreadyExists(f"Dataset already exists: {target.given_uri}", path=target.location.uri)
+
+
+def _add(
+    target: WriteTarget,
+    base: Manifest | None,
+    listing: Listing | None,
+    rows: Rows | AsyncRows,
+    given: Schema,
+    options: WriteOptions,
+) -> Plan[DatasetState]:
+    """Append to a version that is known, or overwrite one of which at least the listing is."""
+    if base is not None:
+        version, read_version = options.version or base.data_version, base.version
+    else:
+        assert options.version is not None and listing is not None
+        version, read_version = options.version, listing.versions[-1].version
+    schema = fitted(given, base.schema) if base is not None and options.mode == "append" else given
+    files = new_files(target, schema, version, options)
+
+    def write() -> Plan[CommittedVersion]:
+        yield from files.write(rows)
+        fragments = tuple(files.fragments)
+        operation: Operation = Append(fragments)
+        if options.mode == "overwrite":
+            operation = Overwrite(fragments, schema, dict(options.config))
+        request = CommitRequest(
+            Transaction(read_version, operation, properties=options.properties),
+            base=base,
+            listing=listing,
+            alongside=[files.publish()],
+            creation=Creation(options.version, options.stable_row_ids),
+        )
+        return (yield from commit(target.commit_target(), request))
+
+    committed: CommittedVersion = yield Keeping(files, write())
+    return target.state(committed)
