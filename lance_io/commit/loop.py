@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.rebasing import rebased
-from lance_io.commit.steps import Delete, Pause, Put, Read, Shielded, Together, ask
+from lance_io.commit.steps import Pause, Put, Read, Remove, Shielded, Together, ask
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
     LISTING_AGE_MAX_S,
@@ -44,7 +44,7 @@ from lance_io.table.apply import Creation, build_manifest
 from lance_io.table.conflicts import check_conflict
 from lance_io.table.manifest import Manifest, decode_manifest, read_section
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
-from lance_io.table.operations import Overwrite, Restore
+from lance_io.table.operations import Delete, Overwrite, Restore, Update
 from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, transaction_path
 from lance_io.table.transaction import Transaction, decode_transaction, encode_transaction
 
@@ -376,11 +376,13 @@ class _Loop:
             self.base = self._manifest(newest.version)
 
     def _rebase(self) -> Plan[None]:
-        """Bring the transaction onto the base, if it is known which rows it deletes."""
-        affected, made_on, base = self.request.affected, self.made_on, self.base
-        if affected is None or made_on is None or base is None or made_on.version == base.version:
+        """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
+        base = self.base
+        assert base is not None
+        is_rows = isinstance(self.transaction.operation, (Delete, Update))
+        if self._checks_nothing or not is_rows or self.transaction.read_version >= base.version:
             return
-        change = yield from rebased(self.target.place, self.transaction, made_on, base, affected)
+        change = yield from rebased(self.target.place, self.transaction, self.made_on, base, self.request.affected)
         self.made_on = base
         stale = self.target.place.key(self.transaction.path)
         self.transaction = change.transaction
@@ -452,6 +454,6 @@ def _forget(target: CommitTarget, keys: Sequence[str]) -> Plan[None]:
     if not keys:
         return
     try:
-        yield Shielded(ask(Delete(target.place.store, tuple(keys))))
+        yield Shielded(ask(Remove(target.place.store, tuple(keys))))
     except LanceError as error:
         _logger.warning("files of a lost attempt stay behind for cleanup: %s", error)

@@ -9,7 +9,7 @@ from lance_io.commit.steps import Read, Together
 from lance_io.errors import CommitConflictError, FormatError
 from lance_io.table.deletion import decode_deletions
 from lance_io.table.paths import deletion_file_place
-from lance_io.table.rebase import marked_fragments, merge_deletions
+from lance_io.table.rebase import Rebased, marked_fragments, merge_deletions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lance_io.store.url import Location
     from lance_io.table.fragment import Fragment
     from lance_io.table.manifest import Manifest
-    from lance_io.table.rebase import Rebased
     from lance_io.table.roaring import U32Array
     from lance_io.table.transaction import Transaction
 
@@ -26,16 +25,19 @@ if TYPE_CHECKING:
 def rebased(
     place: Location,
     transaction: Transaction,
-    made_on: Manifest,
+    made_on: Manifest | None,
     current: Manifest,
-    affected: Mapping[int, U32Array],
+    affected: Mapping[int, U32Array] | None,
 ) -> Plan[Rebased]:
     """A Delete or Update that was made on the version `made_on`, brought onto `current`.
 
-    affected  offsets of the rows that it deletes, by fragment
+    affected  offsets of the rows that it deletes, by fragment; None when nobody knows, then no other transaction may
+              have touched its fragments
 
     Raises `CommitConflictError` when another writer deleted one of these rows.
     """
+    if affected is None or made_on is None:
+        return Rebased(transaction.changed(transaction.operation, current.version), {})
     deletions = {fragment.id: fragment.deletion_file for fragment in made_on.fragments}
     marked = marked_fragments(transaction, current, deletions)
     read: list[Any] = []

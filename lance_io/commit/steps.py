@@ -148,7 +148,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Remove:
     """Remove objects; missing ones count as removed."""
 
     store: ObjectStore

@@ -459,6 +459,8 @@ def _replace_data(draft: _Draft, operation: ops.DataReplacement) -> None:
         if fragment is None:
             raise UsageError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
         _replace_file(fragment, replacement.new_file)
+        if draft.stable:
+            stamp_all(fragment, draft.version)
     for fragment_id, file in operation.replacements:
         draft.indices = coverage.without_fragments(draft.indices, file.fields, {fragment_id})
 

@@ -2,7 +2,8 @@
 
 Each row is a transaction that is being committed, each column one that was committed since the version it was made
 for. `.` they do; `R` they do not, but making the change again on the newest version may help; `I` they do not, and
-making it again would undo what the other one did. Letters name the rules below, several are all applied.
+making it again would undo what the other one did. Letters name the rules below; of several, the first counts that
+says anything but ok.
 
 FR of a change are the fragments it touches: changed, removed, rewritten, or given other data files.
 """
@@ -36,9 +37,9 @@ CreateIndex        .   .   .   I   x   b   .   .   I   .   .   d   I   .   .
 Rewrite            .   f   f   I   b   f   R   .   I   .   .   f   .   .   .
 Merge              R   R   R   I   .   R   R   I   I   .   g   R   I   .   .
 Project            n   .   n   I   .   .   R   R   I   .   .   n   I   .   .
-Restore            .   .   .   .   .   .   .   .   .   .   .   .   I   .   .
+Restore            .   .   .   .   .   .   .   .   .   .   h   .   I   .   .
 ReserveFragments   .   .   .   I   .   .   .   .   I   .   .   .   .   .   .
-UpdateConfig       .   .   .   m   .   .   g   .   .   .   c   .   .   .   .
+UpdateConfig       .   .   .   m   .   .   g   .   h   .   c   .   .   .   .
 DataReplacement    .   e   w   I   d   f   R   np  I   .   .   v   I   .   .
 UpdateMemWalState  I   I   s   I   s   .   I   I   I   .   .   I   s   .   I
 UpdateBases        .   .   .   .   .   .   .   .   .   .   .   .   .   u   .
@@ -69,17 +70,12 @@ def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows
 
 
 def judge(mine: Transaction, other: Transaction, *, knows_rows: bool = False) -> Verdict:
-    """What the matrix says about two transactions; the gravest of several rules counts."""
+    """What the matrix says about two transactions."""
     rules = _RULES.get((mine.name, other.name))
     if rules is None:  # one of them is an operation that nobody here knows
         return INCOMPATIBLE
-    found: Verdict = OK
-    for rule in rules:
-        verdict = _judge(rule, mine, other, knows_rows)
-        if verdict == INCOMPATIBLE:
-            return verdict
-        found = verdict if found == OK else found
-    return found
+    verdicts = (_judge(rule, mine, other, knows_rows) for rule in rules)
+    return next((verdict for verdict in verdicts if verdict != OK), OK)
 
 
 def _judge(rule: str, mine: Transaction, other: Transaction, knows_rows: bool) -> Verdict:
@@ -204,8 +200,6 @@ def _config_keys_free(mine: ops.Operation, other: ops.Operation) -> bool:
     one, two = _config_map(mine), _config_map(other)
     if one is None or two is None:
         return True
-    if one.replace or two.replace:  # touches every key
-        return False
     return one.upserted.isdisjoint(two.entries) and two.upserted.isdisjoint(one.entries)
 
 
@@ -232,6 +226,11 @@ def _schema_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """g: one changes metadata inside of the schema, the other one brings a schema."""
     changes = [each for each in (mine, other) if isinstance(each, ops.UpdateConfig)]
     return RETRYABLE if any(change.changes_schema for change in changes) else OK
+
+
+def _restored_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """h: one changes metadata inside of the schema, the other one brings back an old schema."""
+    return OK if _schema_metadata(mine, other) == OK else INCOMPATIBLE
 
 
 def _replaced_and_deleted(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -331,6 +330,7 @@ _NOTES: Final[dict[str, Callable[[ops.Operation, ops.Operation], Verdict]]] = {
     "c": _config,
     "m": _metadata_of_old,
     "g": _schema_metadata,
+    "h": _restored_metadata,
     "e": _replaced_and_deleted,
     "w": _replaced_and_updated,
     "v": _replaced_twice,

@@ -43,15 +43,6 @@ class Rebased:
     files: Mapping[str, bytes]
 
 
-def needs_rebase(transaction: Transaction, current: Manifest, affected: Mapping[int, U32Array] | None) -> bool:
-    """Whether the transaction is one that has to be brought onto `current`."""
-    return (
-        affected is not None
-        and isinstance(transaction.operation, (Delete, Update))
-        and transaction.read_version < current.version
-    )
-
-
 def marked_fragments(
     transaction: Transaction, current: Manifest, base_files: Mapping[int, DeletionFile | None]
 ) -> dict[int, Fragment]:
