@@ -12,7 +12,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -40,8 +40,7 @@ from lance_io.store.local_files import (
     list_files,
     raise_write_error,
 )
-from lance_io.store.local_writes import Folders, LocalUpload, NewFile, sync_folder
-from lance_io.store.upload import PartUpload
+from lance_io.store.local_writes import Folders, LocalPartWriter, LocalUpload, LocalUploadLater, NewFile, sync_folder
 
 if TYPE_CHECKING:
     import asyncio
@@ -213,20 +212,20 @@ class LocalStore:
 
     async def read_ranges(self, key: str, ranges: Ranges, gap_bytes: int, read_bytes_max: int) -> Fetched:
         """All ranges of one file in one job; see `PlanReads`."""
-        return await self._job(self._read, key, ranges, gap_bytes, None)
+        return await self.job(self._read, key, ranges, gap_bytes, None)
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of a file, its size, its etag."""
-        tail, meta = await self._job(self._suffix, key, num_bytes)
+        tail, meta = await self.job(self._suffix, key, num_bytes)
         return tail, meta.size_bytes, meta.etag
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole file."""
-        return await self._job(self._get, key)
+        return await self.job(self._get, key)
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
-        return await self._job(self.head_now, key)
+        return await self.job(self.head_now, key)
 
     async def put(
         self,
@@ -238,13 +237,13 @@ class LocalStore:
         durability: Durability | None = None,
     ) -> ObjectMeta:
         """Write a whole file; `if_match` is not offered by file systems (`UnsupportedError`)."""
-        return await self._job(self.put_now, key, data, if_absent=if_absent, if_match=if_match, durability=durability)
+        return await self.job(self.put_now, key, data, if_absent=if_absent, if_match=if_match, durability=durability)
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> LocalPartWriter:
         """Start a file that is written in parts and named at the end."""
-        file = await self._job(self._new_file, key, durability)
+        file = await self.job(self._new_file, key, durability)
         return LocalPartWriter(self, key, file, if_absent=if_absent)
 
     async def open_upload(
@@ -254,11 +253,10 @@ class LocalStore:
         if_absent: bool = False,
         durability: Durability | None = None,
         content_length_hint: int | None = None,
-    ) -> PartUpload:
-        """Start writing a file of any size: parts are written side by side."""
-        return PartUpload(
-            self, key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
-        )
+    ) -> LocalUploadLater:
+        """Start writing a file of any size."""
+        upload = await self.job(self.open_upload_now, key, if_absent=if_absent, durability=durability)
+        return LocalUploadLater(self, upload)
 
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
@@ -266,13 +264,13 @@ class LocalStore:
         """Files below a prefix in key order; a folder that is not there is empty."""
         entries = islice(list_files(prefix, start_after, delimiter), limit)
         self.stats.count("list", prefix, 0)
-        while page := await self._job(lambda: [*islice(entries, LIST_PAGE)]):
+        while page := await self.job(lambda: [*islice(entries, LIST_PAGE)]):
             for meta in page:
                 yield meta
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
-        await self._job(self.delete_now, tuple(keys))
+        await self.job(self.delete_now, tuple(keys))
 
     async def aclose(self) -> None:
         """Close the files and end the pool's threads; both come back when the store is used again."""
@@ -331,7 +329,8 @@ class LocalStore:
             self.stats.error("get")
             raise_write_error(key, error)
 
-    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something in one of the store's threads."""
         import asyncio
 
         with self._pool_lock:
@@ -341,44 +340,6 @@ class LocalStore:
             loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
             future = loop.run_in_executor(pool, partial(work, *args, **kwargs))
         return await future
-
-
-class LocalPartWriter:
-    """A file written in parts; see `PartWriter`. A thread cannot be cancelled, so `abort` waits for those at work."""
-
-    def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
-        self._store = store
-        self._key = key
-        self._file = file
-        self._if_absent = if_absent
-        self._jobs: set[asyncio.Future[Any]] = set()
-
-    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
-        """Write a part at its place in the file."""
-        try:
-            end = await self._job(self._file.write, [data], offset_bytes)
-        except OSError as error:
-            raise_write_error(self._key, error)
-        self._store.stats.count("part", self._key, end - offset_bytes, start=offset_bytes, end=end)
-
-    async def complete(self) -> ObjectMeta:
-        """Name the file."""
-        return await self._job(self._store.publish, self._key, self._file, 0, if_absent=self._if_absent)
-
-    async def abort(self) -> None:
-        """Remove what was written."""
-        import asyncio
-
-        await asyncio.gather(*self._jobs, return_exceptions=True)
-        await self._store._job(self._file.discard)
-
-    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        import asyncio
-
-        job = asyncio.ensure_future(self._store._job(work, *args, **kwargs))
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return await asyncio.shield(job)
 
 
 def _pread(key: str, fd: int, start: int, end: int) -> bytes:

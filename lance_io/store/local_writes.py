@@ -16,17 +16,21 @@ import errno
 import os
 import uuid
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from lance_io.errors import UsageError
 from lance_io.store.failures import OutcomeUnknown
 from lance_io.store.local_files import TEMPORARY_PREFIX, describe, raise_write_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import asyncio
+    from collections.abc import Callable, Iterable
 
     from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.local import LocalStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system where folders are not flushed
@@ -205,6 +209,93 @@ class LocalUpload:
     def _check_open(self) -> None:
         if self._over:
             raise UsageError(f"{self._key}: this upload is over (closed, aborted or failed); open another one")
+
+
+class LocalUploadLater:
+    """`Upload` on the local disk: each call is one job of the store's threads, nothing is held and nothing copied.
+
+    A thread cannot be cancelled: what was given to `write` is left alone until the job is through.
+    """
+
+    def __init__(self, store: LocalStore, upload: LocalUpload) -> None:
+        self._store = store
+        self._upload = upload
+        self._working: asyncio.Future[Any] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes written so far."""
+        return self._upload.size_bytes
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.abort()
+
+    async def write(self, buffers: Iterable[Buffer]) -> None:
+        """Append buffers."""
+        await self._job(self._upload.write, list(buffers))
+
+    async def close(self) -> ObjectMeta:
+        """Name the file."""
+        return await self._job(self._upload.close)
+
+    async def abort(self) -> None:
+        """Remove the file, once nobody writes to it any more."""
+        import asyncio
+
+        if self._working is not None:
+            await asyncio.wait([self._working])
+        await self._store.job(self._upload.abort)
+
+    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
+        job = self._working = asyncio.ensure_future(self._store.job(work, *args, **kwargs))
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            await asyncio.shield(asyncio.ensure_future(self.abort()))
+            raise
+
+
+class LocalPartWriter:
+    """A file written in parts; see `PartWriter`. A thread cannot be cancelled, so `abort` waits for those at work."""
+
+    def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
+        self._store = store
+        self._key = key
+        self._file = file
+        self._if_absent = if_absent
+        self._jobs: set[asyncio.Future[Any]] = set()
+
+    async def write_part(self, number: int, offset_bytes: int, data: Buffer) -> None:
+        """Write a part at its place in the file."""
+        try:
+            end = await self._job(self._file.write, [data], offset_bytes)
+        except OSError as error:
+            raise_write_error(self._key, error)
+        self._store.stats.count("part", self._key, end - offset_bytes, start=offset_bytes, end=end)
+
+    async def complete(self) -> ObjectMeta:
+        """Name the file."""
+        return await self._job(self._store.publish, self._key, self._file, 0, if_absent=self._if_absent)
+
+    async def abort(self) -> None:
+        """Remove what was written."""
+        import asyncio
+
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._store.job(self._file.discard)
+
+    async def _job(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        import asyncio
+
+        job = asyncio.ensure_future(self._store.job(work, *args, **kwargs))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return await asyncio.shield(job)
 
 
 def sync_folder(folder: str) -> None:

@@ -31,7 +31,7 @@ PARTS_IN_FLIGHT: Final = 8
 PARTS_MAX: Final = 10_000  # of one object, at S3 and everything like it
 _GROW_AFTER: Final = 5_000  # parts of the first size, where nobody said how many bytes would come ...
 _GROW_EVERY: Final = 1_000  # ... and then doubled after so many: room for a TiB
-_COPY_BYTES: Final = 1 * MIB  # copied at a time, so that the loop is not held
+_COPY_BYTES: Final = 1 * MIB  # copied at a time; a part that holds more gets its memory at once, not bit by bit
 
 _logger = logging.getLogger(__name__)
 _cleaning: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
@@ -105,7 +105,7 @@ class PartUpload:
                         await self._send_part()
                         continue
                     piece, rest = rest[: min(room, _COPY_BYTES)], rest[min(room, _COPY_BYTES) :]
-                    self._part.write(piece)
+                    self._append(piece)
         except BaseException as error:
             await self._give_up(error)
             raise
@@ -138,6 +138,19 @@ class PartUpload:
         equal = self._store.capabilities.equal_parts_required
         return part_bytes_of(number, self._hint, equal=equal, part_bytes=self._usual_bytes)
 
+    def _append(self, piece: memoryview) -> None:
+        filled = self._part.tell()
+        if filled <= _COPY_BYTES < filled + len(piece):
+            before, self._part = self._part.getvalue(), _memory_of(self._part_bytes)
+            self._part.write(before)
+        self._part.write(piece)
+
+    def _take_part(self) -> bytes:
+        """What was filled, not a copy of it; the next part is begun."""
+        part, self._part = self._part, io.BytesIO()
+        part.truncate()
+        return part.getvalue()
+
     async def _send_part(self) -> None:
         """Put the filled part under way and begin the next one; waits for room, and for the upload to be begun."""
         if self._num_parts >= PARTS_MAX:
@@ -151,9 +164,8 @@ class PartUpload:
         while self._sending and sum(self._sending.values()) + num_bytes > self._in_flight_bytes_max:
             await asyncio.wait(self._sending, return_when=asyncio.FIRST_COMPLETED)
             self._raise_failed()
-        data = self._part.getvalue()  # not a copy: the buffer is let go below
-        self._part = io.BytesIO()
-        task = asyncio.create_task(writer.write_part(self._num_parts, self._sent_bytes, data))
+        part = writer.write_part(self._num_parts, self._sent_bytes, self._take_part())
+        task = asyncio.create_task(part)
         self._sending[task] = num_bytes
         self._num_parts += 1
         self._sent_bytes += num_bytes
@@ -174,7 +186,8 @@ class PartUpload:
 
     async def _finish(self) -> ObjectMeta:
         if self._starting is None:
-            data = self._part.getvalue()
+            data = self._take_part()
+            self._sent_bytes = len(data)
             return await self._store.put(self._key, data, if_absent=self._if_absent, durability=self._durability)
         if self._part.tell():
             await self._send_part()
@@ -214,3 +227,12 @@ class PartUpload:
         _cleaning.discard(cleaning)
         if not cleaning.cancelled() and (error := cleaning.exception()) is not None:
             _logger.warning("%s: parts of a given-up upload stay until the bucket drops them: %s", self._key, error)
+
+
+def _memory_of(num_bytes: int) -> io.BytesIO:
+    """An empty buffer that need not move to hold so many bytes."""
+    buffer = io.BytesIO()
+    buffer.seek(num_bytes - 1)
+    buffer.write(b"\0")
+    buffer.seek(0)
+    return buffer

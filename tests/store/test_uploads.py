@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import random
+import threading
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -211,6 +212,45 @@ async def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match="No space left"):
         await _writes_of(PartUpload(store, f"{tmp_path}/a", part_bytes=7))
     assert os.listdir(tmp_path) == []
+    await store.aclose()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_cancelled_write_ends_before_its_file_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A thread that still writes must never find its descriptor closed, or worse, taken by another file."""
+    real, working, go_on, order = os.pwritev, threading.Event(), threading.Event(), []
+
+    def pwritev(fd: int, views: list[memoryview], offset: int) -> int:
+        working.set()
+        assert go_on.wait(10)
+        order.append(os.path.exists(f"/proc/self/fd/{fd}"))
+        return real(fd, views, offset)
+
+    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    store = LocalStore()
+    for upload in (
+        await store.open_upload(f"{tmp_path}/a"),
+        PartUpload(store, f"{tmp_path}/b", part_bytes=5, parts_in_flight=1),
+    ):
+        working.clear()
+        go_on.clear()
+        writing = asyncio.create_task(upload.write([b"12345"] * 3))
+        await asyncio.to_thread(working.wait, 10)
+        for _ in range(times):
+            writing.cancel()
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        await upload.abort()
+    for _ in range(100):  # after several cancellations the removal goes on by itself
+        if not os.listdir(tmp_path):
+            break
+        await asyncio.sleep(0.01)
+    assert os.listdir(tmp_path) == []
+    assert all(order) and len(order) >= 2
     await store.aclose()
 
 
