@@ -283,6 +283,32 @@ def encode_miniblock(
 def repetition_index(repetition: Buffer, level_bounds: Buffer, max_rep: int, /) -> OwnedBuffer:
     """Two u64 per chunk: rows that end in it, levels of the row that it leaves unfinished."""
 
+def encode_fsst(
+    offsets: Buffer, data: Buffer, wide: bool, num_values: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+    """Values as codes of a table trained on them: `(table, offsets, codes)`.
+
+    offsets  i32 or (if `wide`) i64 [num_values + 1], from any start; those returned are as wide and start at 0
+    table    2312 bytes, as pages store it
+    """
+
+def distinct_variable(
+    offsets: Buffer, data: Buffer, wide: bool, num_values: int, items_max: int, bytes_max: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer] | None:
+    """The distinct values, in order of appearance: `(indices i32[num_values], offsets, bytes)`.
+
+    None when there are more than `items_max`, or more than `bytes_max` bytes of them and their offsets; a sample may
+    tell so early.
+    """
+
+def distinct_fixed(
+    data: Buffer, bits: int, num_values: int, items_max: int, bytes_max: int, /
+) -> tuple[OwnedBuffer, OwnedBuffer] | None:
+    """The same for values of 64 or 128 bits: `(indices, values)`."""
+
+def compress_block(data: Buffer, scheme: int, level: int | None, /) -> OwnedBuffer:
+    """A buffer behind its size (scheme 1 LZ4, 2 zstd)."""
+
 def pack_rows(members: list[tuple[Buffer, int]], num_rows: int, /) -> OwnedBuffer:
     """Rows of packed structs: members, given as `(values, width in bytes)`, back to back."""
 

@@ -2,9 +2,11 @@
 //!
 //! Of each chunk only the first value buffer is compressed, on its own.
 
+use crate::buffer::{Input, OwnedBuffer};
 use crate::codec::{invalid, Scheme};
 use crate::encode_values::{ChunkSink, Values};
-use pyo3::PyResult;
+use crate::gil;
+use pyo3::prelude::*;
 use zstd::bulk::Compressor;
 
 /// Compresses buffer after buffer, keeping the context of zstd between them.
@@ -42,6 +44,31 @@ impl Deflater {
             }
         }
     }
+}
+
+/// `compress_block` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, scheme, level, /))]
+pub fn compress_block(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    scheme: u8,
+    level: Option<i32>,
+) -> PyResult<OwnedBuffer> {
+    let input = Input::new(data)?;
+    let scheme = match scheme {
+        1 => Scheme::Lz4,
+        2 => Scheme::Zstd,
+        other => return Err(invalid(format!("unknown compression scheme {other}"))),
+    };
+    let mut deflater = Deflater::new(scheme, level)?;
+    let bytes = input.bytes();
+    let block = gil::release(py, bytes.len() / 8, || {
+        let mut block = Vec::new();
+        deflater.deflate(bytes, &mut block);
+        block
+    });
+    Ok(block.into())
 }
 
 /// Another codec with its first buffer compressed.

@@ -22,7 +22,7 @@ use crate::sink::{Offset, Strings};
 use pyo3::PyResult;
 
 const ESCAPE: u8 = 255;
-const MAGIC: [u8; 4] = [0x54, 0x53, 0x53, 0x46];
+pub const MAGIC: [u8; 4] = [0x54, 0x53, 0x53, 0x46];
 /// Longest symbol; also how far one store reaches.
 const SYMBOL_BYTES: usize = 8;
 /// Codes that are decoded without a look at each other.

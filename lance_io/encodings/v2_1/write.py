@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from lance_io.codecs.tree import VariableShape
 from lance_io.encodings.leafvalues import leaf_values
 from lance_io.encodings.registry import rules_for
 from lance_io.encodings.v2_1.choose import choose_codec, is_narrow
+from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
 from lance_io.encodings.v2_1.write_miniblock import MiniBlock, encode_miniblock
+from lance_io.encodings.v2_1.write_strings import code_strings
 from lance_io.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.v2_1.page import VersionRules
     from lance_io.encodings.written import EncodedPage
     from lance_io.format.version import FileVersion
     from lance_io.levels.leafpage import LeafPage
@@ -37,9 +43,29 @@ def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version:
     Raises UnsupportedError for what this file version cannot store.
     """
     rules = rules_for(version)
-    values = leaf_values(page.values)
-    if is_narrow(values):
-        encoded = encode_miniblock(page, MiniBlock(values, choose_codec(values, options)), options, rules)
-        if encoded is not None:
-            return encoded
+    plan = _plan_miniblock(page, options, rules)
+    encoded = None if plan is None else encode_miniblock(page, plan, options, rules)
+    if encoded is not None:
+        return encoded
     raise UnsupportedError(f"column {path.name}: full-zip pages are not written yet")
+
+
+def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> MiniBlock | None:
+    """What the chunks of a page are to hold; None for values that are better off in a full-zip page."""
+    if pa.types.is_dictionary(page.values.type):
+        keys, dictionary = split_arrow_dictionary(page.values, options, rules)
+        return MiniBlock(keys, choose_codec(keys, options), dictionary)
+    values = leaf_values(page.values)
+    split = split_dictionary(values, options, rules)
+    if split is not None:
+        indices, dictionary = split
+        return MiniBlock(indices, choose_codec(indices, options), dictionary)
+    if options.layout == "fullzip" or not (options.layout == "miniblock" or is_narrow(values)):
+        return None
+    is_text = pa.types.is_string(page.values.type) or pa.types.is_large_string(page.values.type)
+    if is_text or (options.compression == "fsst" and isinstance(values.shape, VariableShape)):
+        coded = code_strings(values, options)
+        if coded is not None:
+            codec, codes = coded
+            return MiniBlock(codes, codec)
+    return MiniBlock(values, choose_codec(values, options))

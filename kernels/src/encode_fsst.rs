@@ -1,0 +1,80 @@
+//! FSST, the writing half of `fsst.rs` (spec: encodings, 8.3): a table of symbols for a page, then every value coded
+//! with it on its own.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::codec::invalid;
+use crate::encode_variable::{offsets, Offset};
+use crate::fsst::{SymbolTable, MAGIC};
+use crate::gil;
+use fsst::{Compressor, Symbol};
+use pyo3::prelude::*;
+
+/// The table is trained on values spread over the page; the trainer takes some 16 KiB of what it is shown.
+const SAMPLE_VALUES_MAX: usize = 4096;
+/// Values are handed over in batches, for their slices take more memory than short values do.
+const BATCH_VALUES: usize = 1024;
+const LANES: usize = Compressor::DEFAULT_BULK_LANES;
+
+/// `(symbol table, offsets, codes)`
+type Coded = (OwnedBuffer, OwnedBuffer, OwnedBuffer);
+
+/// `encode_fsst` of the contract.
+#[pyfunction]
+#[pyo3(signature = (raw_offsets, data, wide, num_values, /))]
+pub fn encode_fsst(
+    py: Python<'_>,
+    raw_offsets: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+    wide: bool,
+    num_values: usize,
+) -> PyResult<Coded> {
+    let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
+    let data = data.bytes();
+    let (table, ends, codes) = match wide {
+        false => {
+            let offsets = offsets::<u32>(raw_offsets.bytes(), data, num_values)?;
+            gil::release(py, num_values + data.len() / 8, || code(&offsets, data))
+        }
+        true => {
+            let offsets = offsets::<u64>(raw_offsets.bytes(), data, num_values)?;
+            gil::release(py, num_values + data.len() / 8, || code(&offsets, data))
+        }
+    };
+    let ends = match wide {
+        true => OwnedBuffer::from(ends),
+        false if codes.len() > i32::MAX as usize => return Err(invalid("more than 2 GiB of codes for 32-bit offsets")),
+        false => OwnedBuffer::from(ends.into_iter().map(|end| end as i32).collect::<Vec<_>>()),
+    };
+    Ok((table.into(), ends, codes.into()))
+}
+
+fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
+    let num_values = offsets.len() - 1;
+    let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
+    let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
+    let sample: Vec<&[u8]> = (0..num_values).step_by(step).map(value).collect();
+    let compressor = Compressor::train(&sample);
+    let mut ends = Vec::with_capacity(num_values + 1);
+    let mut codes = Vec::with_capacity((offsets[num_values].to_usize() - offsets[0].to_usize()) / 2);
+    let (mut batch, mut batch_ends) = (Vec::with_capacity(BATCH_VALUES), Vec::with_capacity(BATCH_VALUES));
+    ends.push(0);
+    for start in (0..num_values).step_by(BATCH_VALUES) {
+        batch.clear();
+        batch_ends.clear();
+        batch.extend((start..num_values.min(start + BATCH_VALUES)).map(value));
+        compressor.compress_bulk_into::<LANES>(&batch, &mut codes, &mut batch_ends);
+        ends.extend(batch_ends.iter().map(|&end| end as i64));
+    }
+    (table(&compressor), ends, codes)
+}
+
+/// The table as it is stored, see `fsst.rs`.
+fn table(compressor: &Compressor) -> Vec<u8> {
+    let (symbols, lengths) = (compressor.symbol_table(), compressor.symbol_lengths());
+    let mut table = vec![symbols.len() as u8, 0, 0, 1];
+    table.extend_from_slice(&MAGIC);
+    table.extend(symbols.iter().copied().flat_map(|symbol: Symbol| symbol.to_u64().to_le_bytes()));
+    table.extend_from_slice(&lengths[..symbols.len()]);
+    table.resize(SymbolTable::BYTES, 0);
+    table
+}

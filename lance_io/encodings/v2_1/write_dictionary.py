@@ -1,0 +1,152 @@
+"""Dictionaries on the writing side: pages with few distinct values, and Arrow dictionary columns.
+
+The chunks of such a page hold indices, 32 bits each (or as wide as the keys of the Arrow type), which are compressed
+like any other integers; the distinct values are one block. Specification: structural encodings 2.1, 3.5, 8.0 and 9.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io import _kernels
+from lance_io.codecs import tree
+from lance_io.codecs.encode import SCHEMES, encode_codec
+from lance_io.codecs.tree import FixedShape, VariableShape
+from lance_io.encodings.leafvalues import LeafValues, leaf_values
+from lance_io.encodings.statistics import word_statistics
+from lance_io.encodings.v2_1.write_miniblock import Dictionary
+from lance_io.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.v2_1.page import VersionRules
+
+VALUES_MIN: Final = 100
+ITEMS_MAX: Final = 100_000
+INDEX_BITS: Final = 32
+# Blocks below this are left alone: the frame of the compression is most of what it could save.
+COMPRESSED_BYTES_MIN: Final = 64
+
+
+def has_word_dictionaries(rules: VersionRules) -> bool:
+    """Whether 64-bit values may have dictionaries, and dictionaries be compressed: from file version 2.2 on."""
+    return rules.wide_chunks
+
+
+def split_dictionary(
+    values: LeafValues, options: ColumnOptions, rules: VersionRules
+) -> tuple[LeafValues, Dictionary] | None:
+    """Indices and dictionary of a page; None where a dictionary is not worth having."""
+    num_values, shape = values.num_values, values.shape
+    if num_values < VALUES_MIN or not _is_candidate(shape, rules):
+        return None
+    items_max = min(num_values // options.dictionary_divisor, ITEMS_MAX)
+    bytes_max = _bytes_max(values, options)
+    if isinstance(shape, FixedShape) and options.compression is None:
+        bytes_max = min(bytes_max, _word_bytes_max(values))
+    if items_max < 1 or bytes_max < 1:
+        return None
+    found = _distinct(values, items_max, bytes_max)
+    if found is None:
+        return None
+    indices, items = found
+    return LeafValues(FixedShape(INDEX_BITS), num_values, [(indices, 0)]), encode_dictionary(items, options, rules)
+
+
+def _is_candidate(shape: tree.Shape, rules: VersionRules) -> bool:
+    match shape:
+        case VariableShape():
+            return True
+        case FixedShape(bits):
+            return bits == 128 or (bits == 64 and has_word_dictionaries(rules))
+        case _:
+            return False
+
+
+def _bytes_max(values: LeafValues, options: ColumnOptions) -> int:
+    """What a dictionary may weigh, so that it and its indices, taken as they are, save their share of the page."""
+    indices_bytes = values.num_values * INDEX_BITS // 8
+    return int(values.num_bytes * options.dictionary_size_ratio) - indices_bytes
+
+
+def _word_bytes_max(values: LeafValues) -> int:
+    """The same for words, which have other ways to become small; indices come in the same runs as their values."""
+    facts = word_statistics(values)
+    if facts is None:
+        return values.num_bytes
+    direct_bytes = min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
+    return direct_bytes - min(facts.num_runs * (INDEX_BITS // 8 + 1), facts.num_values // 8)
+
+
+def _distinct(values: LeafValues, items_max: int, bytes_max: int) -> tuple[Any, LeafValues] | None:
+    count = values.num_values
+    match values.shape:
+        case VariableShape(offset_bits) as shape:
+            (offsets, _), (data, _) = values.sources
+            strings = _kernels.distinct_variable(offsets, data, offset_bits == 64, count, items_max, bytes_max)
+            if strings is None:
+                return None
+            indices, ends, texts = strings
+            return indices, LeafValues(shape, ends.nbytes * 8 // offset_bits - 1, [(ends, 0), (texts, 0)])
+        case FixedShape(bits) as fixed:
+            words = _kernels.distinct_fixed(values.data, bits, count, items_max, bytes_max)
+            return (
+                None if words is None else (words[0], LeafValues(fixed, words[1].nbytes * 8 // bits, [(words[1], 0)]))
+            )
+        case _:
+            return None
+
+
+def split_arrow_dictionary(
+    array: pa.DictionaryArray[Any, Any], options: ColumnOptions, rules: VersionRules
+) -> tuple[LeafValues, Dictionary]:
+    """Keys and dictionary of an Arrow dictionary array, whose dictionary holds no nulls."""
+    items = leaf_values(array.dictionary)
+    if not isinstance(items.shape, VariableShape) and not (
+        isinstance(items.shape, FixedShape) and items.shape.bits % 8 == 0
+    ):
+        raise UnsupportedError(f"dictionaries of {array.dictionary.type}")
+    return leaf_values(array.indices), encode_dictionary(items, options, rules)
+
+
+def encode_dictionary(items: LeafValues, options: ColumnOptions, rules: VersionRules) -> Dictionary:
+    """The items of a dictionary as one block."""
+    codec: tree.Codec
+    match items.shape:
+        case VariableShape(offset_bits):
+            codec, block = tree.Variable(offset_bits), _variable_block(items, offset_bits)
+        case FixedShape(bits):
+            codec, block = tree.Flat(bits), bytes(items.data)
+        case shape:
+            raise UnsupportedError(f"dictionaries of {shape}")
+    scheme = _scheme(options, rules)
+    if scheme is None or len(block) < COMPRESSED_BYTES_MIN:
+        return Dictionary(encode_codec(codec), items.num_values, block)
+    level = options.dictionary_compression_level
+    compressed = _kernels.compress_block(block, SCHEMES[scheme], level)
+    if compressed.nbytes >= len(block):
+        return Dictionary(encode_codec(codec), items.num_values, block)
+    message = encode_codec(tree.General(scheme, codec), level=level)
+    return Dictionary(message, items.num_values, compressed)
+
+
+def _scheme(options: ColumnOptions, rules: VersionRules) -> str | None:
+    """Compression of dictionary values: a matter of file version 2.2."""
+    if not has_word_dictionaries(rules) or options.dictionary_compression == "none":
+        return None
+    return options.dictionary_compression or "lz4"
+
+
+def _variable_block(items: LeafValues, offset_bits: int) -> bytes:
+    """Width of the offsets, start of the bytes, offsets from 0 on, bytes (spec: 8.0)."""
+    (raw, _), (data, _) = items.sources
+    offsets = np.frombuffer(raw, dtype=f"<i{offset_bits // 8}")
+    first, last = int(offsets[0]), int(offsets[-1])
+    start = 2 * offset_bits // 8 + offsets.nbytes
+    head = struct.pack("<II" if offset_bits == 32 else "<QQ", offset_bits, start)
+    return head + (offsets - first).tobytes() + bytes(memoryview(data)[first:last])
