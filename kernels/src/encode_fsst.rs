@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 /// The table is trained on values spread over the page; the trainer takes some 16 KiB of what it is shown.
 const SAMPLE_VALUES_MAX: usize = 4096;
 /// Values are handed over in batches, for their slices take more memory than short values do.
+const TABLES: usize = 4;
 const BATCH_VALUES: usize = 1024;
 const LANES: usize = Compressor::DEFAULT_BULK_LANES;
 
@@ -51,9 +52,7 @@ pub fn encode_fsst(
 fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
-    let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
-    let sample: Vec<&[u8]> = (0..num_values).step_by(step).map(value).collect();
-    let compressor = Compressor::train(&sample);
+    let compressor = train(num_values, value);
     let mut ends = Vec::with_capacity(num_values + 1);
     let mut codes = Vec::with_capacity((offsets[num_values].to_usize() - offsets[0].to_usize()) / 2);
     let (mut batch, mut batch_ends) = (Vec::with_capacity(BATCH_VALUES), Vec::with_capacity(BATCH_VALUES));
@@ -66,6 +65,21 @@ fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
         ends.extend(batch_ends.iter().map(|&end| end as i64));
     }
     (table(&compressor), ends, codes)
+}
+
+/// The best of a few tables, each trained on other values.
+fn train<'a>(num_values: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
+    let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
+    let sample = |start: usize, step: usize| (start..num_values).step_by(step).map(&value).collect::<Vec<&[u8]>>();
+    let judge = sample(step / 2, step);
+    let num_codes = |compressor: &Compressor| {
+        let (mut codes, mut ends) = (Vec::new(), Vec::new());
+        compressor.compress_bulk_into::<LANES>(&judge, &mut codes, &mut ends);
+        codes.len()
+    };
+    let tables = (0..TABLES).map(|number| Compressor::train(&sample(number * step / TABLES, step)));
+    let tables = tables.map(|table| (num_codes(&table), table));
+    tables.min_by_key(|(size, _)| *size).map_or_else(|| Compressor::train(&Vec::new()), |(_, table)| table)
 }
 
 /// The table as it is stored, see `fsst.rs`.
