@@ -12,7 +12,9 @@ use pyo3::prelude::*;
 /// The table is trained on values spread over the page; the trainer takes some 16 KiB of what it is shown.
 const SAMPLE_VALUES_MAX: usize = 4096;
 /// Values are handed over in batches, for their slices take more memory than short values do.
-const TABLES: usize = 4;
+/// On large pages several tables are tried, one per this many bytes.
+const TABLES_MAX: usize = 4;
+const TABLE_BYTES: usize = 1 << 20;
 const BATCH_VALUES: usize = 1024;
 const LANES: usize = Compressor::DEFAULT_BULK_LANES;
 
@@ -52,9 +54,10 @@ pub fn encode_fsst(
 fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
-    let compressor = train(num_values, value);
+    let num_bytes = offsets[num_values].to_usize() - offsets[0].to_usize();
+    let compressor = train(num_values, (num_bytes / TABLE_BYTES).clamp(1, TABLES_MAX), value);
     let mut ends = Vec::with_capacity(num_values + 1);
-    let mut codes = Vec::with_capacity((offsets[num_values].to_usize() - offsets[0].to_usize()) / 2);
+    let mut codes = Vec::with_capacity(num_bytes / 2);
     let (mut batch, mut batch_ends) = (Vec::with_capacity(BATCH_VALUES), Vec::with_capacity(BATCH_VALUES));
     ends.push(0);
     for start in (0..num_values).step_by(BATCH_VALUES) {
@@ -68,7 +71,7 @@ fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
 }
 
 /// The best of a few tables, each trained on other values.
-fn train<'a>(num_values: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
+fn train<'a>(num_values: usize, num_tables: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
     let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
     let sample = |start: usize, step: usize| (start..num_values).step_by(step).map(&value).collect::<Vec<&[u8]>>();
     let judge = sample(step / 2, step);
@@ -77,7 +80,10 @@ fn train<'a>(num_values: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor
         compressor.compress_bulk_into::<LANES>(&judge, &mut codes, &mut ends);
         codes.len()
     };
-    let tables = (0..TABLES).map(|number| Compressor::train(&sample(number * step / TABLES, step)));
+    if num_tables == 1 {
+        return Compressor::train(&judge);
+    }
+    let tables = (0..num_tables).map(|number| Compressor::train(&sample(number * step / num_tables, step)));
     let tables = tables.map(|table| (num_codes(&table), table));
     tables.min_by_key(|(size, _)| *size).map_or_else(|| Compressor::train(&Vec::new()), |(_, table)| table)
 }
