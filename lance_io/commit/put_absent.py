@@ -65,21 +65,22 @@ class PutAbsentHandler:
                 failure = error
             except LanceError as error:  # refused, but an earlier attempt may have landed
                 if unknown:
-                    raise _unknown(key, error) from error
+                    raise unknown_outcome(key, error) from error
                 raise
             else:
                 return Created(new.file(meta))
-            there = yield from _read_back(store, key, failure, unknown=unknown)
+            there = yield from read_back(store, key, failure, unknown=unknown)
             if there is not None:
-                return (yield from self._found(place, new, there))
+                return (yield from self.found(place, new, there))
             if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
                 break
             yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
         if unknown:
-            raise _unknown(key, failure) from failure
+            raise unknown_outcome(key, failure) from failure
         raise failure
 
-    def _found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
+    def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
+        """What it means that `there` was read under the name of a new version."""
         if not new.is_in(there):
             return Taken(there)
         meta = yield Head(place.store, new.key(place))
@@ -98,7 +99,7 @@ class PutAbsentHandler:
         return (yield from list_after(place.store, place.path, version))
 
 
-def _read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
+def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
     """What is at `key` after a PUT that did not plainly succeed; None when there is nothing."""
     for attempt in range(READS_MAX):
         try:
@@ -110,11 +111,11 @@ def _read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bo
             if attempt + 1 < READS_MAX:
                 yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
     if isinstance(failure, AlreadyExists) or unknown:
-        raise _unknown(key, failure) from failure
+        raise unknown_outcome(key, failure) from failure
     raise failure
 
 
-def _unknown(key: str, failure: LanceError) -> CommitUnknownError:
+def unknown_outcome(key: str, failure: LanceError) -> CommitUnknownError:
     return CommitUnknownError(
         f"the manifest may or may not have been committed: {failure}. Commit the same transaction again to find out: "
         "it is recognised and never applied twice",

@@ -1,0 +1,251 @@
+"""Rows of an external manifest store in DynamoDB (spec: commit, section 7.1).
+
+    base_uri   S   hash key: key prefix of the table's folder, without bucket and scheme
+    version    N   range key
+    path       S   key of the manifest
+    committer  S   `lancedb`, as all writers of this layout say
+    size       N   bytes of the manifest; missing in rows of old releases
+
+The database table is made by the user; its keys are checked once per process. Reads are strongly consistent. A write
+that the client repeats may meet its own result: whoever gets `AlreadyExists` reads the row back and finds its own path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from lance_io import runtime
+from lance_io.commit.external import Row
+from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
+from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.steps import Plan
+    from lance_io.store.s3_options import S3Options
+
+COMMITTER: Final = "lancedb"
+ATTEMPTS: Final = 5
+_KEYS: Final = {"base_uri": ("HASH", "S"), "version": ("RANGE", "N")}
+_CONDITION_FAILED: Final = "ConditionalCheckFailedException"
+_THROTTLED: Final = frozenset(
+    {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"}
+)
+_DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"})
+_VERSION_MAX: Final = (1 << 64) - 1
+
+_checked: set[tuple[str | None, str]] = set()  # endpoint and table
+
+
+class DynamoManifestStore:
+    """The rows of one DynamoDB table. Usable from any event loop; `repr` shows no credentials.
+
+    table     its name
+    options   of the bucket: credentials, region, timeouts
+    endpoint  another service than Amazon's
+    """
+
+    answers_now = False
+
+    def __init__(self, table: str, options: S3Options, endpoint: str | None = None) -> None:
+        self.table = table
+        self._options = options
+        self._endpoint = endpoint
+        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Client] = weakref.WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return f"DynamoManifestStore({self.table!r})"
+
+    def check(self) -> Plan[None]:
+        """Look at the keys of the database table, once per process. Raises `UsageError` for others."""
+        if (self._endpoint, self.table) in _checked:
+            return
+        answer = yield self._ask("describe_table")
+        described = answer["Table"]
+        types = {each["AttributeName"]: each["AttributeType"] for each in described.get("AttributeDefinitions", ())}
+        keys = {each["AttributeName"]: each["KeyType"] for each in described.get("KeySchema", ())}
+        found = {name: (kind, types.get(name)) for name, kind in keys.items()}
+        if found != _KEYS:
+            raise UsageError(
+                f"DynamoDB table {self.table!r}: expected the keys base_uri (HASH, S) and version (RANGE, N), "
+                f"found {found}"
+            )
+        _checked.add((self._endpoint, self.table))
+
+    def get(self, base: str, version: int) -> Plan[Row | None]:
+        """See `ExternalManifestStore`."""
+        key = {"base_uri": {"S": base}, "version": {"N": str(version)}}
+        answer = yield self._ask("get_item", Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        return None if not item else _decode(item)
+
+    def get_latest(self, base: str) -> Plan[Row | None]:
+        """See `ExternalManifestStore`."""
+        answer = yield self._ask(
+            "query",
+            ConsistentRead=True,
+            KeyConditionExpression="base_uri = :base_uri",
+            ExpressionAttributeValues={":base_uri": {"S": base}},
+            ScanIndexForward=False,
+            Limit=1,
+        )
+        items = answer.get("Items") or ()
+        return _decode(items[0]) if items else None
+
+    def put_if_absent(self, base: str, row: Row) -> Plan[None]:
+        """See `ExternalManifestStore`."""
+        condition = "attribute_not_exists(base_uri) AND attribute_not_exists(version)"
+        yield self._ask("put_item", Item=_encode(base, row), ConditionExpression=condition)
+
+    def put_if_present(self, base: str, row: Row) -> Plan[None]:
+        """See `ExternalManifestStore`."""
+        condition = "attribute_exists(base_uri) AND attribute_exists(version)"
+        try:
+            yield self._ask("put_item", Item=_encode(base, row), ConditionExpression=condition)
+        except AlreadyExists as error:
+            raise NotFound(f"there is no row of version {row.version}", path=base) from error
+
+    async def aclose(self) -> None:
+        """Close the client of the running loop."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def _ask(self, operation: str, **arguments: Any) -> _Call:
+        return _Call(self, operation, {"TableName": self.table, **arguments})
+
+    async def request(self, operation: str, arguments: Mapping[str, Any]) -> Any:
+        """One request to the database. Raises errors of ours."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients[loop] = _Client(self._options, self._endpoint)
+        try:
+            return await getattr(await client.get(), operation)(**arguments)
+        except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
+            self._fail(error, operation)
+
+    def _fail(self, error: Exception, operation: str) -> NoReturn:
+        """Raise the error of ours for one of the client's."""
+        response = getattr(error, "response", None)
+        details = response.get("Error", {}) if isinstance(response, dict) else {}
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
+        code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
+        raise _error(code, status, self._scrubbed(text), f"DynamoDB table {self.table}", operation) from None
+
+    def _scrubbed(self, text: str) -> str:
+        for secret in self._options.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _error(code: str, status: int, text: str, table: str, operation: str) -> LanceError:
+    known: dict[str, Any] = {"path": table, "operation": operation, "status": status or None}
+    if code == _CONDITION_FAILED:
+        return AlreadyExists("the condition of the write does not hold: there is such a row", path=table)
+    if code == "ResourceNotFoundException":
+        return NotFound(f"there is no such table, or it is not ready: {text}", path=table)
+    if code in _DENIED:
+        return AccessDenied(f"{code}: {text}", path=table)
+    if code in _THROTTLED:
+        return Throttled(f"the database asks for fewer requests: {code}: {text}", **known)
+    if not code or status >= 500:
+        kind = OutcomeUnknown if operation == "put_item" else Transient
+        return kind(f"no certain answer: {code} {text}".rstrip(), **known)
+    return StoreFailure(f"{code}: {text}", **known)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One request, as an ask."""
+
+    store: DynamoManifestStore
+    operation: str
+    arguments: Mapping[str, Any]
+
+    def now(self) -> Any:
+        """The database is asked on an event loop only."""
+        raise UsageError("DynamoDB cannot be asked without an event loop")
+
+    async def later(self) -> Any:
+        """See `Ask`."""
+        return await self.store.request(self.operation, self.arguments)
+
+
+class _Client:
+    """aiobotocore's client of one event loop, opened at the first request."""
+
+    def __init__(self, options: S3Options, endpoint: str | None) -> None:
+        self._options = options
+        self._endpoint = endpoint
+        self._stack = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        self._client: Any = None
+        if runtime.on_engine_thread():
+            runtime.on_engine_close(self.close)
+
+    async def get(self) -> Any:
+        """The client."""
+        async with self._lock:
+            if self._client is None:
+                self._client = await self._stack.enter_async_context(self._open())
+        return self._client
+
+    def _open(self) -> Any:
+        from aiobotocore.config import AioConfig
+        from aiobotocore.session import AioSession
+
+        options = self._options
+        session = AioSession(profile=options.profile)
+        if options.access_key is not None:
+            session.set_credentials(options.access_key, options.secret_key, options.token)
+        config = AioConfig(
+            connect_timeout=options.connect_timeout_s,
+            read_timeout=options.request_timeout_s,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            user_agent_extra=options.user_agent,
+        )
+        region = options.region or session.get_config_variable("region") or "us-east-1"
+        return session.create_client("dynamodb", region_name=region, endpoint_url=self._endpoint, config=config)
+
+    async def close(self) -> None:
+        """Close what was opened, on the loop it belongs to."""
+        self._client = None
+        await self._stack.aclose()
+
+
+def _encode(base: str, row: Row) -> dict[str, Any]:
+    item = {
+        "base_uri": {"S": base},
+        "version": {"N": str(row.version)},
+        "path": {"S": row.path},
+        "committer": {"S": COMMITTER},
+    }
+    if row.size_bytes is not None:
+        item["size"] = {"N": str(row.size_bytes)}
+    return item
+
+
+def _decode(item: Mapping[str, Any]) -> Row:
+    """A row; what other attributes it has is not looked at. Raises `FormatError`."""
+    version, size = _number(item, "version"), _number(item, "size") if "size" in item else None
+    path = item.get("path", {}).get("S")
+    if version is None or not isinstance(path, str) or not path:
+        raise FormatError(f"DynamoDB: a row without version or path: {sorted(item)}")
+    return Row(version, path, size)
+
+
+def _number(item: Mapping[str, Any], name: str) -> int | None:
+    text = item.get(name, {}).get("N")
+    if text is None:
+        return None
+    if not str(text).isdecimal() or int(text) > _VERSION_MAX:
+        raise FormatError(f"DynamoDB: expected a number as {name!r}, found {str(text)[:40]!r}")
+    return int(text)

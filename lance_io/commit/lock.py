@@ -1,0 +1,100 @@
+"""Committing under a lock of the user's, for stores that keep no promise of their own.
+
+    lock(version)       a context manager; entering it may raise `CommitConflictError` when another holds the lock
+    HEAD final name     there: the number is taken
+    PUT                 unconditional
+    release
+
+The lock must be one that all writers of the table take. A PUT whose answer was lost is read back while it is held.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.put_absent import PutAbsentHandler, read_back
+from lance_io.commit.steps import Call, Put, Read
+from lance_io.errors import CommitConflictError, NotFound, StoreError
+
+if TYPE_CHECKING:
+    from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
+    from lance_io.store.url import Location
+
+CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
+"""Takes the version that is to be committed, gives the lock for it."""
+
+
+@dataclass(frozen=True)
+class LockHandler:
+    """A commit lock; see the module. It is entered and left in one thread."""
+
+    lock: CommitLock
+    _names: PutAbsentHandler = field(default_factory=PutAbsentHandler, repr=False)
+
+    @property
+    def answers_now(self) -> bool:
+        """The lock may block, in the caller's thread as in any other."""
+        return True
+
+    def prepare(self, place: Location) -> Plan[None]:
+        """Nothing is asked of the store."""
+        yield from ()
+
+    def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
+        """Put the manifest file under the lock; see `CommitHandler`."""
+        threads = ThreadPoolExecutor(1, thread_name_prefix="lance-io-lock")
+        try:
+            return (yield from self._locked(place, new, threads))
+        finally:
+            threads.shutdown(wait=False)
+
+    def _locked(self, place: Location, new: NewVersion, threads: ThreadPoolExecutor) -> Plan[Created | Taken]:
+        held = self.lock(new.version)
+        try:
+            yield Call(held.__enter__, threads)
+        except CommitConflictError:
+            return Taken()
+        try:
+            outcome = yield from _put(place, new)
+        except BaseException:
+            yield Call(partial(held.__exit__, *sys.exc_info()), threads)
+            raise
+        yield Call(partial(held.__exit__, None, None, None), threads)
+        return outcome
+
+    def find_latest(self, place: Location) -> Plan[VersionFile]:
+        """By the listing."""
+        return (yield from self._names.find_latest(place))
+
+    def find_version(self, place: Location, version: int) -> Plan[VersionFile]:
+        """By its names."""
+        return (yield from self._names.find_version(place, version))
+
+    def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
+        """By the listing."""
+        return (yield from self._names.list_after(place, version))
+
+
+def _put(place: Location, new: NewVersion) -> Plan[Created | Taken]:
+    store, key = place.store, new.key(place)
+    try:
+        there = yield Read(store, key)
+        return Taken(there)
+    except NotFound:
+        pass
+    try:
+        meta = yield Put(store, key, new.data)
+    except StoreError as error:
+        there = yield from read_back(store, key, error, unknown=True)
+        if there is None or not new.is_in(there):
+            raise
+        return (yield from PutAbsentHandler().found(place, new, there))
+    return Created(new.file(meta))

@@ -1,0 +1,65 @@
+"""From a URI to a place and the way versions become visible there.
+
+    s3+ddb://bucket/path?ddbTableName=table   S3 with DynamoDB beside it
+    all others                                what `open_store` opens, committed by create-if-absent
+
+Storage options of the database: `dynamodb_endpoint` (environment: DYNAMODB_ENDPOINT); credentials and region are those
+of the bucket.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
+
+from lance_io.commit.lock import LockHandler
+from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.errors import UsageError
+from lance_io.store.options import normalized
+from lance_io.store.url import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.lock import CommitLock
+    from lance_io.store.url import Location
+
+SCHEME: Final = "s3+ddb"
+TABLE_PARAMETER: Final = "ddbTableName"
+
+
+def uses_database(uri: str | os.PathLike[str]) -> bool:
+    """Whether a URI names a table whose versions are kept in a database."""
+    return os.fspath(uri).lower().startswith(f"{SCHEME}://")
+
+
+def open_place(
+    uri: str | os.PathLike[str],
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    commit_lock: CommitLock | None = None,
+) -> tuple[Location, CommitHandler]:
+    """The place that a URI names, and its commit handler; makes no request. Errors as `open_store`."""
+    if not uses_database(uri):
+        return open_store(uri, storage_options), LockHandler(commit_lock) if commit_lock else PutAbsentHandler()
+    if commit_lock is not None:
+        raise UsageError(f"a table of {SCHEME}:// takes no commit_lock: the database decides")
+    return _open_with_database(os.fspath(uri), storage_options)
+
+
+def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> tuple[Location, CommitHandler]:
+    rest, _, query = uri[len(SCHEME) + len("://") :].partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    if [name for name, _ in parameters] != [TABLE_PARAMETER] or not parameters[0][1]:
+        raise UsageError(f"{uri}: expected {SCHEME}://bucket/path?{TABLE_PARAMETER}=table, and no other parameter")
+    location = open_store(f"s3://{rest}", storage_options)
+
+    from lance_io.commit.dynamodb import DynamoManifestStore
+    from lance_io.commit.external import ExternalHandler
+    from lance_io.store.s3 import S3Store
+
+    assert isinstance(location.store, S3Store)
+    endpoint = normalized(storage_options).get("dynamodb_endpoint") or os.environ.get("DYNAMODB_ENDPOINT")
+    return location, ExternalHandler(DynamoManifestStore(parameters[0][1], location.store.options, endpoint))
