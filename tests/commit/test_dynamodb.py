@@ -1,0 +1,149 @@
+"""`s3+ddb://` against MinIO and dynalite, in turns with pylance."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING
+
+import lance
+import pytest
+
+from lance_io.commit.dynamodb import DynamoManifestStore
+from lance_io.commit.external import ExternalHandler, Row
+from lance_io.commit.opening import open_place
+from lance_io.commit.steps import drive
+from lance_io.commit.target import CommitTarget
+from lance_io.errors import AlreadyExists, NotFound, UsageError
+from tests.commit.dynalite import dynalite_server
+from tests.commit.tables import ROWS, Sample, commit_later
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from servers import S3Server
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with dynalite_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return Sample(tmp_path_factory.mktemp("sample") / "t")
+
+
+@pytest.fixture
+def options(s3: S3Server, database: str) -> dict[str, str]:
+    return s3.options(dynamodb_endpoint=database)
+
+
+async def make_table(options: dict[str, str], *, keys: tuple[str, str] = ("base_uri", "version")) -> str:
+    """A DynamoDB table; pylance wants a third character in its name."""
+    from aiobotocore.session import AioSession
+
+    name = f"rows-{uuid.uuid4().hex}"
+    session = AioSession()
+    session.set_credentials(options["aws_access_key_id"], options["aws_secret_access_key"])
+    how = {"region_name": options["aws_region"], "endpoint_url": options["dynamodb_endpoint"]}
+    async with session.create_client("dynamodb", **how) as client:
+        await client.create_table(
+            TableName=name,
+            BillingMode="PAY_PER_REQUEST",
+            KeySchema=[
+                {"AttributeName": keys[0], "KeyType": "HASH"},
+                {"AttributeName": keys[1], "KeyType": "RANGE"},
+            ],
+            AttributeDefinitions=[
+                {"AttributeName": keys[0], "AttributeType": "S"},
+                {"AttributeName": keys[1], "AttributeType": "N"},
+            ],
+        )
+        await client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 0.1})
+    return name
+
+
+@pytest.fixture
+async def uri(options: dict[str, str], s3_uri: str) -> str:
+    return f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={await make_table(options)}"
+
+
+@pytest.fixture
+async def target(uri: str, options: dict[str, str]) -> AsyncIterator[CommitTarget]:
+    place, handler = open_place(uri, options)
+    assert isinstance(handler, ExternalHandler) and isinstance(handler.rows, DynamoManifestStore)
+    yield CommitTarget(place, handler)
+    await handler.rows.aclose()
+    await place.store.aclose()
+
+
+def rows_of(target: CommitTarget) -> DynamoManifestStore:
+    assert isinstance(target.handler, ExternalHandler) and isinstance(target.handler.rows, DynamoManifestStore)
+    return target.handler.rows
+
+
+async def test_commits_in_turns_with_pylance(
+    target: CommitTarget, sample: Sample, uri: str, options: dict[str, str]
+) -> None:
+    first = await sample.create(target)
+    await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).delete("a = 1"))
+    third = await commit_later(target, sample.append(1), base=first.manifest)
+    table = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).to_table())
+    assert (third.manifest.version, table.num_rows) == (3, 2 * ROWS - 1)
+    row = await drive(rows_of(target).get(target.place.path, 3))
+    assert row == Row(3, third.file.key, third.file.size_bytes)
+    assert await drive(rows_of(target).get(target.place.path, 4)) is None
+
+
+async def test_many_writers_lose_nothing(target: CommitTarget, sample: Sample) -> None:
+    await sample.create(target)
+    done = await asyncio.gather(*(commit_later(target, sample.append(1)) for _ in range(8)))
+    assert sorted(each.manifest.version for each in done) == list(range(2, 10))
+    newest = await drive(target.handler.find_latest(target.place))
+    assert newest.version == 9
+
+
+async def test_a_version_that_was_only_reserved_is_finished_by_readers(
+    target: CommitTarget, sample: Sample, uri: str, options: dict[str, str]
+) -> None:
+    await sample.create(target)
+    second = await commit_later(target, sample.append(1))
+    store, key = target.place.store, second.file.key
+    data, _ = await store.get(key)
+    staging = f"{key}-{uuid.uuid4()}"
+    await store.put(staging, data)
+    await store.delete([key])
+    await drive(rows_of(target).put_if_present(target.place.path, Row(2, staging, len(data))))
+    found = await drive(target.handler.find_latest(target.place))
+    assert (found.version, found.key) == (2, key)
+    assert await drive(rows_of(target).get(target.place.path, 2)) == Row(2, key, len(data))
+    with pytest.raises(NotFound):
+        await store.head(staging)
+    count = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).count_rows())
+    assert count == 2 * ROWS
+
+
+async def test_conditions(target: CommitTarget) -> None:
+    rows = rows_of(target)
+    with pytest.raises(NotFound):
+        await drive(rows.put_if_present("base", Row(1, "x")))
+    await drive(rows.put_if_absent("base", Row(1, "x")))
+    with pytest.raises(AlreadyExists):
+        await drive(rows.put_if_absent("base", Row(1, "y")))
+    assert await drive(rows.get_latest("base")) == Row(1, "x")
+
+
+async def test_a_table_with_other_keys_is_refused(options: dict[str, str], s3_uri: str) -> None:
+    name = await make_table(options, keys=("table", "version"))
+    place, handler = open_place(f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={name}", options)
+    with pytest.raises(UsageError, match="base_uri"):
+        await drive(handler.find_latest(place))
+    await handler.rows.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("query", ["", "?", "?ddbTableName=", "?other=1", "?ddbTableName=a&x=1"])
+def test_the_uri_names_one_table(query: str) -> None:
+    with pytest.raises(UsageError, match="ddbTableName"):
+        open_place(f"s3+ddb://bucket/path{query}")
