@@ -326,6 +326,9 @@ class ObjectStore(Protocol):
                              have more of them than a store takes
         """
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write an object (up to 5 GiB) with the content of another of this store, replacing what may be there."""
+
     def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
     ) -> AsyncIterator[ObjectMeta]:

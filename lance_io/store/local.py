@@ -258,6 +258,10 @@ class LocalStore:
         upload = await self.job(self.open_upload_now, key, if_absent=if_absent, durability=durability)
         return LocalUploadLater(self, upload)
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write a file with the content of another, as durably as any."""
+        await self.job(lambda: self.put_now(key, self._slice_fresh(source, None)[0]))
+
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
     ) -> AsyncIterator[ObjectMeta]:

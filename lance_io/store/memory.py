@@ -227,6 +227,11 @@ class MemoryStore:
         """Start writing an object of any size."""
         return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write an object with the content of another."""
+        data, _ = self._find("get", source)
+        self.put_now(key, data)
+
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
     ) -> AsyncIterator[ObjectMeta]:

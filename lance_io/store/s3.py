@@ -171,6 +171,11 @@ class S3Store:
         """Start writing an object of any size; makes no request yet."""
         return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write an object with the content of another, without its bytes coming here."""
+        arguments = {"Key": key, "CopySource": {"Bucket": self.options.bucket, "Key": source}}
+        await self.call("put", key, "copy_object", {**arguments, **self.options.put_arguments})
+
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, up to 1,000 per request."""
         rest = list(dict.fromkeys(keys))

@@ -305,6 +305,18 @@ class StoreConformance:
             await place.store.put(key, b"third", if_match=first.etag)
         assert place.read(key) == b"second"
 
+    @pytest.mark.parametrize("name", ["copy", *ODD_NAMES])
+    async def test_copy(self, place: Place, name: str) -> None:
+        source, key = place.put(f"from/{name}"), place.key(f"to/{name}")
+        for content in (CONTENT, b"other"):
+            place.write(source, content)
+            before = place.store.stats.snapshot()
+            await place.store.copy(source, key)
+            assert (place.read(key), place.read(source)) == (content, content)
+            assert (place.store.stats.snapshot() - before)["put"].requests == 1
+        with pytest.raises(NotFound):
+            await place.store.copy(place.key("missing"), key)
+
     async def test_an_upload_in_parts(self, place: Place) -> None:
         key, first = place.key("large"), b"1" * PART_BYTES
         writer = await place.store.put_multipart(key)

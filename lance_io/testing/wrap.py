@@ -142,6 +142,10 @@ class WrappedStore:
             self, key, if_absent=if_absent, durability=durability, content_length_hint=content_length_hint
         )
 
+    async def copy(self, source: str, key: str) -> None:
+        """Write an object with the content of another."""
+        await self.request(Request("put", key), lambda: self.inner.copy(source, key))
+
     async def list(
         self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
     ) -> AsyncIterator[ObjectMeta]:
