@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.stats import DataStatistics, FieldStatistics
     from lance_io.dataset.sync import LanceDataset
     from lance_io.file.reader import AsyncFileReader
+    from lance_io.file.writing import AsyncFileWriter
     from lance_io.log import set_logger
     from lance_io.schema import json_to_schema, schema_to_json
 
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncDataset": "lance_io.dataset.aio",
     "AsyncFileReader": "lance_io.file.reader",
+    "AsyncFileWriter": "lance_io.file.writing",
     "BlobFile": "lance_io.dataset.blobfile",
     "DataStatistics": "lance_io.dataset.stats",
     "FieldStatistics": "lance_io.dataset.stats",
@@ -55,6 +57,7 @@ _HOMES = {
 __all__ = [
     "AsyncDataset",
     "AsyncFileReader",
+    "AsyncFileWriter",
     "BlobFile",
     "DataStatistics",
     "FieldStatistics",

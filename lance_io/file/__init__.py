@@ -20,6 +20,7 @@ and writing one:
     writer      record batches to the bytes of a file
     writedrive  the two drivers: in the caller's thread, or on the engine's loop
     writing     `LanceFileWriter`, `AsyncFileWriter`, and the same for the files of a table
+    session     `LanceFileSession`: both, and the objects around them, below one place
 
 Everything that decides is in generators that both drivers run; only `drive`, `table`, `writedrive` and `writing` read,
 write or await.
@@ -33,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_io.file.describe import FileMetadata, FileStatistics
     from lance_io.file.reader import AsyncFileReader, LanceFileReader, ReaderResults
+    from lance_io.file.session import LanceFileSession
     from lance_io.file.writing import AsyncFileWriter, LanceFileWriter, stable_version
 
 _HOMES = {
@@ -41,6 +43,7 @@ _HOMES = {
     "FileMetadata": "describe",
     "FileStatistics": "describe",
     "LanceFileReader": "reader",
+    "LanceFileSession": "session",
     "LanceFileWriter": "writing",
     "ReaderResults": "reader",
     "stable_version": "writing",
@@ -61,6 +64,7 @@ __all__ = [
     "FileMetadata",
     "FileStatistics",
     "LanceFileReader",
+    "LanceFileSession",
     "LanceFileWriter",
     "ReaderResults",
     "stable_version",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension
+from lance_io.format.schema import BLOB_KEY
 from lance_io.format.version import V2_1, V2_2
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
     if field.is_blob_v2:
         if version < V2_2:
             raise UnsupportedError(f"{name}: Blob encoding of the second kind is not available in {version.name}")
-    elif "lance-encoding:blob" in field.metadata and not field.is_blob:
-        raise SchemaError(f"Blob encoding is not available for field '{name}' with data type {logical}")
+    elif BLOB_KEY in field.metadata and logical != "large_binary":
+        raise SchemaError(
+            f"Blob encoding is not available for field '{name}' with data type {logical}; it needs large_binary"
+        )
     if (field.is_blob or field.is_blob_v2) and in_list:
         raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
     if logical == "struct" and not field.children and in_list:
