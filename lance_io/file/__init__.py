@@ -7,7 +7,8 @@
     rows      selected rows of a file
     pieces    what a scan reads one by one: pages, and parts of large ones
     drive     the two drivers: in the caller's thread, or on the engine's loop
-    scan      pieces read and decoded ahead, batches cut from them
+    scan      pieces read and decoded ahead, in the caller's thread (`scan_now`) or on the loop (`scan_later`)
+    batches   batches cut from decoded pieces
     table     many fragments: takes and scans of projected fields
     reader    `LanceFileReader`, `AsyncFileReader`
 
@@ -22,8 +23,8 @@ and writing one:
     writing     `LanceFileWriter`, `AsyncFileWriter`, and the same for the files of a table
     session     `LanceFileSession`: both, and the objects around them, below one place
 
-Everything that decides is in generators that both drivers run; only `drive`, `table`, `writedrive` and `writing` read,
-write or await.
+Everything that decides is in generators that both drivers run; only `drive`, `scan_now`, `scan_later`, `table`,
+`writedrive` and `writing` read, write or await.
 """
 
 from __future__ import annotations

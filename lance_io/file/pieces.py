@@ -9,9 +9,8 @@ piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encod
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
-
-import numpy as np
 
 from lance_io import limits
 from lance_io.encodings.api import RowSelection
@@ -40,6 +39,7 @@ class Piece:
     row_start, row_end  rows of the file
     num_bytes           what will be read for it, about
     tail                end of the file, which serves the ranges inside it
+    is_whole            it is all of the page
     index               of a page that was cut; None to read what is needed
     """
 
@@ -50,6 +50,7 @@ class Piece:
     row_end: int
     num_bytes: int
     tail: Tail | None
+    is_whole: bool
     index: PageIndex | None = None
 
     @property
@@ -62,11 +63,6 @@ class Piece:
         """Which slots of the page it is."""
         first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
         return (self.row_start - first) * per_row, (self.row_end - first) * per_row
-
-    @property
-    def is_whole(self) -> bool:
-        """True when it is all of the page."""
-        return self.slots == (0, self.page.num_rows)
 
     def steps(self) -> Steps[pa.Array]:
         """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index."""
@@ -106,7 +102,7 @@ class Piece:
             return [self]
         rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
         return [
-            Piece(self.file, self.column, self.number, start, end, size, self.tail, cuts.index)
+            Piece(self.file, self.column, self.number, start, end, size, self.tail, False, cuts.index)
             for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), cuts.sizes.tolist(), strict=True)
             if start < end
         ]
@@ -142,17 +138,16 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     column = file.column(column_index)
     starts = column.row_starts
-    first = max(int(np.searchsorted(starts, row_start, side="right")) - 1, 0)
+    first = max(int(starts.searchsorted(row_start, side="right")) - 1, 0)
+    last = int(starts.searchsorted(row_end, side="left"))
     result = []
-    for number in range(first, len(column.pages)):
-        low, high = int(starts[number]), int(starts[number + 1])
-        if low >= row_end:
-            break
+    for number, (low, high) in enumerate(pairwise(starts[first : last + 1].tolist()), first):
         start, end = max(low, row_start), min(high, row_end)
         if start < end:
             size = column.info.pages[number].data_bytes
             share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
-            result.append(Piece(file, column, number, start, end, share, tail))
+            is_whole = end - start == high - low
+            result.append(Piece(file, column, number, start, end, share, tail, is_whole))
     return result
 
 

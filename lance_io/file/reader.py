@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from types import TracebackType
 
+    from lance_io.file.batches import ScanBatch
     from lance_io.file.opened import OpenedFile
-    from lance_io.file.scan import ScanBatch
     from lance_io.file.steps import FileSteps, Tail
     from lance_io.spans import Fetched, IntArray
 

@@ -79,7 +79,7 @@ def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
                 fetched = yield wanted
                 live = _send(step, i, fetched, results)
                 continue
-            fetched = yield _merged([wanted for _, _, wanted in live])
+            fetched = yield merged([wanted for _, _, wanted in live])
             still: list[tuple[int, Steps[T], Ranges]] = []
             position = 0
             for i, step, wanted in live:
@@ -101,7 +101,10 @@ def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> l
         return []
 
 
-def _merged(wanted: list[Ranges]) -> Ranges:
+def merged(wanted: list[Ranges]) -> Ranges:
+    """All of them as one list of ranges."""
+    if len(wanted) == 1:
+        return wanted[0]
     starts = np.concatenate([w.starts for w in wanted])
     ends = np.concatenate([w.ends for w in wanted])
     purpose: Purpose = "data" if any(w.purpose == "data" for w in wanted) else wanted[0].purpose
@@ -113,11 +116,11 @@ def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetch
     parts: list[Fetched | None] = [None] * len(wanted)
     if tail is not None:
         for at, one in enumerate(wanted):
-            if len(one) and int(one.starts.min()) >= tail.start:
+            if len(one) and min(one.starts.tolist()) >= tail.start:  # a handful: numpy would take longer
                 parts[at] = Fetched(tail.buffer, one.starts - tail.start)
     asked = [at for at, part in enumerate(parts) if part is None]
     if asked:
-        fetched = yield from served_by(tail, fetch(_merged([wanted[at] for at in asked])))
+        fetched = yield from served_by(tail, fetch(merged([wanted[at] for at in asked])))
         position = 0
         for at in asked:
             end = position + len(wanted[at])

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.file.scan import ScanBatch, Span
+    from lance_io.file.batches import ScanBatch
+    from lance_io.file.scan import Span
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
@@ -73,7 +74,8 @@ class TableReader:
                       twice as many as there are cores
         spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for 8
         """
-        from lance_io.file.scan import readahead, scan_now
+        from lance_io.file.scan import readahead
+        from lance_io.file.scan_now import scan_now
 
         return scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
 
@@ -87,18 +89,19 @@ class TableReader:
         spans_ahead: int | None = None,
     ) -> AsyncGenerator[ScanBatch, None]:
         """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes."""
-        from lance_io.file.scan import readahead, scan
+        from lance_io.file.scan import readahead
+        from lance_io.file.scan_later import scan
 
         return scan(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
 
     def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
-        from lance_io.file.scan import read_now
+        from lance_io.file.scan_now import read_now
 
         return read_now(self.context, self.projection, spans)
 
     async def read(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """The same on the engine's loop."""
-        from lance_io.file.scan import read
+        from lance_io.file.scan_later import read
 
         return await read(self.context, self.projection, spans)

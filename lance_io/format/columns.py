@@ -177,11 +177,13 @@ def _check_page_type(type_name: str, version: FileVersion) -> None:
 
 def _buffers(offsets: Sequence[int], sizes: Sequence[int], footer: Footer) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Both lists as tuples, after checking that they describe buffers inside the data part of the file."""
+    if not offsets and not sizes:  # those of columns, in all files of today
+        return (), ()
     if len(offsets) != len(sizes):
         raise FormatError(f"{len(offsets)} buffer offsets, but {len(sizes)} buffer sizes")
+    found = tuple(offsets), tuple(sizes)
     end = footer.columns_at
     aligned = footer.version >= V2_1
-    found = tuple(offsets), tuple(sizes)
     for offset, size in zip(*found, strict=True):
         if offset + size > end:
             raise FormatError(f"buffer of {size} bytes at {offset} runs past the data, which ends at {end}")

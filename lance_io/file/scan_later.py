@@ -1,0 +1,207 @@
+"""Scans on the engine's loop, over any store: bytes are requested spans ahead, and decoded on the CPU pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lance_io.file.batches import Collector, Cutter
+from lance_io.file.drive import Finished, drive, in_pool, truncated
+from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces
+from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.store.api import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.batches import ScanBatch
+    from lance_io.file.pieces import Piece
+    from lance_io.file.projection import Projection
+    from lance_io.file.scan import Span
+    from lance_io.file.source import ReadContext
+    from lance_io.io.scheduler import FileReads, Handle
+    from lance_io.spans import Steps
+
+
+class _Job:
+    """One piece on an object store: its bytes are requested at once; it is decoded when they are there, or needed."""
+
+    def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int) -> None:
+        self.leaf_id = leaf_id
+        self.piece = piece
+        self._reads = reads
+        self._priority = priority
+        self._steps: Steps[pa.Array] = piece.steps()
+        self._handle: Handle | None = None
+        self._array: pa.Array | None = None
+        self._is_needed = False
+        self.task: asyncio.Task[pa.Array] | None = None
+        try:
+            self._handle = reads.submit(next(self._steps), priority)
+        except StopIteration as done:
+            self._array = done.value
+
+    def start(self) -> None:
+        """Decode it as soon as its bytes have come, without demanding them."""
+        if self.task is None:
+            self.task = asyncio.ensure_future(self._run())
+
+    async def result(self) -> pa.Array:
+        """The decoded piece, which is the next thing needed: its bytes are demanded now."""
+        self.start()
+        self._is_needed = True
+        if self._handle is not None:
+            self._handle.demand()
+        assert self.task is not None, "it has been started"
+        return await self.task
+
+    async def _run(self) -> pa.Array:
+        try:
+            while (handle := self._handle) is not None:
+                if not self._is_needed:
+                    await handle.arrived()
+                request = await in_pool(self._steps, await handle)
+                self._handle = self._reads.submit(request, self._priority)
+        except Finished as finished:
+            return finished.value
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(self.piece.file.key, error) from error
+        return self._array
+
+    def close(self) -> None:
+        """Give up: what has not been read is not read any more."""
+        if self.task is not None:
+            self.task.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class _Jobs:
+    """Jobs of all spans in order: requested some spans ahead, decoded some pieces ahead."""
+
+    def __init__(
+        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
+    ) -> None:
+        self._context = context
+        self._projection = projection
+        self._spans = spans
+        self._ahead = ahead
+        self._next_span = 0
+        self._opening: deque[asyncio.Task[list[_Job]]] = deque()
+        self._jobs: deque[tuple[int, _Job]] = deque()
+        self._opened = 0  # spans whose jobs are in the queue
+        self._requested_bytes = 0
+        self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
+        self._scheduler = context.scheduler("scan")
+
+    async def until(self, span_index: int) -> None:
+        """Have the jobs of all spans up to this one in the queue, and those behind it under way."""
+        self._open_ahead()
+        while self._opened <= span_index:
+            jobs = await self._opening[0]
+            self._opening.popleft()
+            self._jobs.extend((self._opened, job) for job in jobs)
+            self._opened += 1
+            self._open_ahead()
+        self._decode_ahead()
+
+    def _open_ahead(self) -> None:
+        while (
+            self._next_span < len(self._spans)
+            and len(self._opening) < self._ahead.spans
+            and (self._requested_bytes < self._ahead_bytes or not self._opening)
+        ):
+            index = self._next_span
+            self._next_span += 1
+            self._opening.append(asyncio.ensure_future(self._open(index)))
+
+    async def _open(self, index: int) -> list[_Job]:
+        source, start, end = self._spans[index]
+        if start >= end:
+            return []
+        context = self._context
+        found: list[tuple[int, Piece, FileReads]] = []
+        for here in self._projection.locate(source):
+            reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
+            steps = file_pieces(context, here, start, end)
+            for leaf_id, piece in await drive(steps, reads, here.ref.key):
+                found.append((leaf_id, piece, reads))
+        found.sort(key=lambda one: one[1].row_start)
+        self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
+        return [_Job(leaf_id, piece, reads, piece.row_start) for leaf_id, piece, reads in found]
+
+    def _decode_ahead(self) -> None:
+        for _, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
+            job.start()
+
+    def before(self, span_index: int, row: int) -> bool:
+        """True when the next piece belongs to the span and starts before the row."""
+        return bool(self._jobs) and self._jobs[0][0] == span_index and self._jobs[0][1].piece.row_start < row
+
+    async def pop(self) -> tuple[int, Piece, pa.Array]:
+        """The next piece, decoded."""
+        _, job = self._jobs[0]
+        self._decode_ahead()
+        array = await job.result()
+        self._jobs.popleft()
+        self._requested_bytes -= job.piece.num_bytes
+        self._open_ahead()
+        return job.leaf_id, job.piece, array
+
+    async def aclose(self) -> None:
+        """Cancel everything that is under way and wait until it is."""
+        waiting: list[asyncio.Future[Any]] = []
+        for opening in self._opening:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                self._jobs.extend((0, job) for job in opening.result())
+            opening.cancel()
+            waiting.append(opening)
+        for _, job in self._jobs:
+            job.close()
+            if job.task is not None:
+                waiting.append(job.task)
+        self._jobs.clear()
+        self._opening.clear()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await self._scheduler.aclose()
+
+
+async def scan(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    batch_rows: int | None,
+    ahead: Readahead,
+) -> AsyncGenerator[ScanBatch, None]:
+    """See `TableReader.scan`."""
+    jobs = _Jobs(context, projection, spans, ahead)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            cutter = Cutter(projection, index, start, end, batch_rows)
+            await jobs.until(index)
+            while cutter.position < end:
+                while jobs.before(index, cutter.needs_rows_before):
+                    cutter.add(*await jobs.pop())
+                yield cutter.cut()
+    finally:
+        await jobs.aclose()
+
+
+async def read(context: ReadContext, projection: Projection, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+    """See `TableReader.read`."""
+    collector = Collector(projection)
+    jobs = _Jobs(context, projection, spans)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
+            await jobs.until(index)
+            while jobs.before(index, end):
+                leaf_id, piece, array = await jobs.pop()
+                leaves.setdefault(leaf_id, []).append((piece, array))
+            collector.add(index, start, end, leaves)
+    finally:
+        await jobs.aclose()
+    return collector.columns()
