@@ -75,11 +75,12 @@ class FileWritingNow:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema."""
-        self._life.check()
+        self._check_open()
         self._drive(self.writer.add(self.writer.ingested(batch), batch.num_rows))
 
     def add_global_buffer(self, data: Any) -> int:
         """Write a global buffer; its index, from 1 on."""
+        self._check_open()
         return self._drive(self.writer.add_global_buffer(data))
 
     def finish(self) -> WrittenFile:
@@ -103,6 +104,11 @@ class FileWritingNow:
         if self._life.over is None:
             self._life.over = why
             self._driver.abort()
+
+    def _check_open(self) -> None:
+        self._life.check()
+        if self._written is not None:
+            raise UsageError("this file has been finished; open another one")
 
     def _drive(self, steps: WriteSteps[T]) -> T:
         self._life.check()
@@ -134,7 +140,7 @@ class FileWritingLater:
 
     async def write(self, batch: pa.RecordBatch) -> None:
         """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema."""
-        self._life.check()
+        self._check_open()
         if batch.nbytes <= INLINE_WORK_BYTES_MAX:
             arrays = self.writer.ingested(batch)
         else:
@@ -144,6 +150,7 @@ class FileWritingLater:
 
     async def add_global_buffer(self, data: Any) -> int:
         """Write a global buffer; its index, from 1 on."""
+        self._check_open()
         return await self._drive(self.writer.add_global_buffer(data))
 
     async def finish(self) -> WrittenFile:
@@ -167,6 +174,11 @@ class FileWritingLater:
         if self._life.over is None:
             self._life.over = why
             await self._driver.abort()
+
+    def _check_open(self) -> None:
+        self._life.check()
+        if self._written is not None:
+            raise UsageError("this file has been finished; open another one")
 
     async def _drive(self, steps: WriteSteps[T]) -> T:
         self._life.check()
