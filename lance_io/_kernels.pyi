@@ -217,6 +217,25 @@ def shred(
     Raises `NotImplementedError` for fixed-size lists of structs inside lists.
     """
 
+def encode_fullzip(
+    program: bytes,
+    sources: list[tuple[Buffer, int]],
+    num_values: int,
+    rep: Buffer | None,
+    def_: Buffer | None,
+    level: int | None,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """Encode a page, as `decode_fullzip` reads it.
+
+    program   of the page; FSST values come coded, GENERAL values are compressed one by one
+    sources   buffers of the visible items in the order of the codec, each with the bit at which its first value begins:
+              as `encode_miniblock` takes them, the members of a VARIABLE_PACKED struct one after the other
+    level     of zstd; None is its own default
+
+    Returns the entries, and the byte offsets of rows in them, the end included: 1, 2, 4 or 8 bytes each, as few as do.
+    """
+
 def encode_levels(levels: Buffer, bounds: Buffer, with_rle: bool, /) -> tuple[int, int, OwnedBuffer, OwnedBuffer]:
     """Compress blocks of levels with the one codec that makes all of them together smallest.
 

@@ -13,6 +13,7 @@ mod encode_bytesplit;
 mod encode_dictionary;
 mod encode_fixed;
 mod encode_fsst;
+mod encode_fullzip;
 mod encode_general;
 mod encode_levels;
 mod encode_miniblock;
@@ -71,6 +72,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(dictionary::decode_dictionary, m)?)?;
     m.add_function(wrap_pyfunction!(shred::shred, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_fullzip::encode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(encode_levels::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;

@@ -1,0 +1,188 @@
+"""Full-zip pages on the writing side: the reverse of `fullzip.py`.
+
+Values of fixed width are stored as they are. Text is coded with FSST, very long values are compressed with zstd, each
+on its own so that it can be read alone. The repetition index goes to the page's initialisation data.
+Specification: structural encodings 2.1, sections 5 and 9; packed structs of variable width, 10.5.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.codecs import tree
+from lance_io.codecs.encode import encode_codec
+from lance_io.codecs.tree import FixedShape, ListShape, VariableShape, shape_bits
+from lance_io.encodings.leafvalues import LeafValues, leaf_values
+from lance_io.encodings.statistics import longest_value
+from lance_io.encodings.written import EncodedPage, PageBuffer, Role
+from lance_io.errors import UnsupportedError
+from lance_io.levels.path import LIST_LAYERS
+from lance_io.proto import encodings21_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.codecs.tree import Codec
+    from lance_io.encodings.leafvalues import Source
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.v2_1.page import VersionRules
+    from lance_io.levels.leafpage import LeafPage, Levels
+    from lance_io.levels.path import LeafPath
+
+COMPRESSED_VALUE_BYTES_MIN: Final = 32 << 10  # a value above pays the work of zstd by itself
+COMPRESSED_PAGE_BYTES_MIN: Final = 32 << 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Zipped:
+    """Values of a page as they go into entries.
+
+    length_bits  of the length before each value, 0 for values of fixed width
+    """
+
+    codec: Codec
+    sources: list[Source]
+    num_values: int
+    length_bits: int
+
+    @property
+    def is_plain(self) -> bool:
+        """True when the one buffer is what a page without control words holds."""
+        if self.length_bits or len(self.sources) != 1 or self.sources[0][1]:
+            return False
+        shape = self.codec.shape
+        while isinstance(shape, ListShape):
+            shape = shape.inner
+        return shape_bits(shape) % 8 == 0
+
+
+def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage:
+    """Encode some rows of a leaf column as a full-zip page.
+
+    path     the column's way through the schema
+    page     its levels and values
+    options  what the field's metadata asks for
+    rules    of the file version
+    Raises UnsupportedError for packed structs that this file version cannot store.
+    """
+    values = _zip_values(path, page.values, options, rules)
+    bits_rep, bits_def = _bits(page.repetition), _bits(page.definition)
+    has_index = values.length_bits > 0 or any(layer in LIST_LAYERS for layer in page.layers)
+    message = pb.FullZipLayout(
+        bits_rep=bits_rep,
+        bits_def=bits_def,
+        num_items=page.num_levels,
+        num_visible_items=values.num_values,
+        value_compression=encode_codec(values.codec, level=options.compression_level or 0),
+        layers=cast("Sequence[pb.RepDefLayer.ValueType]", page.layers),
+    )
+    bits = values.length_bits or shape_bits(values.codec.shape)
+    if values.length_bits:
+        message.bits_per_offset = bits
+    else:
+        message.bits_per_value = bits
+    layout = pb.PageLayout(full_zip_layout=message).SerializeToString(deterministic=True)
+    if not has_index and not bits_def and values.is_plain:
+        size = values.num_values * bits // 8
+        data = memoryview(values.sources[0][0]).cast("B")[:size]
+        return EncodedPage(page.num_rows, layout, (PageBuffer(Role.DATA, [data]),))
+    head = struct.pack("<BBBI", bits_rep, bits_def, values.length_bits > 0, bits)
+    entries, index = _kernels.encode_fullzip(
+        head + path.compile_layers(page.layers) + values.codec.program(),
+        values.sources,
+        values.num_values,
+        page.repetition if bits_rep else None,
+        page.definition if bits_def else None,
+        options.compression_level,
+    )
+    buffers = [PageBuffer(Role.DATA, [entries])]
+    if has_index:
+        buffers.append(PageBuffer(Role.INDEX, [index]))
+    return EncodedPage(page.num_rows, layout, tuple(buffers))
+
+
+def _bits(levels: Levels | None) -> int:
+    """Bits of a control word that these levels take: those of the highest one present."""
+    return 0 if levels is None or not len(levels) else int(levels.max()).bit_length()
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+def _zip_values(path: LeafPath, array: pa.Array, options: ColumnOptions, rules: VersionRules) -> _Zipped:
+    dtype = array.type
+    if pa.types.is_dictionary(dtype):
+        return _zip_values(path, array.dictionary_decode(), options, rules)
+    if pa.types.is_boolean(dtype):  # booleans take a byte each (5.1)
+        bits = array.to_numpy(zero_copy_only=False)
+        return _Zipped(tree.Flat(8), [(bits.astype(np.uint8), 0)], len(array), 0)
+    if pa.types.is_struct(dtype) and not all(_is_plain(dtype.field(i).type) for i in range(dtype.num_fields)):
+        if not rules.packed_variable:
+            raise UnsupportedError(
+                f"column {path.name}: packed struct with members of variable width or fixed-size lists, which files of "
+                f"version {rules.name} cannot store"
+            )
+        return _zip_members(array)
+    values = leaf_values(array)
+    if isinstance(values.shape, VariableShape):
+        return _zip_strings(values, options)
+    return _Zipped(_fixed_codec(values.shape), values.sources, values.num_values, 0)
+
+
+def _is_plain(dtype: pa.DataType) -> bool:
+    """Whether members of this type make rows of one width, without bitmaps."""
+    try:
+        return not pa.types.is_nested(dtype) and dtype.bit_width % 8 == 0
+    except ValueError:
+        return False
+
+
+def _fixed_codec(shape: tree.Shape) -> Codec:
+    match shape:
+        case FixedShape(bits):
+            return tree.Flat(bits)
+        case ListShape(items, has_validity, inner):
+            return tree.FixedSizeList(items, has_validity, _fixed_codec(inner))
+        case tree.ChildrenShape(children):
+            return tree.PackedStruct(tuple(map(shape_bits, children)))
+        case VariableShape(offset_bits):
+            return tree.Variable(offset_bits)
+
+
+def _zip_strings(values: LeafValues, options: ColumnOptions) -> _Zipped:
+    assert isinstance(values.shape, VariableShape), "the caller has looked"
+    codec: Codec = tree.Variable(values.shape.offset_bits)
+    if _wants_zstd(values, options):
+        codec = tree.General("zstd", codec)
+    return _Zipped(codec, values.sources, values.num_values, values.shape.offset_bits)
+
+
+def _wants_zstd(values: LeafValues, options: ColumnOptions) -> bool:
+    """Compress each value: when asked to (LZ4 fails on nulls in pylance), or when one is very long (9)."""
+    if options.compression == "none" or values.num_bytes < COMPRESSED_PAGE_BYTES_MIN:
+        return False
+    return options.compression in ("lz4", "zstd") or longest_value(values) > COMPRESSED_VALUE_BYTES_MIN
+
+
+def _zip_members(array: pa.Array) -> _Zipped:
+    """A packed struct of file version 2.2: members of fixed width as they are, the others after their lengths."""
+    members, sources = [], []
+    for i in range(array.type.num_fields):
+        member = _widened(array.field(i))
+        values = leaf_values(member)
+        length_bits = values.shape.offset_bits if isinstance(values.shape, VariableShape) else 0
+        codec = _fixed_codec(values.shape)
+        members.append(tree.PackedMember(codec, length_bits or shape_bits(values.shape), length_bits > 0))
+        sources += values.sources
+    return _Zipped(tree.VariablePackedStruct(tuple(members)), sources, len(array), 32)
+
+
+def _widened(member: pa.Array) -> pa.Array:
+    """Booleans as bytes; other members as they are."""
+    return member.cast(pa.uint8()) if pa.types.is_boolean(member.type) else member
