@@ -19,7 +19,9 @@ from lance_io.codecs import tree
 from lance_io.codecs.encode import encode_codec
 from lance_io.codecs.tree import FixedShape, ListShape, VariableShape, shape_bits
 from lance_io.encodings.leafvalues import LeafValues, leaf_values
+from lance_io.encodings.options import ColumnOptions
 from lance_io.encodings.statistics import longest_value
+from lance_io.encodings.v2_1.write_strings import code_strings
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import UnsupportedError
 from lance_io.levels.path import LIST_LAYERS
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from lance_io.codecs.tree import Codec
     from lance_io.encodings.leafvalues import Source
-    from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.v2_1.page import VersionRules
     from lance_io.levels.leafpage import LeafPage, Levels
     from lance_io.levels.path import LeafPath
@@ -128,10 +129,10 @@ def _zip_values(path: LeafPath, array: pa.Array, options: ColumnOptions, rules: 
                 f"column {path.name}: packed struct with members of variable width or fixed-size lists, which files of "
                 f"version {rules.name} cannot store"
             )
-        return _zip_members(array)
+        return _zip_members(path, array)
     values = leaf_values(array)
     if isinstance(values.shape, VariableShape):
-        return _zip_strings(values, options)
+        return _zip_strings(values, options, is_text=_is_text(dtype))
     return _Zipped(_fixed_codec(values.shape), values.sources, values.num_values, 0)
 
 
@@ -155,12 +156,19 @@ def _fixed_codec(shape: tree.Shape) -> Codec:
             return tree.Variable(offset_bits)
 
 
-def _zip_strings(values: LeafValues, options: ColumnOptions) -> _Zipped:
+def _zip_strings(values: LeafValues, options: ColumnOptions, *, is_text: bool) -> _Zipped:
     assert isinstance(values.shape, VariableShape), "the caller has looked"
-    codec: Codec = tree.Variable(values.shape.offset_bits)
+    offset_bits = values.shape.offset_bits
+    codec: Codec = tree.Variable(offset_bits)
     if _wants_zstd(values, options):
         codec = tree.General("zstd", codec)
-    return _Zipped(codec, values.sources, values.num_values, values.shape.offset_bits)
+    elif is_text or options.compression == "fsst":
+        codec, values = code_strings(values, options) or (codec, values)
+    return _Zipped(codec, values.sources, values.num_values, offset_bits)
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_string(dtype) or pa.types.is_large_string(dtype))
 
 
 def _wants_zstd(values: LeafValues, options: ColumnOptions) -> bool:
@@ -170,14 +178,21 @@ def _wants_zstd(values: LeafValues, options: ColumnOptions) -> bool:
     return options.compression in ("lz4", "zstd") or longest_value(values) > COMPRESSED_VALUE_BYTES_MIN
 
 
-def _zip_members(array: pa.Array) -> _Zipped:
+def _zip_members(path: LeafPath, array: pa.Array) -> _Zipped:
     """A packed struct of file version 2.2: members of fixed width as they are, the others after their lengths."""
     members, sources = [], []
     for i in range(array.type.num_fields):
         member = _widened(array.field(i))
+        if member.null_count:
+            raise UnsupportedError(
+                f"column {path.name}: nulls in member {array.type.field(i).name!r} of a packed struct"
+            )
         values = leaf_values(member)
-        length_bits = values.shape.offset_bits if isinstance(values.shape, VariableShape) else 0
-        codec = _fixed_codec(values.shape)
+        codec, length_bits = _fixed_codec(values.shape), 0
+        if isinstance(values.shape, VariableShape):
+            length_bits = values.shape.offset_bits
+            if _is_text(member.type):
+                codec, values = code_strings(values, ColumnOptions()) or (codec, values)
         members.append(tree.PackedMember(codec, length_bits or shape_bits(values.shape), length_bits > 0))
         sources += values.sources
     return _Zipped(tree.VariablePackedStruct(tuple(members)), sources, len(array), 32)

@@ -1,0 +1,119 @@
+"""Pages of one repeated value on the writing side, file version 2.2: the reverse of `constant.py`.
+
+A value of fixed width and at most 32 bytes is part of the message; others are a scalar buffer:
+
+    u32 number of Arrow buffers, u32 length of each, their bytes
+    fixed width     [value]
+    variable width  [offsets 0 and length, bytes]
+
+Items may be null beside the value. Specification: structural encodings 2.1, section 10.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from lance_io.codecs.tree import VariableShape, shape_bits
+from lance_io.encodings.leafvalues import leaf_values
+from lance_io.encodings.v2_1.write_constant import constant_message, level_buffers
+from lance_io.encodings.v2_1.write_miniblock import max_visible
+from lance_io.encodings.v2_2.constant import INLINE_VALUE_BYTES_MAX
+from lance_io.encodings.written import EncodedPage, PageBuffer, Role
+from lance_io.proto import encodings21_pb2 as pb
+
+if TYPE_CHECKING:
+    from lance_io.encodings.leafvalues import LeafValues
+    from lance_io.encodings.v2_1.page import VersionRules
+    from lance_io.levels.leafpage import LeafPage
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Rows: TypeAlias = npt.NDArray[np.uint8]
+
+
+def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | None:
+    """Encode a page whose valid items all have the same value; None for other pages.
+
+    None also where not every reader knows how: fixed-size lists, packed structs, dictionaries. The caller has made sure
+    that an item is valid (`has_no_values` is False).
+    """
+    if not rules.constant_values or pa.types.is_nested(page.values.type) or pa.types.is_dictionary(page.values.type):
+        return None
+    value = _only_value(page)
+    if value is None:
+        return None
+    message = constant_message(page)
+    buffers = []
+    if len(value) == 1 and len(value[0]) <= INLINE_VALUE_BYTES_MAX:
+        message.inline_value = value[0]
+    else:
+        lengths = struct.pack(f"<{1 + len(value)}I", len(value), *map(len, value))
+        buffers.append(PageBuffer(Role.DATA, [lengths, *value]))
+    if page.repetition is not None or page.definition is not None:
+        buffers += level_buffers(page, message, rules)
+    layout = pb.PageLayout(constant_layout=message).SerializeToString(deterministic=True)
+    return EncodedPage(page.num_rows, layout, tuple(buffers))
+
+
+def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
+    """The Arrow buffers of the value that all valid items share."""
+    is_valid = _valid_items(page)
+    array = page.values
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    values = leaf_values(array)
+    if isinstance(values.shape, VariableShape):
+        return _only_string(values, is_valid, values.shape.offset_bits // 8)
+    width = shape_bits(values.shape) // 8
+    rows = np.frombuffer(values.data, dtype=np.uint8).reshape(-1, width)
+    return _only_row(rows, is_valid)
+
+
+def _valid_items(page: LeafPage) -> Flags | None:
+    """Which of the visible items are valid; None when all are."""
+    if page.definition is None:
+        return None
+    limit = max_visible(page.layers)
+    visible = page.definition
+    if limit < visible.max():
+        visible = visible[visible <= limit]
+    return visible == 0 if visible.any() else None
+
+
+def _only_row(rows: Rows, is_valid: Flags | None) -> tuple[bytes, ...] | None:
+    """The row that all valid ones are equal to. A look at a few tells most pages apart without reading them."""
+    first = 0 if is_valid is None else int(is_valid.argmax())
+    value = rows[first]
+    for probe in (len(rows) - 1, len(rows) // 2, len(rows) // 3):
+        if (is_valid is None or is_valid[probe]) and (rows[probe] != value).any():
+            return None
+    width = rows.shape[1]
+    if width in (1, 2, 4, 8):  # compared as machine words
+        words = rows.view(f"<u{width}").reshape(-1)
+        same = words == words[first]
+    else:
+        same = (rows == value).all(axis=1)
+    if is_valid is not None:
+        same |= ~is_valid
+    return (value.tobytes(),) if same.all() else None
+
+
+def _only_string(values: LeafValues, is_valid: Flags | None, width: int) -> tuple[bytes, ...] | None:
+    """Values of variable width; nulls are empty, so that the valid ones lie side by side."""
+    offsets = np.frombuffer(values.sources[0][0], dtype=f"<i{width}")
+    start, end = int(offsets[0]), int(offsets[-1])
+    count = values.num_values if is_valid is None else int(is_valid.sum())
+    length, rest = divmod(end - start, count)
+    lengths = np.diff(offsets)
+    if rest or not ((lengths == length) if is_valid is None else (lengths == length * is_valid)).all():
+        return None
+    table = struct.pack("<2I" if width == 4 else "<2Q", 0, length)
+    if not length:
+        return table, b""
+    data = np.frombuffer(values.sources[1][0], dtype=np.uint8)[start:end]
+    value = _only_row(data.reshape(-1, length), None)
+    return None if value is None else (table, *value)
