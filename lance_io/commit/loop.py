@@ -238,7 +238,9 @@ class _Loop:
 
     def _is_fresh(self) -> bool:
         listing = self.listing
-        return listing is not None and self.target.clock.monotonic() - listing.taken_at <= LISTING_AGE_MAX_S
+        if listing is None or self.target.clock.monotonic() - listing.taken_at > LISTING_AGE_MAX_S:
+            return False
+        return listing.after <= self.checked or listing.newest is None or listing.newest.version <= self.checked
 
     def _round(self, *, fresh: bool) -> Plan[None]:
         """Everything that depends on nothing, at once; a listing unless there is a fresh one."""

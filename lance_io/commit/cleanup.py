@@ -1,0 +1,265 @@
+"""Removing old versions and what nobody refers to (rules: `table/garbage.py`).
+
+    plan      tags, branches, every manifest, every file: what may go, and how much it is
+    remove    manifests first, so that no version is left whose files are gone; then a look at versions that came
+              meanwhile (one may have been restored); then files
+
+A process that ends in between leaves files that nobody refers to, which a later cleanup removes when they are old.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lance_io.commit.latest import versions_prefix
+from lance_io.commit.steps import ListAll, Pause, Read, Remove, Together
+from lance_io.errors import FormatError, LanceError, UsageError
+from lance_io.table.garbage import CleanupPolicy, FileKind, References, VersionTime, garbage, removable
+from lance_io.table.manifest import Manifest, decode_manifest
+from lance_io.table.paths import (
+    BRANCHES,
+    DATA,
+    DELETIONS,
+    INDICES,
+    TAGS,
+    TRANSACTIONS,
+    VERSIONS,
+    parse_manifest_name,
+)
+from lance_io.table.refs import MAIN, branch_root, decode_branch, decode_tag, ref_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+    from lance_io.commit.steps import Plan
+    from lance_io.commit.target import CommitTarget
+    from lance_io.store.api import ObjectMeta
+    from lance_io.store.url import Location
+
+DELETES_AT_ONCE: Final = 1000
+_READS_AT_ONCE: Final = 64
+_FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CleanupStats:
+    """What was removed, or would be."""
+
+    bytes_removed: int = 0
+    old_versions: int = 0
+    data_files_removed: int = 0
+    transaction_files_removed: int = 0
+    index_files_removed: int = 0
+    deletion_files_removed: int = 0
+    failed_deletes: int = 0
+
+
+@dataclass(frozen=True)
+class CleanupPlan:
+    """What may go.
+
+    newest     number of the newest version when this was planned
+    manifests  manifest files of old versions
+    files      other files, with their kind
+    kept_tags  versions that only a tag keeps
+    """
+
+    newest: int
+    manifests: tuple[ObjectMeta, ...]
+    files: tuple[tuple[ObjectMeta, FileKind], ...]
+    kept_tags: tuple[int, ...] = ()
+
+    @property
+    def stats(self) -> CleanupStats:
+        """Sums over everything."""
+        return _stats(self.manifests, self.files, failed=0)
+
+
+@dataclass
+class _Held:
+    """What tags and branches hold on to.
+
+    tagged   versions with a tag; forked: versions that a branch left at
+    files    what branches refer to
+    """
+
+    tagged: set[int] = field(default_factory=set)
+    forked: set[int] = field(default_factory=set)
+    files: References = field(default_factory=References)
+
+
+def plan_cleanup(
+    target: CommitTarget, policy: CleanupPolicy, *, root: Location | None = None, branch: str | None = None
+) -> Plan[CleanupPlan]:
+    """What a cleanup would remove; changes nothing.
+
+    root    the table's folder when `target` is one of its branches
+    branch  the branch's name, None for the main one
+
+    Raises `FormatError` for any manifest, tag or branch that cannot be read: nothing is removed on a guess. Raises
+    `UsageError` for tagged versions that would go, if the policy says so.
+    """
+    place = target.place
+    yield from target.handler.find_latest(place)  # finishes what a writer left half done
+    held = yield from _held(root or place, branch)
+    listed: list[ObjectMeta] = yield ListAll(place.store, versions_prefix(place.path))
+    named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
+    manifests = yield from _read_manifests(place, [meta for meta, _ in named])
+    attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
+    times = [VersionTime(one.version, one.timestamp_ns) for one in manifests if one.version in attached]
+    now_ns = target.clock.time_ns()
+    old, spared = removable(times, policy, held.tagged | held.forked, now_ns=now_ns)
+    tagged = sorted(spared & held.tagged)
+    if tagged and policy.error_if_tagged:
+        raise UsageError(
+            f"Cleanup error: versions {tagged} are old enough to be removed, but have tags. Delete the tags, or pass "
+            "error_if_tagged_old_versions=False to keep these versions"
+        )
+    kept, removed = held.files, References()
+    for manifest in manifests:
+        (removed if manifest.version in old else kept).add(manifest)
+    files = yield from _files(place)
+    found = garbage(
+        {path: _written_ns(meta.last_modified) for path, meta in files.items()},
+        kept,
+        removed,
+        delete_unverified=policy.delete_unverified,
+        now_ns=now_ns,
+    )
+    return CleanupPlan(
+        newest=max(attached),
+        manifests=tuple(attached[version] for version in sorted(old)),
+        files=tuple((files[path], kind) for path, kind in found),
+        kept_tags=tuple(tagged),
+    )
+
+
+def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
+    """Remove what was planned.
+
+    deletes_per_s  at most so many files a second; None as fast as the store takes it
+    """
+    place = target.place
+    _, failed = yield from _remove(place, plan.manifests, deletes_per_s)
+    gone = [meta for meta in plan.manifests if meta.key not in failed]
+    came = yield from target.handler.list_after(place, plan.newest)
+    newer = References()
+    for manifest in (yield from _read_keys(place, [file.key for file in came if file.version > plan.newest])):
+        newer.add(manifest)
+    depth = len(place.key("x")) - 1
+    files = [(meta, kind) for meta, kind in plan.files if not newer.has(meta.key[depth:], kind)]
+    if failed:  # these versions are still there
+        files = [(meta, kind) for meta, kind in files if kind == "temporary"]
+    removed, failed_files = yield from _remove(place, [meta for meta, _ in files], deletes_per_s)
+    done = [(meta, kind) for meta, kind in files if meta.key in removed]
+    return _stats(gone, done, failed=len(failed) + len(failed_files))
+
+
+def _remove(place: Location, metas: Sequence[ObjectMeta], deletes_per_s: int | None) -> Plan[tuple[set[str], set[str]]]:
+    """Remove objects; gives the keys that are gone, and those that are not."""
+    keys = [meta.key for meta in metas]
+    removed, failed = set[str](), set[str]()
+    batch_size = min(deletes_per_s or DELETES_AT_ONCE, DELETES_AT_ONCE)
+    for start in range(0, len(keys), batch_size):
+        batch = tuple(keys[start : start + batch_size])
+        if start and deletes_per_s is not None:
+            yield Pause(batch_size / deletes_per_s)
+        try:
+            yield Remove(place.store, batch)
+            removed.update(batch)
+        except LanceError as error:
+            _logger.warning("cleanup: %d files could not be removed: %s", len(batch), error)
+            failed.update(batch)
+    return removed, failed
+
+
+def _stats(
+    manifests: Sequence[ObjectMeta], files: Iterable[tuple[ObjectMeta, FileKind]], *, failed: int
+) -> CleanupStats:
+    files = list(files)
+    num = {kind: sum(each == kind for _, each in files) for kind in ("data", "deletion", "transaction", "index")}
+    return CleanupStats(
+        bytes_removed=sum(meta.size_bytes for meta in manifests) + sum(meta.size_bytes for meta, _ in files),
+        old_versions=len(manifests),
+        data_files_removed=num["data"],
+        transaction_files_removed=num["transaction"],
+        index_files_removed=num["index"],
+        deletion_files_removed=num["deletion"],
+        failed_deletes=failed,
+    )
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _held(root: Location, branch: str | None) -> Plan[_Held]:
+    held = _Held()
+    this = None if branch == MAIN else branch
+    tags: list[ObjectMeta] = yield ListAll(root.store, root.key(TAGS, ""))
+    for name, data in (yield from _read_refs(root, tags)):
+        tag = decode_tag(data, name)
+        if (None if tag.branch == MAIN else tag.branch) == this:
+            held.tagged.add(tag.version)
+    branches: list[ObjectMeta] = yield ListAll(root.store, root.key(BRANCHES, ""))
+    for name, data in (yield from _read_refs(root, branches)):
+        parent = decode_branch(data, name)
+        if (None if parent.parent_branch == MAIN else parent.parent_branch) == this:
+            held.forked.add(parent.parent_version)
+        if name != this:
+            folder = branch_root(root.path, name)
+            listed: list[ObjectMeta] = yield ListAll(root.store, versions_prefix(folder))
+            metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
+            for manifest in (yield from _read_manifests(root, metas)):
+                held.files.add(manifest, own_only=False)
+    return held
+
+
+def _read_refs(root: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[str, bytes]]]:
+    named = [(name, meta.key) for meta in metas if (name := ref_name(meta.name)) is not None]
+    found = []
+    for name, key in named:
+        found.append((name, bytes((yield Read(root.store, key)))))
+    return found
+
+
+def _read_manifests(place: Location, metas: Sequence[ObjectMeta]) -> Plan[list[Manifest]]:
+    return (yield from _read_keys(place, [meta.key for meta in metas]))
+
+
+def _read_keys(place: Location, keys: Sequence[str]) -> Plan[list[Manifest]]:
+    """Manifests, a few at a time."""
+    found: list[Manifest] = []
+    for start in range(0, len(keys), _READS_AT_ONCE):
+        plans = [_read_manifest(place, key) for key in keys[start : start + _READS_AT_ONCE]]
+        found += yield Together(plans)
+    return found
+
+
+def _read_manifest(place: Location, key: str) -> Plan[Manifest]:
+    data = yield Read(place.store, key)
+    try:
+        return decode_manifest(data)
+    except FormatError as error:
+        error.path = key
+        raise
+
+
+def _files(place: Location) -> Plan[dict[str, ObjectMeta]]:
+    """Everything in the folders of a table, by path below its own."""
+    depth = len(place.key("x")) - 1
+    listings: list[list[ObjectMeta]] = yield Together([_list(place, folder) for folder in _FOLDERS])
+    return {meta.key[depth:]: meta for listing in listings for meta in listing if not meta.is_folder}
+
+
+def _list(place: Location, folder: str) -> Plan[list[ObjectMeta]]:
+    found: list[ObjectMeta] = yield ListAll(place.store, place.key(folder, ""))
+    return found
+
+
+def _written_ns(time: datetime | None) -> int | None:
+    return None if time is None else int(time.timestamp() * 1e9)
