@@ -42,6 +42,12 @@ def s3_uri(s3: S3Server, s3_prefix: str) -> str:
 
 
 @pytest.fixture(autouse=True)
+def no_second_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are counted in many tests, and on a loaded machine answers come late."""
+    monkeypatch.setenv("LANCE_IO_HEDGE_PERCENT", "0")
+
+
+@pytest.fixture(autouse=True)
 def no_ambient_aws(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests see no credentials of whoever runs them, and never ask a cloud's metadata service."""
     import os

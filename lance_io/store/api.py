@@ -91,6 +91,7 @@ class StoreProfile:
     requests_start, requests_max              requests in flight: at first, and at most
     tail_bytes                                how much of a file's end the first read of it asks for
     whole_file_bytes                          files up to this size are read whole
+    hedge_percent                             of 100 reads, how many may be made twice when the answer is late
     """
 
     name: str
@@ -103,6 +104,7 @@ class StoreProfile:
     requests_max: int
     tail_bytes: int
     whole_file_bytes: int
+    hedge_percent: int = 0
 
     def with_options(self, options: Mapping[str, str]) -> StoreProfile:
         """This profile with the numbers that `options` names by field; `block_size` is pylance's `take_gap_bytes`.
@@ -120,7 +122,7 @@ class StoreProfile:
         return replace(changed, requests_start=min(changed.requests_start, changed.requests_max))
 
 
-_MAY_BE_ZERO = frozenset({"block_size", "take_gap_bytes", "scan_gap_bytes", "whole_file_bytes"})
+_MAY_BE_ZERO = frozenset({"block_size", "take_gap_bytes", "scan_gap_bytes", "whole_file_bytes", "hedge_percent"})
 
 
 def _whole_number(name: str, text: str) -> int:
@@ -154,9 +156,15 @@ CLOUD = StoreProfile(
     requests_max=256,
     tail_bytes=TAIL_BYTES_CLOUD,
     whole_file_bytes=WHOLE_FILE_BYTES_CLOUD,
+    hedge_percent=5,
 )
 SLOW_CLIENT = replace(
-    CLOUD, name="slow-client", take_gap_bytes=512 * KIB, requests_start=32, requests_max=64
+    CLOUD,
+    name="slow-client",
+    take_gap_bytes=512 * KIB,
+    requests_start=32,
+    requests_max=64,
+    hedge_percent=0,
 )  # a client that costs a millisecond of CPU per request
 
 

@@ -23,7 +23,7 @@ from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import InvalidRange, LongBody, RangeIgnored, ShortRead, StoreFailure, Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from lance_io.store.api import Buffer
@@ -50,6 +50,7 @@ class Download:
         self.size_bytes = -1  # of the whole object
         self.etag: str | None = None
         self.num_answers = 0
+        self.on_answer: Callable[[], None] | None = None  # called when the head of an answer is here
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
         self._memory: memoryview | None = None  # of a large range: what arrives goes straight to its place
@@ -69,6 +70,18 @@ class Download:
     def of_object(cls, key: str) -> Download:
         """Everything."""
         return cls(key, None, None)
+
+    def again(self) -> Download:
+        """The same wish as it was at first, as another download."""
+        if self._whole or self.suffix is not None:
+            return Download(self.key, None, None, self.suffix)
+        return Download(self.key, self.start, self.end)
+
+    def adopt(self, other: Download) -> None:
+        """Take over what another download of the same wish has got."""
+        self.start, self.end, self.received = other.start, other.end, other.received
+        self.size_bytes, self.etag, self._last_modified = other.size_bytes, other.etag, other._last_modified
+        self._pieces, self._memory = other._pieces, other._memory
 
     # -- asking -----------------------------------------------------------------------------------------------------
 
@@ -92,6 +105,8 @@ class Download:
         since the first attempt (what had arrived is then dropped).
         """
         self.num_answers += 1
+        if self.on_answer is not None:
+            self.on_answer()
         etag = headers.get("ETag")
         if self.received and self.etag is not None and etag is not None and etag != self.etag:
             self.object_changed()

@@ -19,6 +19,7 @@ from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
+from lance_io.store.hedge import attempt_hedged
 from lance_io.store.options import planning
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
 from lance_io.store.s3_loops import Connections, release
@@ -220,7 +221,7 @@ class S3Store:
             self.stats.begin("get", download.key, *_asked(download))
             done = False
             try:
-                await loop.gets.attempt(download)
+                await attempt_hedged(loop.gets, download, loop.hedging, self.stats)
                 download.finish()
                 done = True
                 return

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from lance_io import runtime
+from lance_io.store.hedge import Hedging
 from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
 from lance_io.store.s3_session import LoopState
 from lance_io.store.throttle import AdaptiveLimit, Gate
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
 
+_hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakValueDictionary()
+
 
 class Connections:
     """State, transport and gates of one store on one event loop."""
@@ -30,6 +33,7 @@ class Connections:
         self.state = LoopState(options, profile.requests_max)
         self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
         self.gates = {name: Gate(_limit_of(identity, name, profile), self.clock) for name in ("read", "list", "write")}
+        self.hedging = _hedging_of(identity, profile)
         self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
 
     async def close(self) -> None:
@@ -45,6 +49,14 @@ def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLi
     if limit is None:
         limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
     return limit
+
+
+def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
+    """What all stores of one bucket know of its latency."""
+    hedging = _hedgings.get((identity, profile.hedge_percent))
+    if hedging is None:
+        hedging = _hedgings[identity, profile.hedge_percent] = Hedging(profile.hedge_percent)
+    return hedging
 
 
 def release(loops: dict[asyncio.AbstractEventLoop, Connections]) -> None:

@@ -1,0 +1,221 @@
+"""Second requests for late answers: when they are due, who wins, what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from http_faults import Answer, Asked, FaultServer, broken_after, serve, stall, status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_io.errors import LanceError, NotFound
+from lance_io.store.api import LOCAL, Transient
+from lance_io.store.download import Download
+from lance_io.store.hedge import LEAST_S, SAMPLES_MIN, Hedging, attempt_hedged
+from lance_io.store.s3 import S3Store, open_s3
+from lance_io.store.stats import StoreStats
+from lance_io.testing.latency import run_virtual
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CONTENT = bytes(range(256)) * 800  # 200 KiB
+
+
+# -- when -------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 5), max_size=200))
+def test_patience_follows_what_answers_take(times: list[float]) -> None:
+    hedging = Hedging(5)
+    for time in times:
+        hedging.note(time)
+    if len(times) < SAMPLES_MIN:
+        assert hedging.patience_s is None
+    else:
+        seen = sorted(times[: len(times) // 32 * 32])
+        assert hedging.patience_s == max(LEAST_S, 4 * seen[len(seen) // 2], seen[len(seen) * 95 // 100])
+
+
+@given(st.integers(0, 100), st.integers(0, 500))
+def test_no_more_than_its_share_is_spent(percent: int, requests: int) -> None:
+    hedging, spent = Hedging(percent), 0
+    for _ in range(requests):
+        hedging.note(0.01)
+        spent += hedging.spend()
+    assert spent <= requests * percent / 100 + 1e-6
+
+
+def test_none_when_switched_off() -> None:
+    hedging = Hedging(0)
+    for _ in range(100):
+        hedging.note(0.01)
+    assert hedging.patience_s is None and not hedging.spend()
+
+
+# -- who wins, in virtual time ----------------------------------------------------------------------------------------
+
+Step = tuple[float, float, type[Exception] | None]  # seconds to the head, seconds to the end, the end
+
+
+class Scripted:
+    """A transport whose n-th attempt goes by the n-th step."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.cancelled: list[int] = []
+        self.started = 0
+
+    async def attempt(self, download: Download) -> None:
+        number, self.started = self.started, self.started + 1
+        head_s, end_s, error = self.steps[number]
+        try:
+            await asyncio.sleep(head_s)
+            if error is NotFound:
+                raise NotFound("no", path=download.key)
+            download.begin(206, {"Content-Range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}", "ETag": f'"{number}"'})
+            download.add(CONTENT[:1000])
+            await asyncio.sleep(end_s - head_s)
+            if error is not None:
+                raise error("scripted", path=download.key)  # type: ignore[call-arg]
+            download.add(CONTENT[1000:])
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+
+
+def race(*steps: Step) -> tuple[str, float, Scripted, StoreStats]:
+    """Read once when answers take 10 ms as a rule: the etag or the error, after how long, and what is left."""
+    gets, stats, hedging = Scripted(*steps), StoreStats(), Hedging(100)
+    for _ in range(SAMPLES_MIN):
+        hedging.note(0.01)
+
+    async def read() -> str:
+        download = Download.of_range("key", 0, len(CONTENT))
+        try:
+            await attempt_hedged(gets, download, hedging, stats)
+            download.finish()
+            assert bytes(download.buffer()) == CONTENT
+            return str(download.etag)
+        except LanceError as error:
+            return type(error).__name__
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+    (outcome, took_s) = run_virtual(read)
+    return outcome, took_s, gets, stats
+
+
+@pytest.mark.parametrize(
+    ("steps", "outcome", "took_s", "cancelled"),
+    [
+        ([(0.1, 5.0, None)], '"0"', 5.0, []),  # the head was in time, however long the body takes
+        ([(9.0, 9.1, None), (0.1, 0.2, None)], '"1"', 0.4, [0]),
+        ([(0.3, 0.5, None), (0.1, 9.0, None)], '"0"', 0.5, [1]),
+        ([(0.3, 0.9, None), (0.2, 0.5, None)], '"1"', 0.7, [0]),  # the first one's half body is dropped
+        ([(1.0, 1.1, None), (0.1, 0.2, Transient)], '"0"', 1.1, []),
+        ([(1.0, 1.1, Transient), (0.5, 2.0, None)], '"1"', 2.2, []),
+        ([(1.0, 1.1, Transient), (0.5, 2.0, Transient)], "Transient", 2.2, []),
+        ([(1.0, 1.1, NotFound), (0.5, 2.0, None)], "NotFound", 1.0, [1]),
+        ([(0.1, 0.15, Transient)], "Transient", 0.15, []),
+    ],
+)
+def test_the_first_complete_answer_wins(steps: list[Step], outcome: str, took_s: float, cancelled: list[int]) -> None:
+    found, passed_s, gets, stats = race(*steps)
+    assert (found, passed_s, gets.cancelled, gets.started) == (outcome, pytest.approx(took_s), cancelled, len(steps))
+    assert stats.in_flight == 0
+    counts = stats.snapshot()["get"]
+    assert (counts.requests, counts.retries) == (len(steps) - 1, len(steps) - 1)
+
+
+def test_cancelling_ends_both() -> None:
+    gets, hedging = Scripted((9.0, 9.1, None), (9.0, 9.1, None)), Hedging(100)
+    for _ in range(SAMPLES_MIN):
+        hedging.note(0.01)
+
+    async def run() -> None:
+        download = Download.of_range("key", 0, len(CONTENT))
+        reading = asyncio.create_task(attempt_hedged(gets, download, hedging, StoreStats()))
+        await asyncio.sleep(1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await asyncio.sleep(0)
+
+    run_virtual(run)
+    assert sorted(gets.cancelled) == [0, 1]
+
+
+# -- on sockets -------------------------------------------------------------------------------------------------------
+
+
+def store_on(server: FaultServer, **options: str) -> S3Store:
+    known = {"aws_endpoint": server.endpoint, "allow_http": "true", "aws_skip_signature": "true", "hedge_percent": "5"}
+    return open_s3("bucket", {**known, **options})
+
+
+READS: dict[str, Callable[[S3Store], object]] = {
+    "range": lambda store: store.get_range("key", 10, 100_000),
+    "suffix": lambda store: store.get_suffix("key", 1000),
+    "object": lambda store: store.get("key"),
+}
+
+
+@pytest.mark.parametrize("kind", READS)
+@pytest.mark.parametrize("second", [serve, broken_after(500)])
+async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> None:
+    late = asyncio.Event()
+
+    async def late_answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await late.wait()
+        await serve(server, asked, writer)
+
+    script = [*[serve] * 32, late_answer, second]
+    async with FaultServer(CONTENT, script) as server:
+        store = store_on(server)
+        for _ in range(32):
+            await store.get_range("key", 0, 10)
+        if second is not serve:
+            asyncio.get_running_loop().call_later(0.5, late.set)
+        found = await READS[kind](store)  # type: ignore[misc]
+        data = found[0] if isinstance(found, tuple) else found
+        expected = {"range": CONTENT[10:100_000], "suffix": CONTENT[-1000:], "object": CONTENT}[kind]
+        assert bytes(data) == expected
+        assert len(server.requests) == 34
+        assert server.asked[32] == server.asked[33]
+        assert store.stats.in_flight == 0
+        await store.aclose()
+
+
+def test_only_the_fast_client_asks_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANCE_IO_HEDGE_PERCENT")
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    percents = [open_s3("bucket", {**keys, "fast_get": fast}).profile.hedge_percent for fast in ("true", "false")]
+    assert percents == [5, 0]
+    assert LOCAL.hedge_percent == 0
+
+
+async def test_it_can_be_switched_off() -> None:
+    async with FaultServer(CONTENT, [*[serve] * 32, stall]) as server:
+        store = store_on(server, request_timeout="600ms", hedge_percent="0")
+        for _ in range(32):
+            await store.get_range("key", 0, 10)
+        reading = asyncio.create_task(store.get_range("key", 0, 10))
+        await asyncio.sleep(0.4)
+        assert len(server.requests) == 33
+        await reading
+        await store.aclose()
+
+
+async def test_errors_are_not_asked_for_twice() -> None:
+    async with FaultServer(CONTENT, [*[serve] * 32, status(404, "NoSuchKey")]) as server:
+        store = store_on(server)
+        for _ in range(32):
+            await store.get_range("key", 0, 10)
+        with pytest.raises(NotFound):
+            await store.get_range("key", 0, 10)
+        assert len(server.requests) == 33
+        await store.aclose()
