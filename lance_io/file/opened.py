@@ -211,7 +211,7 @@ class OpenedFile:
     def _parse(self, index: int) -> Column:
         if not 0 <= index < len(self.paths):
             raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
-        info = decode_column(self.blocks[index], index, self.footer)
+        info = decode_column(self.blocks[index], index, self.footer, self.key)
         path = self.paths[index]
         pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, path))
         keys = [(self.identity, index, number) for number in range(len(pages))]
@@ -236,11 +236,7 @@ def _rows_of_slots(column: Column, slots: int) -> IntArray:
 
 
 def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, number: int) -> PageLayout:
-    try:
-        page = info.pages[number]
-    except REFUSALS as error:
-        error.path = key
-        raise
+    page = info.pages[number]
     try:
         return open_page(version, page, path)
     except REFUSALS as error:

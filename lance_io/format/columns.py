@@ -114,9 +114,10 @@ def decode_column_table(data: Buffer, footer: Footer) -> OffsetTable:
     return table
 
 
-def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo:
+def decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None = None) -> ColumnInfo:
     """Parse the metadata message of one column, all of `data`; its pages as they are asked for.
 
+    path  of the file, for messages
     Raises `FormatError` for anything the specification forbids, `UnsupportedError` for encodings of another kind;
     both name column and page.
     """
@@ -127,13 +128,13 @@ def decode_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo
         lengths = [page.length for page in message.pages]
         row_starts = _row_starts(lengths)
     except REFUSALS as error:
-        raise placed(error, f"column {column_index}") from error.__cause__
+        raise placed(error, f"column {column_index}", path) from error.__cause__
 
     def page(number: int) -> PageInfo:
         try:
             return _decode_page(message.pages[number], footer)
         except REFUSALS as error:
-            raise placed(error, f"column {column_index}, page {number}") from error.__cause__
+            raise placed(error, f"column {column_index}, page {number}", path) from error.__cause__
 
     return ColumnInfo(column_index, LazySequence(len(lengths), page), row_starts, offsets, sizes)
 
