@@ -2,7 +2,7 @@
 
 A page closes at the row with which its leaf data reaches the budget, so a page is as large as the budget allows and a
 row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in: a batch may be a
-slice of something huge.
+slice of something huge, or memory that its owner fills again for the next one.
 """
 
 from __future__ import annotations
@@ -78,8 +78,10 @@ class ColumnQueue:
         """How many rows of `chunk` still belong to the open page; none when they have to begin another."""
         if self._num_rows and self._entries_max and self._entries + self._new_entries(chunk) > self._entries_max:
             return 0
-        room = self._page_bytes - self.num_bytes
-        count = min(chunk.rows_within(room), self._rows_max - self._num_rows)
+        room, rows = self._page_bytes - self.num_bytes, self._rows_max - self._num_rows
+        if chunk.num_bytes <= room:
+            return min(chunk.num_rows, rows)
+        count = min(chunk.rows_within(room), rows)
         if count == 1 and self._num_rows and chunk.slice(0, 1).num_bytes > room:
             return 0
         return count

@@ -169,7 +169,9 @@ def test_dictionaries_differ_from_batch_to_batch(tmp_path: Path) -> None:
             column = pa.DictionaryArray.from_arrays(pa.array([*range(50), None], pa.int8()), pa.array(words))
             writer.write_batch(pa.record_batch([column], names=["c"]))
             expected += [*words, None]
-    assert PeerReader(str(tmp_path / "one.lance")).read_all().to_table()["c"].to_pylist() == expected
+    batches = PeerReader(str(tmp_path / "one.lance")).read_all(batch_size=51).to_batches()  # more do not fit one batch
+    assert [word for rows in batches for word in rows.column(0).to_pylist()] == expected
+    assert LanceFileReader(tmp_path / "one.lance").take_rows([205]).to_table()["c"].to_pylist() == ["2 word 1"]
     (info,) = columns_of(tmp_path / "one.lance")
     assert [page.num_rows for page in info.pages] == [204, 204]  # 128 words are what an index can name
 
