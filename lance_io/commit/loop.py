@@ -386,16 +386,16 @@ class _Loop:
             return
         change = yield from rebased(self.target.place, self.transaction, self.made_on, base, self.request.affected)
         self.made_on = base
-        stale = self.target.place.key(self.transaction.path)
         self.transaction = change.transaction
         key = self.target.place.key(self.transaction.path)
         data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
-        puts = {key: data, **change.files}
-        self.written += puts
-        yield Together([ask(Put(self.target.place.store, each, content)) for each, content in puts.items()])
-        if stale != key:
-            yield from _forget(self.target, [stale])
-            self.written.remove(stale)
+        place = self.target.place
+        puts = {key: data, **{place.key(path): content for path, content in change.files.items()}}
+        stale = self.written
+        self.written = [*stale, *puts]
+        yield Together([ask(Put(place.store, each, content)) for each, content in puts.items()])
+        yield from _forget(self.target, [each for each in stale if each not in puts])
+        self.written = [*puts]
 
     # -- the deciding write ------------------------------------------------------------------------------------------
 

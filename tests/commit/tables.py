@@ -37,7 +37,8 @@ class Sample:
         [path] = (folder / "_versions").glob("*.manifest")
         manifest = decode_manifest(path.read_bytes())
         self.schema: Schema = manifest.schema
-        self.fragment: Fragment = replace(manifest.fragments[0], id=0)
+        unnumbered = {"row_ids": None, "created_at_versions": None, "last_updated_at_versions": None}
+        self.fragment: Fragment = replace(manifest.fragments[0], id=0, **unnumbered)
         self.file_name = self.fragment.files[0].path
         self.data = (folder / "data" / self.file_name).read_bytes()
 
