@@ -1,7 +1,8 @@
-"""Lance files and tables, read from local disk and object stores, async first.
+"""Lance files and tables on local disk and object stores, async first.
 
     import lance_io
 
+    lance_io.write_dataset(rows, "s3://bucket/table.lance")
     table = lance_io.dataset("s3://bucket/table.lance")
     table.take([5, 7], columns=["id", "text"])
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.session import Session
     from lance_io.dataset.stats import DataStatistics, FieldStatistics
     from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.write.entry import write_dataset
+    from lance_io.dataset.write.operations import LanceOperation, Transaction
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.writing import AsyncFileWriter
     from lance_io.log import set_logger
@@ -46,12 +49,15 @@ _HOMES = {
     "FragmentMetadata": "lance_io.dataset.metadata",
     "LanceDataset": "lance_io.dataset.sync",
     "LanceFragment": "lance_io.dataset.fragments",
+    "LanceOperation": "lance_io.dataset.write.operations",
     "LanceScanner": "lance_io.dataset.scanner",
     "ScanStatistics": "lance_io.dataset.scanstats",
     "Session": "lance_io.dataset.session",
+    "Transaction": "lance_io.dataset.write.operations",
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
+    "write_dataset": "lance_io.dataset.write.entry",
 }
 
 __all__ = [
@@ -64,13 +70,16 @@ __all__ = [
     "FragmentMetadata",
     "LanceDataset",
     "LanceFragment",
+    "LanceOperation",
     "LanceScanner",
     "ScanStatistics",
     "Session",
+    "Transaction",
     "dataset",
     "json_to_schema",
     "schema_to_json",
     "set_logger",
+    "write_dataset",
 ]
 
 

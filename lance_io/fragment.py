@@ -4,5 +4,14 @@ from __future__ import annotations
 
 from lance_io.dataset.fragments import LanceFragment
 from lance_io.dataset.metadata import DataFile, DeletionFile, FragmentMetadata, RowIdMeta
+from lance_io.dataset.write.entry import write_fragments, write_fragments_async
 
-__all__ = ["DataFile", "DeletionFile", "FragmentMetadata", "LanceFragment", "RowIdMeta"]
+__all__ = [
+    "DataFile",
+    "DeletionFile",
+    "FragmentMetadata",
+    "LanceFragment",
+    "RowIdMeta",
+    "write_fragments",
+    "write_fragments_async",
+]

@@ -24,6 +24,7 @@ from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import AsyncStats
 from lance_io.dataset.steps import Plan, drive
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.write.methods import AsyncDatasetChanges
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Opening:
         await self._dataset.aclose()
 
 
-class AsyncDataset(DatasetFacts):
+class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
     def __init__(self, state: DatasetState, meter: IoMeter | None = None) -> None:

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.dataset.aioscanner import AsyncScanner
+from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.steps import drive
 from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
+from lance_io.dataset.write.fragments import fragment_of_file
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,8 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
+    from lance_io.dataset.aio import AsyncDataset
+    from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.projection import Columns
     from lance_io.dataset.state import DatasetState
+    from lance_io.table.fragment import Fragment
 
 
 class AsyncFragment(FragmentFacts):
@@ -91,5 +97,42 @@ class AsyncFragment(FragmentFacts):
         positions = row_numbers(indices)
         return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
 
+    async def delete(self, predicate: Any) -> FragmentMetadata | None:
+        """The fragment without the rows that pass a filter; see `LanceFragment.delete`."""
+        return _public(await runtime.wrap(drive(delete_from_fragment(self._state, self._place, predicate))))
+
+    async def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
+        """The fragment without rows given by their offsets in it; see `LanceFragment.delete_rows`."""
+        plan = delete_offsets(self._state, self._place, row_numbers(offsets))
+        return _public(await runtime.wrap(drive(plan)))
+
+    @staticmethod
+    async def create(
+        dataset_uri: Any,
+        data: Any,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int | None = 1024,
+        progress: Any = None,
+        mode: str = "append",
+        **options: Any,
+    ) -> FragmentMetadata:
+        """Write rows as one fragment that no version refers to yet; see `LanceFragment.create`."""
+        from lance_io.dataset.write.entry import write_fragment_async
+
+        return await write_fragment_async(
+            dataset_uri, data, fragment_id, schema, mode=mode, progress=progress, **options
+        )
+
+    @staticmethod
+    async def create_from_file(filename: str, dataset: AsyncDataset, fragment_id: int) -> FragmentMetadata:
+        """The fragment of a data file; see `LanceFragment.create_from_file`."""
+        plan = fragment_of_file(dataset._state, filename, fragment_id)
+        return fragment_metadata(await runtime.wrap(drive(plan)))
+
     def __repr__(self) -> str:
         return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"
+
+
+def _public(fragment: Fragment | None) -> FragmentMetadata | None:
+    return None if fragment is None else fragment_metadata(fragment)

@@ -44,7 +44,8 @@ def dataset(
     default_scan_options  scan keywords for calls that leave them open
     metadata_cache_size_bytes  bound of the search cache (256 MiB)
     session               share caches and stores with other datasets
-    commit_lock, index_cache_size, index_cache_size_bytes, read_params  accepted; they matter to commits and indices
+    commit_lock           callable that makes a context manager for a version number, entered around every commit
+    index_cache_size, index_cache_size_bytes, read_params  accepted; they matter to indices
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
@@ -118,4 +119,5 @@ def open_options(
         storage_options=storage_options,
         default_scan_options=default_scan_options,
         read_params=read_params,
+        commit_lock=commit_lock,
     )

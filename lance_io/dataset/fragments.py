@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Fragment
+from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
+from lance_io.dataset.write.fragments import fragment_of_file
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from os import PathLike
     from typing import Self
 
     import pandas as pd  # type: ignore[import-untyped]
@@ -23,9 +27,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.projection import Columns
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset
+    from lance_io.table.fragment import Fragment as Fragment_
 
 
 class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
@@ -119,6 +125,63 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         positions = row_numbers(indices)
         return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
 
+    # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
+
+    def delete(self, predicate: Any) -> FragmentMetadata | None:
+        """The fragment without the rows that pass a filter, None when none would be left; writes the deletion file."""
+        return _public(execute.run(self._state, delete_from_fragment(self._state, self._place, predicate)))
+
+    def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
+        """The fragment without rows given by their offsets in it, deleted rows counted; as `delete`."""
+        return _public(execute.run(self._state, delete_offsets(self._state, self._place, row_numbers(offsets))))
+
+    @staticmethod
+    def create(
+        dataset_uri: str | PathLike[str] | LanceDataset,
+        data: Any,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int | None = 1024,
+        progress: Any = None,
+        mode: str = "append",
+        *,
+        data_storage_version: str | None = None,
+        use_legacy_format: bool | None = None,
+        storage_options: dict[str, str] | None = None,
+        namespace_client: Any = None,
+        table_id: list[str] | None = None,
+        session: Any = None,
+    ) -> FragmentMetadata:
+        """Write rows as one fragment that no version refers to yet; keywords as for `write_fragments`.
+
+        fragment_id  its id, 0 ("to be numbered") by default
+        """
+        from lance_io.dataset.write.entry import write_fragment
+
+        return write_fragment(
+            dataset_uri,
+            data,
+            fragment_id,
+            schema,
+            mode=mode,
+            progress=progress,
+            data_storage_version=data_storage_version,
+            use_legacy_format=use_legacy_format,
+            storage_options=storage_options,
+            namespace_client=namespace_client,
+            table_id=table_id,
+            session=session,
+        )
+
+    @staticmethod
+    def create_from_file(filename: str, dataset: LanceDataset, fragment_id: int) -> FragmentMetadata:
+        """The fragment of a data file that lies in the table's `data` folder and has columns of its schema.
+
+        Raises `OSError` for a file with other columns, and when there is no such file.
+        """
+        state = dataset._state
+        return fragment_metadata(execute.run(state, fragment_of_file(state, filename, fragment_id)))
+
     # -- interop -----------------------------------------------------------------------------------------------------
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -140,6 +203,10 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
     def partition_expression(self) -> NoReturn:
         """Not offered: tables are not partitioned."""
         raise NotImplementedError("Not implemented yet for LanceFragment")
+
+
+def _public(fragment: Fragment_ | None) -> FragmentMetadata | None:
+    return None if fragment is None else fragment_metadata(fragment)
 
 
 def _unpickle(cls: type[LanceFragment], pickled: Any, place: int) -> LanceFragment:

@@ -53,6 +53,7 @@ class OpenOptions:
     storage_options: Mapping[str, str] | None = None
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
+    commit_lock: Any = None
 
 
 class VersionNotFound(NotFound, StoreError):
@@ -64,7 +65,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
     root = options.location
     if options.version is None and options.asof is not None:
         times = yield from manifest_times(root)
-        location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof)))
+        location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof), options.session))
     else:
         location, manifest = yield from _resolve(root, root, options.version, options.session)
     return DatasetState(
@@ -76,6 +77,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         storage_options=options.storage_options,
         default_scan_options=options.default_scan_options,
         read_params=options.read_params,
+        commit_lock=options.commit_lock,
     )
 
 
@@ -95,7 +97,7 @@ def checked_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
 
 def latest_of(state: DatasetState) -> Plan[int]:
     """Number of the newest version of the branch that is open."""
-    return (yield from latest_version(state.location))
+    return (yield from latest_version(state.location, state.session))
 
 
 def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> Plan[tuple[Location, Manifest]]:
@@ -111,8 +113,8 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
     else:
         version = ref
     if version is None:
-        return current, (yield from latest_manifest(current, session.cache))
-    return current, (yield from manifest_of(current, checked_number(version)))
+        return current, (yield from latest_manifest(current, session))
+    return current, (yield from manifest_of(current, checked_number(version), session))
 
 
 def checked_number(version: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.lock import CommitLock
+    from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 
 
@@ -30,19 +34,36 @@ class Session:
         )
         self._lock = threading.Lock()
         self._locations: dict[Any, Location] = {}
+        self._handlers: dict[int, tuple[ObjectStore, CommitHandler]] = {}  # the stores are kept: ids are used again
 
     def locate(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Location:
         """The store and path that `uri` names; datasets below one root share the store."""
-        from lance_io.store.url import open_store
+        from lance_io.commit.opening import open_place
 
         key = (str(uri), tuple(sorted((storage_options or {}).items())))
         with self._lock:
             found = self._locations.get(key)
             if found is None:
-                found = open_store(uri, storage_options)
+                found, handler = open_place(uri, storage_options)
+                self._handlers[id(found.store)] = (found.store, handler)
                 if not str(uri).startswith("memory:"):  # each is private to its dataset
                     self._locations[key] = found
             return found
+
+    def handler(self, location: Location, commit_lock: CommitLock | None = None) -> CommitHandler:
+        """What makes versions visible at a place that was located here, or below it.
+
+        Raises `UsageError` for a lock where a database decides.
+        """
+        from lance_io.commit.lock import LockHandler
+        from lance_io.commit.put_absent import PutAbsentHandler
+
+        _, handler = self._handlers[id(location.store)]
+        if commit_lock is None:
+            return handler
+        if not isinstance(handler, PutAbsentHandler):
+            raise UsageError(f"{location.uri} takes no commit_lock: its manifest store decides")
+        return LockHandler(commit_lock)
 
     def size_bytes(self) -> int:
         """Memory held by the caches, in bytes."""

@@ -69,6 +69,7 @@ class DatasetState:
     storage_options       as given
     default_scan_options  scan keywords that calls leave open
     read_params           as given
+    commit_lock           the user's lock for commits, or None
     """
 
     location: Location
@@ -79,6 +80,7 @@ class DatasetState:
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
+    commit_lock: Any = None
 
     # -- the store ---------------------------------------------------------------------------------------------------
 

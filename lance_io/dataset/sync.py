@@ -18,6 +18,7 @@ from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import LanceStats
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.write.methods import DatasetChanges
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     Ref = int | str | tuple[str | None, int | None]
 
 
-class LanceDataset(DatasetFacts, Dataset):  # type: ignore[misc]
+class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.latest import find_latest, list_versions
+from lance_io.commit.external import ExternalHandler
+from lance_io.commit.latest import list_versions
 from lance_io.dataset.steps import Get, Together
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
@@ -13,6 +14,7 @@ from lance_io.table.paths import VERSIONS, manifest_names
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
+    from lance_io.dataset.session import Session
     from lance_io.dataset.steps import Plan
     from lance_io.io.cache import SearchCache
     from lance_io.store.url import Location
@@ -21,17 +23,18 @@ MANIFEST_OVERHEAD = 8  # a parsed manifest takes about so many times its size on
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def latest_version(location: Location) -> Plan[int]:
+def latest_version(location: Location, session: Session) -> Plan[int]:
     """Number of the newest version; one listing."""
-    return (yield from find_latest(location.store, location.path)).version
+    return (yield from session.handler(location).find_latest(location)).version
 
 
-def latest_manifest(location: Location, cache: SearchCache) -> Plan[Manifest]:
+def latest_manifest(location: Location, session: Session) -> Plan[Manifest]:
     """The newest version's manifest: one listing, one read.
 
     The read is saved when the store's version tag says that the cache holds this very object.
     """
-    return (yield from manifest_in(location, (yield from find_latest(location.store, location.path)), cache))
+    newest = yield from session.handler(location).find_latest(location)
+    return (yield from manifest_in(location, newest, session.cache))
 
 
 def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Plan[Manifest]:
@@ -63,8 +66,12 @@ def _read(location: Location, key: str, version: int) -> Plan[Manifest]:
     return manifest
 
 
-def manifest_of(location: Location, version: int) -> Plan[Manifest]:
+def manifest_of(location: Location, version: int, session: Session) -> Plan[Manifest]:
     """The manifest of a version. Raises `NotFound` when there is none."""
+    handler = session.handler(location)
+    if isinstance(handler, ExternalHandler):
+        file = yield from handler.find_version(location, version)
+        return (yield from manifest_in(location, file, session.cache))
     for name in manifest_names(version):
         try:
             return (yield from _read(location, location.key(VERSIONS, name), version))

@@ -22,10 +22,9 @@ from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.file import AsyncFileReader, LanceFileReader
 
 WRITING = """
-add_bases add_columns alter_columns cleanup_old_versions commit commit_batch create_branch deep_clone delete
-delete_config_keys delta drop drop_columns explain_cleanup_old_versions from_pydantic_model insert merge merge_insert
-migrate_manifest_paths_v2 new_file_session optimize replace_field_metadata replace_schema_metadata restore
-shallow_clone truncate_table update update_config update_field_metadata update_metadata update_schema_metadata
+add_bases add_columns alter_columns cleanup_old_versions create_branch deep_clone delta drop_columns
+explain_cleanup_old_versions from_pydantic_model merge merge_insert migrate_manifest_paths_v2 new_file_session optimize
+shallow_clone update
 """
 INDICES = """
 centroids commit_existing_index_segments create_index create_index_uncommitted create_scalar_index describe_indices
@@ -33,11 +32,10 @@ drop_index get_ivf_model index_statistics initialize_mem_wal list_indices mem_wa
 merge_existing_index_segments merge_index_metadata prewarm_index remap_row_addrs
 """
 LATER: dict[type, str] = {
-    lance_io.LanceDataset: f"{WRITING} {INDICES} all_files base_paths get_transactions read_transaction sql "
+    lance_io.LanceDataset: f"{WRITING} {INDICES} all_files base_paths sql "
     "storage_options_accessor tracked_files validate",
     lance_io.LanceScanner: "",
-    lance_io.LanceFragment: "create create_from_file delete delete_rows merge merge_columns open_session "
-    "update_columns validate",
+    lance_io.LanceFragment: "merge merge_columns open_session update_columns validate",
     ScannerBuilder: "minhash_search row_addr_prefilter substrait_aggregate with_index_segments",
     LanceFileReader: "",
     lance_io.BlobFile: "",

@@ -17,8 +17,9 @@ from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.metadata import FragmentMetadata
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.write.input import Rows
-from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.errors import CommitUnknownError, LanceError, UsageError
 from lance_io.file.writedrive import key_beside
+from lance_io.file.writer import PAGE_BYTES
 from lance_io.file.writing import FileWritingLater, FileWritingNow
 from lance_io.table.fragment import DataFile, Fragment
 from lance_io.table.paths import DATA
@@ -52,10 +53,27 @@ def data_file_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a data file ends: at `rows`, or once it has `num_bytes`."""
+    """When a data file ends: at `rows`, or once it has `num_bytes`.
+
+    page_bytes   leaf data at which a page closes, None for the default
+    cache_bytes  leaf data that may wait for its page, None for that of full pages
+    """
 
     rows: int = ROWS_PER_FILE
     num_bytes: int = BYTES_PER_FILE
+    page_bytes: int | None = None
+    cache_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("max_rows_per_file", self.rows), ("max_bytes_per_file", self.num_bytes)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What of them concerns the inside of a file."""
+        page_bytes = PAGE_BYTES if self.page_bytes is None else max(1, min(PAGE_BYTES, self.page_bytes))
+        return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes}
 
 
 class NewFiles:
@@ -85,7 +103,7 @@ class NewFiles:
         self._version = version
         self._limits = limits
         self._progress = progress
-        self._durability = durability
+        self._options = {"durability": durability, **limits.options}
         self._file: Any = None  # `FileWritingNow` where asks are answered now, else `FileWritingLater`
         self._name = ""
         self._keys: list[str] = []
@@ -135,7 +153,7 @@ class NewFiles:
     def _open(self) -> Plan[None]:
         self._name = data_file_name()
         key = self.location.key(DATA, self._name)
-        self._file = yield _Open(self.location.store, key, self._schema, self._version, self._durability)
+        self._file = yield _Open(self.location.store, (key, self._schema, self._version), self._options)
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
 
@@ -250,17 +268,14 @@ class _Open:
     """A file to write to."""
 
     store: ObjectStore
-    key: str
-    schema: Schema
-    version: FileVersion
-    durability: Durability | None
+    place: tuple[str, Schema, FileVersion]
+    options: dict[str, Any]
 
     def now(self) -> FileWritingNow:
-        store = cast("SyncWrites", self.store)
-        return FileWritingNow(store, self.key, self.schema, self.version, durability=self.durability)
+        return FileWritingNow(cast("SyncWrites", self.store), *self.place, **self.options)
 
     async def later(self) -> FileWritingLater:
-        return FileWritingLater(self.store, self.key, self.schema, self.version, durability=self.durability)
+        return FileWritingLater(self.store, *self.place, **self.options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.latest import find_latest, find_version
 from lance_io.dataset.opening import branch_location, checked_number, tag_of
 from lance_io.dataset.steps import Delete, Put
 from lance_io.errors import AlreadyExists, NotFound, UsageError
@@ -76,10 +75,11 @@ def _named(state: DatasetState, reference: Any) -> Plan[tuple[str | None, Versio
         branch, version = state.manifest.branch, checked_number(reference)
     branch = None if branch == MAIN else branch
     location = branch_location(state.root, branch)
+    handler = state.session.handler(location)
     try:
         if version is None:
-            return branch, (yield from find_latest(location.store, location.path))
-        return branch, (yield from find_version(location.store, location.path, version))
+            return branch, (yield from handler.find_latest(location))
+        return branch, (yield from handler.find_version(location, version))
     except NotFound as error:
         shown = f"{branch or MAIN}:{'latest' if version is None else version}"
         raise NotFound(f"Version not found error: version {shown} does not exist", path=location.uri) from error

@@ -1,0 +1,69 @@
+"""Committing an operation that somebody made: the second half of a distributed write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.target import TIMEOUT_S, Listing
+from lance_io.dataset.versions import manifest_in
+from lance_io.dataset.write.convert import to_stored
+from lance_io.dataset.write.operations import LanceOperation
+from lance_io.errors import NotFound
+from lance_io.table.apply import Creation
+
+if TYPE_CHECKING:
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.dataset.write.operations import Transaction
+    from lance_io.dataset.write.rows import WriteTarget
+    from lance_io.table.paths import NamingScheme
+
+
+def commit_operation(
+    target: WriteTarget,
+    transaction: Transaction,
+    *,
+    scheme: NamingScheme,
+    detached: bool,
+    max_retries: int,
+    stable_row_ids: bool,
+    timeout_seconds: float | None,
+) -> Plan[DatasetState]:
+    """Commit a transaction to the table; an overwrite creates one where there is none.
+
+    Raises as `commit` and `create_table` do.
+    """
+    base, listing = target.manifest, None
+    where = target.commit_target(scheme)
+    if base is None:
+        taken_at = where.clock.monotonic()
+        try:
+            newest = yield from target.handler.find_latest(target.location)
+        except NotFound as error:
+            return (yield from _create(target, transaction, stable_row_ids, scheme, error))
+        base = yield from manifest_in(target.location, newest, target.session.cache)
+        listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
+    request = CommitRequest(
+        to_stored(transaction, base.schema),
+        base=base,
+        listing=listing,
+        creation=Creation(None, stable_row_ids),
+        max_retries=max_retries,
+        timeout_s=TIMEOUT_S if timeout_seconds is None else timeout_seconds,
+        detached=detached,
+    )
+    return target.state((yield from commit(where, request)))
+
+
+def _create(
+    target: WriteTarget, transaction: Transaction, stable_row_ids: bool, scheme: NamingScheme, missing: NotFound
+) -> Plan[DatasetState]:
+    if not isinstance(transaction.operation, LanceOperation.Overwrite):
+        raise NotFound(
+            f"Dataset at path {target.given_uri} was not found: "
+            "The dataset must already exist unless the operation is Overwrite",
+            path=target.location.uri,
+        ) from missing
+    request = CommitRequest(to_stored(transaction, None), creation=Creation(None, stable_row_ids))
+    return target.state((yield from create_table(target.commit_target(scheme), request)))

@@ -1,0 +1,50 @@
+"""Removing a table with all of its files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lance_io import runtime
+from lance_io.dataset.session import Session
+from lance_io.dataset.steps import Delete, List, drive, drive_now
+from lance_io.errors import NotFound
+from lance_io.store.api import SyncReads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from lance_io.dataset.steps import Plan
+    from lance_io.store.url import Location
+
+KEYS_AT_ONCE: Final = 10_000
+
+
+def drop(uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool) -> None:
+    """See `LanceDataset.drop`."""
+    location = Session().locate(uri, dict(storage_options or {}))
+    plan = _drop(location, ignore_not_found)
+    if isinstance(location.store, SyncReads):
+        drive_now(plan)
+    else:
+        runtime.run(drive(plan))
+
+
+async def drop_async(
+    uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool
+) -> None:
+    """See `AsyncDataset.drop`."""
+    location = Session().locate(uri, dict(storage_options or {}))
+    await runtime.wrap(drive(_drop(location, ignore_not_found)))
+
+
+def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
+    """Manifests first: a drop that is interrupted leaves garbage, not versions whose files are missing."""
+    found = yield List(location.store, location.key("") if location.path else "")
+    keys = [meta.key for meta in found]
+    if not keys and not ignore_not_found:
+        raise NotFound(f"Not found: {location.uri}: there is no table to drop", path=location.uri)
+    versions = location.key("_versions") + "/"
+    keys.sort(key=lambda key: (not key.startswith(versions), key))
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield Delete(location.store, keys[start : start + KEYS_AT_ONCE])

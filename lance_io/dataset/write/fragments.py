@@ -1,0 +1,128 @@
+"""Fragments that no version refers to yet, and the transactions that would commit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lance_io.dataset.describe import fragment_metadata
+from lance_io.dataset.versions import manifest_in
+from lance_io.dataset.write.convert import to_public
+from lance_io.dataset.write.datafiles import Keeping
+from lance_io.dataset.write.fit import check_columns, fitted
+from lance_io.dataset.write.rows import DEFAULT_VERSION, new_files
+from lance_io.errors import NotFound
+from lance_io.file.drive import drive as drive_file
+from lance_io.file.drive import drive_now as drive_file_now
+from lance_io.file.opening import opened
+from lance_io.file.source import FileRef
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.levels.path import leaf_paths
+from lance_io.table.fragment import DataFile, Fragment
+from lance_io.table.operations import Append, Overwrite
+from lance_io.table.paths import DATA, check_relative
+from lance_io.table.transaction import Transaction as StoredTransaction
+
+if TYPE_CHECKING:
+    from lance_io.dataset.metadata import FragmentMetadata
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.dataset.write.datafiles import NewFiles
+    from lance_io.dataset.write.input import AsyncRows, Rows
+    from lance_io.dataset.write.operations import Transaction
+    from lance_io.dataset.write.rows import WriteOptions, WriteTarget
+    from lance_io.file.opened import OpenedFile
+    from lance_io.file.source import ReadContext
+    from lance_io.format.schema import Schema
+    from lance_io.table.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class NewFragments:
+    """Fragments of id 0, with what they were written for."""
+
+    fragments: tuple[Fragment, ...]
+    schema: Schema
+    mode: str
+    read_version: int
+
+    @property
+    def transaction(self) -> Transaction:
+        """What would commit them."""
+        operation = Append(self.fragments) if self.mode == "append" else Overwrite(self.fragments, self.schema)
+        return to_public(StoredTransaction(self.read_version, operation))
+
+
+def fragments_of(written: NewFragments) -> list[FragmentMetadata]:
+    """The fragments as users see them."""
+    return [fragment_metadata(one) for one in written.fragments]
+
+
+def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
+    """Write data files; for a table that is there with its field ids and in its file version."""
+    given = schema_from_arrow(rows.schema)
+    check_columns(given)
+    base = None if options.mode == "create" else (yield from _base(target))
+    appends = base is not None and options.mode == "append"
+    schema = fitted(given, base.schema) if base is not None and appends else given
+    version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
+    files = new_files(target, schema, version, options)
+    yield Keeping(files, _write(files, rows))
+    mode = "append" if appends else "overwrite"
+    return NewFragments(tuple(files.fragments), schema, mode, 0 if base is None else base.version)
+
+
+def _write(files: NewFiles, rows: Rows | AsyncRows) -> Plan[None]:
+    yield from files.write(rows)
+    yield from files.publish()
+
+
+def _base(target: WriteTarget) -> Plan[Manifest | None]:
+    """The version that the fragments are for, None where there is no table yet."""
+    if target.manifest is not None:
+        return target.manifest
+    try:
+        newest = yield from target.handler.find_latest(target.location)
+    except NotFound:
+        return None
+    return (yield from manifest_in(target.location, newest, target.session.cache))
+
+
+# -- files that somebody else wrote ------------------------------------------------------------------------------------
+
+
+def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[Fragment]:
+    """The fragment of a data file in the table's `data` folder, whose columns are the schema's of the same names.
+
+    Raises `SchemaError` for a file with other columns.
+    """
+    key = state.location.key(DATA, check_relative(name, "data file"))
+    file: OpenedFile = yield _OpenFile(state.context, FileRef(key, 0, (), ()))
+    schema = fitted(file.descriptor.schema, state.schema)
+    ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
+    return Fragment(
+        id=fragment_id,
+        files=(DataFile(name, ids, tuple(range(len(ids))), file.version, file.size_bytes, None),),
+        deletion_file=None,
+        physical_rows=file.num_rows,
+        row_ids=None,
+        created_at_versions=None,
+        last_updated_at_versions=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenFile:
+    """The metadata of a data file."""
+
+    context: ReadContext
+    ref: FileRef
+
+    def now(self) -> OpenedFile:
+        store: Any = self.context.store
+        gap_bytes = store.profile.take_gap_bytes
+        return drive_file_now(opened(self.context, self.ref, []), store, self.ref.key, gap_bytes)[0]
+
+    async def later(self) -> OpenedFile:
+        reads = self.context.scheduler().file(self.ref.key, size_bytes=None)
+        return (await drive_file(opened(self.context, self.ref, []), reads, self.ref.key))[0]
