@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from lance_io.dataset.predicate.bind import Binder, _as, _fold
 from lance_io.dataset.predicate.casts import sql_cast
-from lance_io.dataset.predicate.coerce import common_type, fit_literal, is_string, is_text, kind
+from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, is_text, kind
 from lance_io.dataset.predicate.evaluate import compare, evaluate
 from lance_io.dataset.predicate.functions import FUNCTIONS
 from lance_io.dataset.predicate.tree import (
@@ -186,7 +186,21 @@ class SqlBinder(Binder):
             raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
         if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
             return self._days(expr, operands)
+        decimals = [decimal_of(found) for found in types if pt.is_integer(found) or pt.is_decimal(found)]
+        if len(decimals) == len(types) == 2 and any(map(pt.is_decimal, [*types, common_type(*types, exact=True)])):
+            return self._decimal_call(expr, decimals)
         return self._call(Call(expr.function, expr.args, expr.options))
+
+    def _decimal_call(self, expr: Call, types: list[pa.DataType]) -> Operand:
+        """Arithmetic with a decimal, or of unsigned and signed 64-bit integers, which is that of decimals."""
+        if expr.function == "divide":
+            args = tuple(SqlCast(arg, to) for arg, to in zip(expr.args, types, strict=True))
+            return self._function(Function("/", args))
+        if expr.function == "multiply" and sum(one.precision for one in types) >= 38:
+            types = [pa.decimal256(one.precision, one.scale) for one in types]
+        return self._call(
+            Call(expr.function, tuple(SqlCast(arg, to) for arg, to in zip(expr.args, types, strict=True)))
+        )
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
@@ -311,7 +325,7 @@ class _Arguments:
 
     def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
         if places:
-            common = _fold([operands[i] for i in places], self._expr, exact=False)
+            common = _fold([operands[i] for i in places], self._expr, exact=True)
             for i in places:
                 operands[i] = _as(*operands[i], common)
 

@@ -150,6 +150,7 @@ _define("regexp_count", "text word", texts.count_regex)
 _define("regexp_replace", "text word word word?", texts.replaced_regex)
 
 _define("%", "same same", maths.remainder)
+_define("/", "any any", maths.decimal_quotient)
 _define("=", "any any", lists.nested_equal)
 _define("abs", "number", pc.abs_checked)
 _define("power pow", "float float", pc.power)

@@ -107,10 +107,10 @@ def element(lists: Value, index: Value) -> pa.Array:
     return pc.list_flatten(lists).take(pa.array(starts + offsets, mask=~inside))
 
 
-def make(*values: Value) -> pa.Array:
+def make(*values: Value) -> Value:
     """Lists of the arguments, one per row."""
     if not values:
-        return pa.array([[]], pa.list_(pa.null()))
+        return pa.array([[]], pa.list_(pa.null()))[0]
     columns = arrays(*values)
     num_rows, num_items = len(columns[0]), len(columns)
     order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
@@ -165,15 +165,23 @@ def distinct(lists: Value) -> pa.Array:
     return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
 
 
+def _ranks(items: pa.Array, *, down: bool, nulls_last: bool) -> np.ndarray:
+    """The place of each item when all are sorted."""
+    order = "descending" if down else "ascending"
+    places = pc.array_sort_indices(items, order=order, null_placement="at_end" if nulls_last else "at_start")
+    ranks = np.empty(len(items), dtype=np.int64)
+    ranks[places.to_numpy()] = np.arange(len(items))
+    return ranks
+
+
 def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
     """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
     (lists,) = arrays(lists)
     down = order is not None and (order.as_py() or "").lower() == "desc"
     last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
     flat = pc.list_flatten(lists)
-    places = "at_end" if last else "at_start"
-    ranks = pc.rank(flat, sort_keys="descending" if down else "ascending", null_placement=places, tiebreaker="first")
-    sorted_items = flat.take(pa.array(np.lexsort((ranks.to_numpy(), _parents(lists)))))
+    ranks = _ranks(flat, down=down, nulls_last=last)
+    sorted_items = flat.take(pa.array(np.lexsort((ranks, _parents(lists)))))
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     made = _from_counts(counts, sorted_items)
     return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
@@ -182,7 +190,7 @@ def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | No
 def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
     (lists,) = arrays(lists)
     flat, parents = pc.list_flatten(lists), _parents(lists)
-    ranks = pc.rank(flat, sort_keys="descending" if largest_first else "ascending", null_placement="at_end").to_numpy()
+    ranks = _ranks(flat, down=largest_first, nulls_last=True)
     order = np.lexsort((ranks, parents))
     rows, firsts = np.unique(parents[order], return_index=True)
     chosen = np.zeros(len(lists), dtype=np.int64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.predicate.rows import Value
 
 _FLOAT, _INT = pa.float64(), pa.int64()
+_WIDE_DIGITS = 36  # the quotient of two such decimals has 73 digits, of 76 that Arrow holds
 _FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
 
 
@@ -71,7 +72,7 @@ def rounded(value: Value, digits: Value | None = None) -> Value:
 def truncated(value: Value, digits: Value | None = None) -> Value:
     """Cut after a number of digits."""
     if digits is None:
-        return pc.trunc(value)
+        return pc.if_else(is_zero(value), 0.0, pc.trunc(value))  # -0.0 gives 0.0, but -0.5 gives -0.0
     scale = pc.power(pa.scalar(10.0), digits.cast(_FLOAT))
     return pc.divide(pc.trunc(pc.multiply(value, scale)), scale)
 
@@ -107,13 +108,28 @@ def first_number(value: Value, otherwise: Value) -> Value:
 
 
 def remainder(left: Value, right: Value) -> Value:
-    """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for an integer by zero."""
+    """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
     if pa.types.is_integer(left.type):
         return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
+    if pa.types.is_decimal(left.type):
+        wide = pa.decimal256(_WIDE_DIGITS, left.type.scale)
+        left, right = pc.cast(left, wide), pc.cast(right, wide)
+        whole = pc.cast(pc.trunc(pc.divide(left, right)), pa.decimal256(_WIDE_DIGITS, 0), safe=False)
+        return pc.cast(pc.subtract(left, pc.multiply(whole, right)), pa.decimal128(38, wide.scale))
     both = arrays(left, right)
     with np.errstate(all="ignore"):
         found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
     return _masked(found, *both).cast(left.type)
+
+
+def decimal_quotient(left: Value, right: Value) -> Value:
+    """Two decimals divided, cut four digits after those of the first. Raises pa.ArrowInvalid for zero."""
+    above, below = left.type, right.type
+    scale = min(above.scale + 4, 38)
+    precision = min(above.precision - above.scale + below.scale + scale, 38)
+    divisor = pa.decimal256(max(below.precision, below.scale + 3), below.scale)  # Arrow's scale depends on its digits
+    found = pc.divide(pc.cast(left, pa.decimal256(above.precision, above.scale)), pc.cast(right, divisor))
+    return pc.cast(found, options=pc.CastOptions(pa.decimal128(precision, scale), allow_decimal_truncate=True))
 
 
 def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
