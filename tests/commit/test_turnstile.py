@@ -1,0 +1,152 @@
+"""Drawn interleavings of several writers: whatever the order, every change is in the table once.
+
+`LANCE_IO_ORDERS` says how many orders are drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
+from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.commit.steps import drive_now
+from lance_io.commit.target import CommitTarget
+from lance_io.errors import CommitConflictError
+from lance_io.store.memory import MemoryStore
+from lance_io.store.url import Location
+from lance_io.table import operations as ops
+from lance_io.table.manifest import decode_manifest
+from lance_io.table.transaction import Transaction
+from lance_io.testing.turnstile import Turnstile
+from tests.commit.tables import Sample, commit_later
+from tests.commit.test_loop import QuickClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.commit.handler import CommitHandler
+
+ORDERS = int(os.environ.get("LANCE_IO_ORDERS", "40"))
+WRITERS = 3
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return Sample(tmp_path_factory.mktemp("sample") / "t")
+
+
+class WaitingRows(MemoryManifestStore):
+    """Rows whose requests pass the turnstile."""
+
+    def __init__(self, rows: dict[tuple[str, int], Row], turnstile: Turnstile) -> None:
+        super().__init__()
+        self.rows = rows
+        self._turnstile = turnstile
+
+    answers_now = False
+
+    def _wait(self, label: str) -> Any:
+        yield _Wait(self._turnstile, label)
+
+    def get(self, base: str, version: int) -> Any:
+        yield from self._wait("get row")
+        return (yield from super().get(base, version))
+
+    def get_latest(self, base: str) -> Any:
+        yield from self._wait("latest row")
+        return (yield from super().get_latest(base))
+
+    def put_if_absent(self, base: str, row: Row) -> Any:
+        yield from self._wait("reserve")
+        yield from super().put_if_absent(base, row)
+
+    def put_if_present(self, base: str, row: Row) -> Any:
+        yield from self._wait("finalize")
+        yield from super().put_if_present(base, row)
+
+
+class _Wait:
+    def __init__(self, turnstile: Turnstile, label: str) -> None:
+        self._turnstile, self._label = turnstile, label
+
+    def now(self) -> None:
+        raise AssertionError
+
+    async def later(self) -> None:
+        await self._turnstile.wait(self._label)
+
+
+def put_absent(_: Turnstile) -> Callable[[], CommitHandler]:
+    return PutAbsentHandler
+
+
+def external(turnstile: Turnstile) -> Callable[[], CommitHandler]:
+    rows: dict[tuple[str, int], Row] = {}
+    return lambda: ExternalHandler(WaitingRows(rows, turnstile))
+
+
+def history(target: CommitTarget) -> list[Any]:
+    """All versions by their final names, oldest first."""
+    store = target.place.store
+    metas = store.list_now(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    found = [decode_manifest(store.get_now(meta.key)) for meta in metas if meta.key.endswith(".manifest")]  # type: ignore[attr-defined]
+    return sorted(found, key=lambda manifest: manifest.version)
+
+
+@pytest.mark.parametrize("kind", [put_absent, external])
+@settings(max_examples=ORDERS)
+@given(data=st.data())
+def test_appends_in_any_order_are_all_there_once(
+    kind: Callable[[Turnstile], Callable[[], CommitHandler]], sample: Sample, data: st.DataObject
+) -> None:
+    turnstile = Turnstile(lambda n: data.draw(st.integers(0, n - 1)))
+    make = kind(turnstile)
+    place = Location(MemoryStore(), "t", "memory://t")
+    base = CommitTarget(place, PutAbsentHandler(), clock=QuickClock())
+    sample.create_now(base)
+
+    async def writer(number: int) -> Any:
+        store = turnstile.store(place.store, f"w{number}")
+        target = replace(base, place=replace(place, store=store), handler=make())
+        transaction = replace(sample.append(1), properties={"writer": str(number)})
+        return await commit_later(target, transaction)
+
+    done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
+    assert [type(each) for each in done if isinstance(each, BaseException)] == []
+    versions = history(base)
+    assert [each.version for each in versions] == list(range(1, WRITERS + 2))
+    assert versions[-1].fragments.ids == list(range(WRITERS + 1))
+    assert sorted(each.manifest.version for each in done) == list(range(2, WRITERS + 2))
+    names = {manifest.transaction_file for manifest in versions}
+    kept = {meta.name for meta in place.store.list_now(place.key("_transactions", ""))}
+    assert len(names) == WRITERS + 1 and kept == names
+
+
+@settings(max_examples=ORDERS)
+@given(data=st.data())
+def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.DataObject) -> None:
+    """Raw deletes do not know their rows: the others are told to start over."""
+    turnstile = Turnstile(lambda n: data.draw(st.integers(0, n - 1)))
+    place = Location(MemoryStore(), "t", "memory://t")
+    base = CommitTarget(place, clock=QuickClock())
+    sample.create_now(base)
+
+    async def writer(number: int) -> Any:
+        target = replace(base, place=replace(place, store=turnstile.store(place.store, f"w{number}")))
+        operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.fragment,))
+        return await commit_later(target, Transaction(1, operation))
+
+    done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
+    failed = [each for each in done if isinstance(each, BaseException)]
+    assert len(failed) == WRITERS - 2
+    assert all(isinstance(each, CommitConflictError) and each.retryable for each in failed)
+    newest = history(base)[-1]
+    assert (newest.version, newest.fragments.ids) == (3, [1])
+    assert drive_now(base.handler.find_latest(base.place)).version == 3
