@@ -200,6 +200,16 @@ impl Items<'_> {
         };
         // The lengths come first, so that the bytes are written once, to memory of the right size.
         let mut values = Strings::<O>::with_capacity(indices.len(), 0)?;
+        if let Some(items) = (indices.len() >= self.count()).then(|| ShortItems::new(&table, self.data)).flatten() {
+            let mut total = 0usize;
+            values.offsets.extend(indices.clone().map(|index| {
+                total += items.lengths[index] as usize;
+                O::wrap(total)
+            }));
+            values.reserve_data(total)?;
+            items.copy(indices, &mut values);
+            return Ok(values.into_buffers()?.into());
+        }
         let (mut total, mut inside) = (0usize, true);
         values.offsets.extend(indices.clone().map(|index| {
             let (start, end) = (table[index].position(), table[index + 1].position());
@@ -210,35 +220,60 @@ impl Items<'_> {
         if !inside {
             return damaged!("dictionary offsets do not ascend within {} bytes of items", self.data.len());
         }
-        if total > O::MAX {
-            return Err(too_long::<O>(total));
+        values.reserve_data(total)?;
+        for index in indices {
+            values.data.extend_from_slice(&self.data[table[index].position()..table[index + 1].position()]);
         }
-        values.data = vec_with_capacity(total.saturating_add(SHORT_ITEM))?;
-        copy_items(&table, self.data, indices, &mut values);
         Ok(values.into_buffers()?.into())
     }
 }
 
-/// Copy the items' bytes; offsets and bounds are known to be right.
-fn copy_items<O: Offset>(table: &[O], data: &[u8], mut indices: impl Iterator<Item = usize>, values: &mut Strings<O>) {
-    let mut at = 0;
-    for batch in values.offsets[1..].chunks(BATCH) {
-        let end = batch.last().map_or(at, |end| end.position());
-        // Room for a last short item that is copied with what follows it.
-        values.data.resize(end + SHORT_ITEM, 0);
-        let out = &mut values.data[..];
-        for (stop, index) in batch.iter().zip(&mut indices) {
-            let (start, stop) = (table[index].position(), stop.position());
-            let source = data.get(start..).and_then(|rest| rest.first_chunk::<SHORT_ITEM>());
-            let slot = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<SHORT_ITEM>());
-            match (source, slot) {
-                (Some(source), Some(slot)) if stop - at <= SHORT_ITEM => *slot = *source,
-                _ => out[at..stop].copy_from_slice(&data[start..start + (stop - at)]),
-            }
-            at = stop;
+impl<O: Offset> Strings<O> {
+    /// Make room for `total` bytes, and for a last short item that is copied with what follows it.
+    fn reserve_data(&mut self, total: usize) -> Checked<()> {
+        if total > O::MAX {
+            return Err(too_long::<O>(total));
         }
+        self.data = vec_with_capacity(total.saturating_add(SHORT_ITEM))?;
+        Ok(())
     }
-    values.data.truncate(at);
+}
+
+/// The items of a dictionary of short ones, each in memory of one size, so that copying does not look at lengths.
+struct ShortItems {
+    items: Vec<[u8; SHORT_ITEM]>,
+    lengths: Vec<u8>,
+}
+
+impl ShortItems {
+    /// None where an item is longer than `SHORT_ITEM`, or where the offsets are not those of items.
+    fn new<O: Offset>(table: &[O], data: &[u8]) -> Option<Self> {
+        let (mut items, mut lengths) = (Vec::with_capacity(table.len()), Vec::with_capacity(table.len()));
+        for pair in table.windows(2) {
+            let bytes = data.get(pair[0].position()..pair[1].position())?;
+            let mut item = [0; SHORT_ITEM];
+            item.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            items.push(item);
+            lengths.push(bytes.len() as u8);
+        }
+        Some(ShortItems { items, lengths })
+    }
+
+    /// Copy the items' bytes to where the offsets of `values` want them.
+    fn copy<O: Offset>(&self, mut indices: impl Iterator<Item = usize>, values: &mut Strings<O>) {
+        let mut at = 0;
+        for batch in values.offsets[1..].chunks(BATCH) {
+            let end = batch.last().map_or(at, |end| end.position());
+            values.data.resize(end + SHORT_ITEM, 0);
+            for (stop, index) in batch.iter().zip(&mut indices) {
+                if let Some(slot) = values.data[at..].first_chunk_mut() {
+                    *slot = self.items[index];
+                }
+                at = stop.position();
+            }
+        }
+        values.data.truncate(at);
+    }
 }
 
 /// Indices come from `Bytes`, which is aligned.
