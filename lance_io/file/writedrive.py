@@ -133,15 +133,7 @@ class WritesLater:
         return meta
 
     async def abort(self) -> None:
-        """Remove what was written; harmless a second time and after `close`. Runs to its end even if cancelled."""
-        removing = asyncio.ensure_future(self._remove())
-        try:
-            await asyncio.shield(removing)
-        except asyncio.CancelledError:
-            await removing
-            raise
-
-    async def _remove(self) -> None:
+        """Remove what was written; harmless a second time and after `close`. Not to be cancelled."""
         for upload in self._uploads.values():
             await upload.abort()
         whole, self._whole = self._whole, []

@@ -175,7 +175,7 @@ class FileWriter:
             yield from self._write_pages(self._closed_by(arrays))
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
-        self._gathered.append(arrays)
+        self._gathered.append([pa.concat_arrays([array, array.slice(0, 0)]) for array in arrays])  # as the queues do
         self._gathered_rows += num_rows
         self._gathered_bytes += num_bytes
         is_full = self._gathered_rows >= GATHERED_ROWS or self._gathered_bytes >= self._gathered_bytes_max

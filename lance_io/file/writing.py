@@ -137,6 +137,7 @@ class FileWritingLater:
         self._driver = WritesLater(store, key, durability=durability)
         self._life = _Life()
         self._written: WrittenFile | None = None
+        self._removing: asyncio.Future[None] | None = None
 
     async def write(self, batch: pa.RecordBatch) -> None:
         """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema."""
@@ -170,10 +171,17 @@ class FileWritingLater:
         return written
 
     async def abort(self, why: str = "was aborted") -> None:
-        """Remove what was written, even if cancelled meanwhile; harmless after `close` or a second time."""
+        """Remove what was written, to the end even if cancelled meanwhile; harmless after `close` or a second time."""
         if self._life.over is None:
             self._life.over = why
-            await self._driver.abort()
+            self._removing = asyncio.ensure_future(self._driver.abort())
+        if self._removing is None:
+            return
+        try:
+            await asyncio.shield(self._removing)
+        except asyncio.CancelledError:
+            await asyncio.wait([self._removing])
+            raise
 
     def _check_open(self) -> None:
         self._life.check()
