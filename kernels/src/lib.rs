@@ -30,6 +30,7 @@ mod fullzip;
 mod gather;
 mod general;
 mod gil;
+mod held;
 mod items;
 mod join;
 mod jsonb;

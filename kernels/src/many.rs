@@ -10,20 +10,17 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::chunks::{ChunkPlan, ChunkTable};
 use crate::codec::invalid;
-use crate::dictionary::{Items, Kind};
 use crate::error::DamagedError;
 use crate::gil;
+use crate::held::{Dictionary, Held, Optional, Wanted};
 use crate::join::join_leaves;
-use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
+use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
 use crate::rows::RowRanges;
-use crate::tables::Tables;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-type Optional<'py> = Option<Bound<'py, PyAny>>;
-type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
 type PageTuple<'py> = (
     Bound<'py, pyo3::types::PyBytes>,
     i64,
@@ -86,89 +83,6 @@ pub fn plan_pages(
     ))
 }
 
-/// One page's buffers, held while a kernel works on them.
-struct Held {
-    /// Which of the pages it is.
-    index: usize,
-    page: Page,
-    byte_offsets: Input,
-    item_starts: Input,
-    row_starts: Option<Input>,
-    preamble: Option<Input>,
-    dictionary: Option<(Option<Input>, Input)>,
-}
-
-impl Held {
-    fn new(index: usize, tuple: &PageTuple<'_>) -> PyResult<Self> {
-        let (program, _, byte_offsets, item_starts, row_starts, preamble, dictionary) = tuple;
-        let optional = |object: &Optional<'_>| object.as_ref().map(Input::new).transpose();
-        Ok(Held {
-            index,
-            page: Page::parse(program.as_bytes())?,
-            byte_offsets: Input::new(byte_offsets)?,
-            item_starts: Input::new(item_starts)?,
-            row_starts: optional(row_starts)?,
-            preamble: optional(preamble)?,
-            dictionary: match dictionary {
-                None => None,
-                Some((offsets, data)) => Some((optional(offsets)?, Input::new(data)?)),
-            },
-        })
-    }
-
-    fn items(&self) -> PyResult<Option<Items<'_>>> {
-        match (&self.dictionary, self.page.dictionary) {
-            (None, _) => Ok(None),
-            (Some((offsets, data)), Some(kind)) if offsets.is_some() != matches!(kind, Kind::Fixed { .. }) => {
-                let offsets = offsets.as_ref().map_or(&[][..], Input::bytes);
-                Ok(Some(Items { kind, offsets, data: data.bytes() }))
-            }
-            _ => Err(invalid("the dictionary given is not of the kind that the program names")),
-        }
-    }
-}
-
-/// What was planned for one page.
-struct Part<'a> {
-    range_offsets: &'a [i64],
-    range_firsts: &'a [i64],
-    chunk_ids: &'a [i64],
-    rows: &'a [i64],
-}
-
-impl Held {
-    fn decode(&self, part: &Part<'_>, bytes: &[u8]) -> PyResult<LeafParts> {
-        let byte_offsets = self.byte_offsets.i64s()?;
-        let item_starts = self.item_starts.i64s()?;
-        let row_starts = self.row_starts.as_ref().map(Input::i64s).transpose()?;
-        let rows = match (&row_starts, &self.preamble) {
-            (Some(starts), Some(preamble)) => Some((&starts[..], preamble.bytes())),
-            (None, None) => None,
-            _ => return Err(invalid("row starts and preambles of chunks come together")),
-        };
-        let tables = Tables {
-            range_offsets: part.range_offsets,
-            range_firsts: part.range_firsts,
-            chunk_ids: part.chunk_ids,
-            byte_offsets: &byte_offsets,
-            item_starts: &item_starts,
-            rows,
-            row_starts: part.rows,
-            row_ends: None,
-        };
-        let num_rows = tables.check(self.page.rep.is_some())?;
-        self.page.decode(&tables, bytes, num_rows, self.items()?).map_err(|error| self.located(error))
-    }
-
-    /// A finding about the bytes carries the page's index as its second argument.
-    fn located(&self, error: PyErr) -> PyErr {
-        Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
-            true => DamagedError::new_err((error.value(py).to_string(), self.index)),
-            false => error,
-        })
-    }
-}
-
 /// `decode_pages` of the contract.
 #[pyfunction]
 #[pyo3(signature = (pages, columns, buffers, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts,
@@ -188,7 +102,10 @@ pub fn decode_pages<'py>(
     rows: &Bound<'py, PyAny>,
     cuts: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Leaf<'py>>> {
-    let held = pages.iter().enumerate().map(|(index, page)| Held::new(index, page)).collect::<PyResult<Vec<_>>>()?;
+    let held = pages.iter().map(|(program, _, byte_offsets, item_starts, row_starts, preamble, dictionary)| {
+        Held::new(program.as_bytes(), byte_offsets, item_starts, row_starts, preamble, dictionary)
+    });
+    let held = held.collect::<PyResult<Vec<_>>>()?;
     let inputs = [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts];
     let inputs = inputs.into_iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
     let views = inputs.iter().map(Input::i64s).collect::<PyResult<Vec<Cow<'_, [i64]>>>>()?;
@@ -210,13 +127,14 @@ pub fn decode_pages<'py>(
         let Some(bytes) = usize::try_from(source).ok().and_then(|source| bytes.get(source)) else {
             return Err(invalid(format!("page {page} comes from buffer {source} of {}", bytes.len())));
         };
-        let part = Part {
+        let wanted = Wanted {
             range_offsets: offsets[page],
             range_firsts: firsts[page],
             chunk_ids: chunks[page],
-            rows: parts[page],
+            row_starts: parts[page],
+            row_ends: None,
         };
-        work.push((&held[page], part, *bytes));
+        work.push(Work { index: page, page: &held[page], wanted, bytes });
     }
     let steps = bytes.iter().map(|bytes| bytes.len()).sum::<usize>() / 64 + rows.len();
     let columns: Vec<&[Work<'_>]> = columns.windows(2).map(|pair| &work[pair[0] as usize..pair[1] as usize]).collect();
@@ -225,7 +143,26 @@ pub fn decode_pages<'py>(
 }
 
 /// A page, what was planned for it, and the bytes that were fetched for its file.
-type Work<'a> = (&'a Held, Part<'a>, &'a [u8]);
+struct Work<'a> {
+    index: usize,
+    page: &'a Held,
+    wanted: Wanted<'a>,
+    bytes: &'a [u8],
+}
+
+impl Work<'_> {
+    fn decode(&self) -> PyResult<LeafParts> {
+        self.page.decode(&self.wanted, self.bytes).map_err(|error| self.located(error))
+    }
+
+    /// A finding about the bytes carries the page's index as its second argument.
+    fn located(&self, error: PyErr) -> PyErr {
+        Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
+            true => DamagedError::new_err((error.value(py).to_string(), self.index)),
+            false => error,
+        })
+    }
+}
 
 /// Below this many steps a thread costs more than it saves.
 const STEPS_WORTH_A_THREAD: usize = 1 << 13;
@@ -259,6 +196,6 @@ fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafPar
 }
 
 fn decode_column(work: &[Work<'_>]) -> PyResult<LeafParts> {
-    let leaves = work.iter().map(|(page, part, bytes)| page.decode(part, bytes)).collect::<PyResult<Vec<_>>>()?;
-    join_leaves(leaves, work.first().map(|(page, _, _)| &page.page))
+    let leaves = work.iter().map(Work::decode).collect::<PyResult<Vec<_>>>()?;
+    join_leaves(leaves, work.first().map(|work| &work.page.page))
 }

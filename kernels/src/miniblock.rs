@@ -15,6 +15,7 @@ use crate::damaged;
 use crate::dictionary::{Items, Kind};
 use crate::error::Checked;
 use crate::gil;
+use crate::held::{Dictionary, Held, Optional, Wanted};
 use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
 use crate::select::{in_chunk, select_flat, select_nested, Selection};
 use crate::sink::{count, Pick};
@@ -22,7 +23,6 @@ use crate::tables::{locate, Chunk, Tables};
 use crate::values::Values;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use std::borrow::Cow;
 
 /// What Python gets for a leaf: number of items, value buffers, layers.
 pub type LeafParts = (usize, Vec<Option<OwnedBuffer>>, Vec<LayerOut>);
@@ -187,61 +187,28 @@ pub fn decode_miniblock<'py>(
     chunk_ids: &Bound<'py, PyAny>,
     byte_offsets: &Bound<'py, PyAny>,
     item_starts: &Bound<'py, PyAny>,
-    chunk_row_starts: Option<&Bound<'py, PyAny>>,
-    preamble: Option<&Bound<'py, PyAny>>,
+    chunk_row_starts: Optional<'py>,
+    preamble: Optional<'py>,
     row_starts: &Bound<'py, PyAny>,
     row_ends: Option<&Bound<'py, PyAny>>,
-    dictionary: Option<(Option<Bound<'py, PyAny>>, Bound<'py, PyAny>)>,
+    dictionary: Dictionary<'py>,
 ) -> PyResult<Leaf<'py>> {
-    let page = Page::parse(program)?;
-    let optional = |object: Option<&Bound<'py, PyAny>>| object.map(Input::new).transpose();
+    let page = Held::new(program, byte_offsets, item_starts, &chunk_row_starts, &preamble, &dictionary)?;
     let buffer = Input::new(buffer)?;
-    let inputs = [range_offsets, range_firsts, chunk_ids, byte_offsets, item_starts, row_starts];
-    let inputs = inputs.map(Input::new);
-    let [range_offsets, range_firsts, chunk_ids, byte_offsets, item_starts, row_starts] = inputs;
-    let inputs = [range_offsets?, range_firsts?, chunk_ids?, byte_offsets?, item_starts?, row_starts?];
-    let (chunk_row_starts, preamble, row_ends) =
-        (optional(chunk_row_starts)?, optional(preamble)?, optional(row_ends)?);
-    let [range_offsets, range_firsts, chunk_ids, byte_offsets, item_starts, row_starts] = &inputs;
-    let chunk_row_starts = chunk_row_starts.as_ref().map(Input::i64s).transpose()?;
-    let row_ends = row_ends.as_ref().map(Input::i64s).transpose()?;
-    let rows = match (&chunk_row_starts, &preamble) {
-        (Some(starts), Some(preamble)) => Some((&starts[..], preamble.bytes())),
-        (None, None) => None,
-        _ => return Err(invalid("row starts and preambles of chunks come together")),
-    };
-    let views: [Cow<'_, [i64]>; 6] = [
-        range_offsets.i64s()?,
-        range_firsts.i64s()?,
-        chunk_ids.i64s()?,
-        byte_offsets.i64s()?,
-        item_starts.i64s()?,
-        row_starts.i64s()?,
-    ];
-    let tables = Tables {
-        range_offsets: &views[0],
-        range_firsts: &views[1],
-        chunk_ids: &views[2],
-        byte_offsets: &views[3],
-        item_starts: &views[4],
-        rows,
-        row_starts: &views[5],
+    let plan = [range_offsets, range_firsts, chunk_ids, row_starts].map(Input::new);
+    let [range_offsets, range_firsts, chunk_ids, row_starts] = plan;
+    let (range_offsets, range_firsts, chunk_ids) = (range_offsets?, range_firsts?, chunk_ids?);
+    let (row_starts, row_ends) = (row_starts?, row_ends.map(Input::new).transpose()?);
+    let (range_offsets, range_firsts, chunk_ids) = (range_offsets.i64s()?, range_firsts.i64s()?, chunk_ids.i64s()?);
+    let (row_starts, row_ends) = (row_starts.i64s()?, row_ends.as_ref().map(Input::i64s).transpose()?);
+    let wanted = Wanted {
+        range_offsets: &range_offsets,
+        range_firsts: &range_firsts,
+        chunk_ids: &chunk_ids,
+        row_starts: &row_starts,
         row_ends: row_ends.as_deref(),
     };
-    let dictionary = match dictionary {
-        None => None,
-        Some((offsets, data)) => Some((offsets.as_ref().map(Input::new).transpose()?, Input::new(&data)?)),
-    };
-    let items = match (&dictionary, page.dictionary) {
-        (None, _) => None,
-        (Some((offsets, data)), Some(kind)) if offsets.is_some() != matches!(kind, Kind::Fixed { .. }) => {
-            let offsets = offsets.as_ref().map_or(&[][..], Input::bytes);
-            Some(Items { kind, offsets, data: data.bytes() })
-        }
-        _ => return Err(invalid("the dictionary given is not of the kind that the program names")),
-    };
-    let num_rows = tables.check(page.rep.is_some())?;
     let bytes = buffer.bytes();
-    let parts = gil::release(py, bytes.len() / 64 + num_rows, || page.decode(&tables, bytes, num_rows, items))?;
+    let parts = gil::release(py, bytes.len() / 64 + wanted.span(), || page.decode(&wanted, bytes))?;
     leaf_to_python(py, parts)
 }

@@ -1,0 +1,100 @@
+//! A mini-block page as Python describes it, held while a kernel works on it.
+
+use crate::buffer::Input;
+use crate::codec::invalid;
+use crate::dictionary::{Items, Kind};
+use crate::miniblock::{LeafParts, Page};
+use crate::tables::Tables;
+use pyo3::prelude::*;
+
+pub type Optional<'py> = Option<Bound<'py, PyAny>>;
+/// `(offsets or None, data)` of the decoded dictionary.
+pub type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
+
+/// A page's program and the tables of its chunks.
+pub struct Held {
+    pub page: Page,
+    byte_offsets: Input,
+    item_starts: Input,
+    row_starts: Option<Input>,
+    preamble: Option<Input>,
+    dictionary: Option<(Option<Input>, Input)>,
+}
+
+/// What was planned for a page: which rows are wanted, and where their chunks lie in the bytes fetched.
+pub struct Wanted<'a> {
+    pub range_offsets: &'a [i64],
+    pub range_firsts: &'a [i64],
+    pub chunk_ids: &'a [i64],
+    pub row_starts: &'a [i64],
+    /// Each start is one row where there are no ends.
+    pub row_ends: Option<&'a [i64]>,
+}
+
+impl Wanted<'_> {
+    /// How many rows lie between the first and the last wanted one, to tell how much work there is.
+    pub fn span(&self) -> usize {
+        let first = self.row_starts.first().copied().unwrap_or(0);
+        let end = self.row_ends.unwrap_or(self.row_starts).last().copied().unwrap_or(0);
+        usize::try_from(end.saturating_sub(first)).unwrap_or(0)
+    }
+}
+
+impl Held {
+    pub fn new(
+        program: &[u8],
+        byte_offsets: &Bound<'_, PyAny>,
+        item_starts: &Bound<'_, PyAny>,
+        row_starts: &Optional<'_>,
+        preamble: &Optional<'_>,
+        dictionary: &Dictionary<'_>,
+    ) -> PyResult<Self> {
+        let optional = |object: &Optional<'_>| object.as_ref().map(Input::new).transpose();
+        Ok(Held {
+            page: Page::parse(program)?,
+            byte_offsets: Input::new(byte_offsets)?,
+            item_starts: Input::new(item_starts)?,
+            row_starts: optional(row_starts)?,
+            preamble: optional(preamble)?,
+            dictionary: match dictionary {
+                None => None,
+                Some((offsets, data)) => Some((optional(offsets)?, Input::new(data)?)),
+            },
+        })
+    }
+
+    /// Decode the wanted rows from `bytes`.
+    pub fn decode(&self, wanted: &Wanted<'_>, bytes: &[u8]) -> PyResult<LeafParts> {
+        let byte_offsets = self.byte_offsets.i64s()?;
+        let item_starts = self.item_starts.i64s()?;
+        let row_starts = self.row_starts.as_ref().map(Input::i64s).transpose()?;
+        let rows = match (&row_starts, &self.preamble) {
+            (Some(starts), Some(preamble)) => Some((&starts[..], preamble.bytes())),
+            (None, None) => None,
+            _ => return Err(invalid("row starts and preambles of chunks come together")),
+        };
+        let tables = Tables {
+            range_offsets: wanted.range_offsets,
+            range_firsts: wanted.range_firsts,
+            chunk_ids: wanted.chunk_ids,
+            byte_offsets: &byte_offsets,
+            item_starts: &item_starts,
+            rows,
+            row_starts: wanted.row_starts,
+            row_ends: wanted.row_ends,
+        };
+        let num_rows = tables.check(self.page.rep.is_some())?;
+        self.page.decode(&tables, bytes, num_rows, self.items()?)
+    }
+
+    fn items(&self) -> PyResult<Option<Items<'_>>> {
+        match (&self.dictionary, self.page.dictionary) {
+            (None, _) => Ok(None),
+            (Some((offsets, data)), Some(kind)) if offsets.is_some() != matches!(kind, Kind::Fixed { .. }) => {
+                let offsets = offsets.as_ref().map_or(&[][..], Input::bytes);
+                Ok(Some(Items { kind, offsets, data: data.bytes() }))
+            }
+            _ => Err(invalid("the dictionary given is not of the kind that the program names")),
+        }
+    }
+}
