@@ -87,6 +87,8 @@ class NewFile:
     """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
 
     def __init__(self, key: str, folders: Folders, durability: Durability) -> None:
+        if not os.path.isabs(key):
+            raise UsageError(f"{key!r}: keys of the local store are absolute paths")
         self._key = key
         self._folder = os.path.dirname(key)
         self._durability = durability

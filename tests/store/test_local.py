@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lance_io.errors import AccessDenied, AlreadyExists, NotFound, StoreError, UnsupportedError
+from lance_io.errors import AccessDenied, AlreadyExists, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store import local
 from lance_io.store.api import InvalidRange, ShortRead
@@ -185,6 +185,16 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
 def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path, if_absent: bool) -> None:
     store.put_now(f"{tmp_path}/f", b"123", if_absent=if_absent)
     assert os.listdir(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("key", ["file", "", "folder/file", "./file"])
+def test_keys_are_absolute(store: LocalStore, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="absolute"):
+        store.put_now(key, b"1")
+    with pytest.raises(UsageError, match="absolute"):
+        store.open_upload_now(key)
+    assert os.listdir(tmp_path) == []
 
 
 def test_create_works_without_hard_links(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
