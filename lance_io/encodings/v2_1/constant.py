@@ -54,9 +54,16 @@ class NullPage:
     def __init__(self, source: PageSource, message: pb.ConstantLayout) -> None:
         self.source = source
         self.num_rows = source.num_rows
-        self.layers = tuple(message.layers)
+        self.layers = self._layers(message)
         self.program = source.path.compile_layers(self.layers)
         self._check(message)
+
+    def _layers(self, message: pb.ConstantLayout) -> tuple[int, ...]:
+        """Layers of the page. Pages of empty structs name one, however deep these are nested in other structs."""
+        layers, nodes = tuple(message.layers), self.source.path.nodes
+        if layers == (3,) and not self.source.buffer_sizes and is_empty_struct(self.source.path.leaf_type):
+            return (3,) + (1,) * (len(nodes) - 1)
+        return layers
 
     def _check(self, message: pb.ConstantLayout) -> None:
         compressed = message.HasField("rep_compression") or message.HasField("def_compression")
@@ -64,7 +71,7 @@ class NullPage:
             raise FormatError("an all-null page of file version 2.1 that uses fields of 2.2")
         if self.has_levels:
             self.source.expect_buffers(2)
-        elif self.layers != (3,):
+        elif tuple(message.layers) != (3,):
             raise FormatError(f"an all-null page with layers {list(self.layers)} needs its levels")
 
     @property
@@ -129,7 +136,7 @@ class NullPage:
 
     def _leaf(self, index: ConstantIndex | None, layer: Layer, num_items: int, *, known: bool) -> pa.Array:
         dtype = self.source.path.leaf_type
-        if pa.types.is_struct(dtype) and dtype.num_fields == 0:
+        if is_empty_struct(dtype):
             bitmap = arrow_buffer(layer[1])
             return pa.Array.from_buffers(dtype, num_items, [bitmap], layer[2])
         if known and num_items != layer[2] and not pa.types.is_null(dtype):
@@ -139,3 +146,8 @@ class NullPage:
     def describe(self) -> PageDescription:
         """Layout and sizes."""
         return PageDescription("all-null", "none", self.num_rows, self.source.num_bytes)
+
+
+def is_empty_struct(dtype: pa.DataType) -> bool:
+    """Whether values of a type are structs without members, which take no bytes."""
+    return bool(pa.types.is_struct(dtype) and dtype.num_fields == 0)

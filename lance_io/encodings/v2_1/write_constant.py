@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
 
+from lance_io.encodings.v2_1.constant import is_empty_struct
 from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.errors import UnsupportedError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.encodings.v2_1.page import VersionRules
-    from lance_io.levels.leafpage import LeafPage, Levels
+    from lance_io.levels.leafpage import LeafPage
     from lance_io.levels.path import LeafPath
 
 NULLABLE_ITEM: Final = pb.REPDEF_NULLABLE_ITEM
@@ -27,7 +28,7 @@ NULLABLE_ITEM: Final = pb.REPDEF_NULLABLE_ITEM
 def has_no_values(page: LeafPage) -> bool:
     """Whether a page is to be written without values: all items null, no items, or of a type without values."""
     dtype = page.values.type
-    if pa.types.is_null(dtype) or (pa.types.is_struct(dtype) and dtype.num_fields == 0):
+    if pa.types.is_null(dtype) or is_empty_struct(dtype):
         return True
     return page.definition is not None and bool(page.definition.all())
 
@@ -37,8 +38,7 @@ def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> Enc
 
     Raises UnsupportedError for empty structs that are null or in lists: nothing would tell their rows apart.
     """
-    dtype = page.values.type
-    if pa.types.is_struct(dtype) and dtype.num_fields == 0:
+    if is_empty_struct(page.values.type):
         if page.definition is not None or page.repetition is not None:
             raise UnsupportedError(
                 "Empty structs with rep/def information are not yet supported.  "
@@ -48,7 +48,8 @@ def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> Enc
     if page.layers == (NULLABLE_ITEM,):
         return _page(page, pb.ConstantLayout(layers=[NULLABLE_ITEM]), [])
     message = constant_message(page)
-    return _page(page, message, level_buffers(page, message, rules))
+    buffers = _compressed_levels(page, message, rules) if rules.constant_values else raw_levels(page)
+    return _page(page, message, buffers)
 
 
 def constant_message(page: LeafPage) -> pb.ConstantLayout:
@@ -56,25 +57,26 @@ def constant_message(page: LeafPage) -> pb.ConstantLayout:
     return pb.ConstantLayout(layers=cast("Sequence[pb.RepDefLayer.ValueType]", page.layers))
 
 
-def level_buffers(page: LeafPage, message: pb.ConstantLayout, rules: VersionRules) -> list[PageBuffer]:
-    """Both vectors of levels as buffers; how they are compressed is told in `message` (10.3)."""
-    buffers = []
-    for levels, codec, count in (
-        (page.repetition, message.rep_compression, "num_rep_values"),
-        (page.definition, message.def_compression, "num_def_values"),
-    ):
-        if levels is None or not rules.constant_values:
-            buffers.append(_raw(levels))
-            continue
-        block = encode_level_block(levels, rules)
-        codec.CopyFrom(block.codec)
-        setattr(message, count, len(levels))
-        buffers.append(PageBuffer(Role.DATA, [block.data]))
+def raw_levels(page: LeafPage) -> list[PageBuffer]:
+    """Both vectors of levels as buffers; an absent one is empty."""
+    vectors = (page.repetition, page.definition)
+    return [PageBuffer(Role.DATA, [] if levels is None else [levels.data.cast("B")]) for levels in vectors]
+
+
+def _compressed_levels(page: LeafPage, message: pb.ConstantLayout, rules: VersionRules) -> list[PageBuffer]:
+    """The same compressed; how is told in `message` (10.3)."""
+    buffers = raw_levels(page)
+    if page.repetition is not None:
+        block = encode_level_block(page.repetition, rules)
+        message.rep_compression.CopyFrom(block.codec)
+        message.num_rep_values = len(page.repetition)
+        buffers[0] = PageBuffer(Role.DATA, [block.data])
+    if page.definition is not None:
+        block = encode_level_block(page.definition, rules)
+        message.def_compression.CopyFrom(block.codec)
+        message.num_def_values = len(page.definition)
+        buffers[1] = PageBuffer(Role.DATA, [block.data])
     return buffers
-
-
-def _raw(levels: Levels | None) -> PageBuffer:
-    return PageBuffer(Role.DATA, [] if levels is None else [levels.data.cast("B")])
 
 
 def _page(page: LeafPage, message: pb.ConstantLayout, buffers: list[PageBuffer]) -> EncodedPage:

@@ -55,12 +55,7 @@ class _Zipped:
     @property
     def is_plain(self) -> bool:
         """True when the one buffer is what a page without control words holds."""
-        if self.length_bits or len(self.sources) != 1 or self.sources[0][1]:
-            return False
-        shape = self.codec.shape
-        while isinstance(shape, ListShape):
-            shape = shape.inner
-        return shape_bits(shape) % 8 == 0
+        return not self.length_bits and len(self.sources) == 1 and not self.sources[0][1]
 
 
 def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage:
@@ -70,7 +65,8 @@ def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules
     page     its levels and values
     options  what the field's metadata asks for
     rules    of the file version
-    Raises UnsupportedError for packed structs that this file version cannot store.
+    Raises UnsupportedError for packed structs that this file version cannot store, and for shapes that do not pass
+    `fits_fullzip`.
     """
     values = _zip_values(path, page.values, options, rules)
     bits_rep, bits_def = _bits(page.repetition), _bits(page.definition)
@@ -108,6 +104,20 @@ def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules
     return EncodedPage(page.num_rows, layout, tuple(buffers))
 
 
+def fits_fullzip(shape: tree.Shape) -> bool:
+    """Whether every reader takes values of this shape from full-zip pages.
+
+    pylance refuses files with fixed-size lists of booleans that do not end on a byte or have a bitmap beside them.
+    """
+    if not isinstance(shape, ListShape):
+        return True
+    items, has_validity = 1, False
+    while isinstance(shape, ListShape):
+        items, has_validity, shape = items * shape.items, has_validity or shape.has_validity, shape.inner
+    bits = shape_bits(shape)
+    return bits % 8 == 0 or (items * bits % 8 == 0 and not has_validity)
+
+
 def _bits(levels: Levels | None) -> int:
     """Bits of a control word that these levels take: those of the highest one present."""
     return 0 if levels is None or not len(levels) else int(levels.max()).bit_length()
@@ -133,6 +143,8 @@ def _zip_values(path: LeafPath, array: pa.Array, options: ColumnOptions, rules: 
     values = leaf_values(array)
     if isinstance(values.shape, VariableShape):
         return _zip_strings(values, options, is_text=_is_text(dtype))
+    if not fits_fullzip(values.shape):
+        raise UnsupportedError(f"column {path.name}: {dtype} in a full-zip page, where items take whole bytes")
     return _Zipped(_fixed_codec(values.shape), values.sources, values.num_values, 0)
 
 

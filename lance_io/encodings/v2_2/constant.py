@@ -60,7 +60,7 @@ class ConstantPage(NullPage):
         ):
             if num_levels and not message.HasField(codec):  # type: ignore[arg-type]  # two literal names
                 raise FormatError(f"{num_levels} levels announced without their {codec}")
-        if count == 0 and self.inline_value is None and self.layers != (3,):
+        if count == 0 and self.inline_value is None and tuple(message.layers) != (3,):
             raise FormatError(f"an all-null page with layers {list(self.layers)} needs its levels")
 
     @property

@@ -6,13 +6,14 @@ A value of fixed width and at most 32 bytes is part of the message; others are a
     fixed width     [value]
     variable width  [offsets 0 and length, bytes]
 
-Items may be null beside the value. Specification: structural encodings 2.1, section 10.3.
+Items may be null beside the value, but levels are not compressed here (pylance would not read them): with many levels
+a mini-block page of the same values is smaller. Specification: structural encodings 2.1, section 10.3.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from lance_io.codecs.tree import VariableShape, shape_bits
 from lance_io.encodings.leafvalues import leaf_values
-from lance_io.encodings.v2_1.write_constant import constant_message, level_buffers
+from lance_io.encodings.v2_1.write_constant import constant_message, raw_levels
+from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.v2_1.write_miniblock import max_visible
 from lance_io.encodings.v2_2.constant import INLINE_VALUE_BYTES_MAX
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
@@ -31,12 +33,15 @@ if TYPE_CHECKING:
     from lance_io.encodings.v2_1.page import VersionRules
     from lance_io.levels.leafpage import LeafPage
 
+# What chunks need besides (headers, metadata, a dictionary), and what a page that is easy to read may cost.
+_CHUNKS_SHARE: Final = 0.1
+
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Rows: TypeAlias = npt.NDArray[np.uint8]
 
 
 def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | None:
-    """Encode a page whose valid items all have the same value; None for other pages.
+    """Encode a page whose valid items all have the same value; None for other pages, and where others are smaller.
 
     None also where not every reader knows how: fixed-size lists, packed structs, dictionaries. The caller has made sure
     that an item is valid (`has_no_values` is False).
@@ -44,7 +49,7 @@ def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | N
     if not rules.constant_values or pa.types.is_nested(page.values.type) or pa.types.is_dictionary(page.values.type):
         return None
     value = _only_value(page)
-    if value is None:
+    if value is None or _is_smaller_in_chunks(page, value, rules):
         return None
     message = constant_message(page)
     buffers = []
@@ -54,9 +59,24 @@ def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | N
         lengths = struct.pack(f"<{1 + len(value)}I", len(value), *map(len, value))
         buffers.append(PageBuffer(Role.DATA, [lengths, *value]))
     if page.repetition is not None or page.definition is not None:
-        buffers += level_buffers(page, message, rules)
+        buffers += raw_levels(page)
     layout = pb.PageLayout(constant_layout=message).SerializeToString(deterministic=True)
     return EncodedPage(page.num_rows, layout, tuple(buffers))
+
+
+def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: VersionRules) -> bool:
+    """Whether compressed levels and packed values take less than levels as they are.
+
+    Nulls are 0: beside them, a value packs to its own width, and one that is no machine word to a dictionary index.
+    """
+    levels = [each for each in (page.repetition, page.definition) if each is not None]
+    if not levels:
+        return False
+    plain_bytes = sum(each.nbytes for each in levels)
+    level_bytes = sum(memoryview(encode_level_block(each, rules).data).nbytes for each in levels)
+    is_word = len(value) == 1 and len(value[0]) <= 8
+    bits = int.from_bytes(value[0], "little").bit_length() if is_word else 1
+    return level_bytes + len(page.values) * bits // 8 + _CHUNKS_SHARE * plain_bytes < plain_bytes
 
 
 def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
