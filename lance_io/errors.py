@@ -9,6 +9,7 @@
     ├── StoreError (OSError)                        the store misbehaved; `retryable` says whether trying again helps
     ├── BindError (ValueError, OSError)             a filter or projection that does not fit the schema
     ├── SchemaError (ValueError, OSError)           data that cannot be stored, or does not fit the table's schema
+    │   └── UnsupportedDataError (UnsupportedError)     data of a type that the format, or this version of it, lacks
     ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
@@ -103,6 +104,10 @@ class BindError(LanceError, ValueError, OSError):
 
 class SchemaError(LanceError, ValueError, OSError):
     """Data that the format cannot store as it is, or that does not fit the schema of the table it is written to."""
+
+
+class UnsupportedDataError(SchemaError, UnsupportedError):
+    """Data of a type that the format, or the version of it that is to be written, does not have."""
 
 
 class CommitConflictError(LanceError, OSError):

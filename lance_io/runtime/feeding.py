@@ -7,6 +7,7 @@ thread, an asynchronous one on the calling loop. The engine asks for one item at
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from lance_io.runtime.streams import iterate, stream
@@ -63,8 +64,10 @@ class _Work(Generic[T, R]):
         self._make = make
         self.item: Any = _END  # set by the caller before it lets the generator go on
         self.result: Any = _NO_RESULT
+        self.over: Future[None] | None = None  # until the coroutine has ended, once it has begun
 
     async def wishes(self) -> AsyncGenerator[None, None]:
+        self.over = Future()
         feed: Feed[T] = Feed()
         work = asyncio.ensure_future(self._make(feed))
         try:
@@ -80,6 +83,7 @@ class _Work(Generic[T, R]):
             if not work.done():
                 work.cancel()
                 await asyncio.wait((work,))
+            self.over.set_result(None)
 
 
 def run_fed(items: Iterator[T], make: Callable[[AsyncIterator[T]], Coroutine[Any, Any, R]]) -> R:
@@ -104,5 +108,7 @@ async def wrap_fed(items: AsyncIterator[T], make: Callable[[AsyncIterator[T]], C
             work.item = await anext(items, _END)
     finally:
         await wishes.aclose()
+        if work.over is not None:  # what it holds has to be released before the caller goes on
+            await asyncio.wrap_future(work.over)
     result: R = work.result
     return result

@@ -10,37 +10,41 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.system import SYSTEM_COLUMNS
-from lance_io.errors import SchemaError
+from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
 from lance_io.format.schema import Field, Schema
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.format.writable import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.format.version import FileVersion
 
 _BY_PLACE: Final = ("list", "large_list", "map", "fixed_size_list")  # the name of their only member means nothing
 
 
-def check_columns(schema: Schema) -> None:
-    """Raise `SchemaError` for columns that no table may have: reserved, dotted or repeated names."""
-    for field in schema.fields:
-        if field.name in SYSTEM_COLUMNS:
-            raise SchemaError(f"The column {field.name} is a reserved name and cannot be used in a Lance dataset")
-        if "." in field.name:
-            raise SchemaError(
-                f"Top level field {field.name} cannot contain `.`. Maybe you meant to create a struct field?"
-            )
-    for path, fields in _levels(schema.fields, ""):
-        names: set[str] = set()
-        for field in fields:
-            if field.name in names:
-                raise SchemaError(f'Duplicate field name "{path}{field.name}" in schema: every column needs its own')
-            names.add(field.name)
+def schema_of(arrow: pa.Schema) -> Schema:
+    """The schema of rows, with fresh field ids.
+
+    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved.
+    """
+    for name in arrow.names:
+        if name in SYSTEM_COLUMNS:
+            raise SchemaError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
+    try:
+        return schema_from_arrow(arrow)
+    except UnsupportedError as error:
+        raise UnsupportedDataError(f"Unsupported data type: {error.message}") from error
 
 
-def _levels(fields: Sequence[Field], path: str) -> Iterator[tuple[str, Sequence[Field]]]:
-    yield path, fields
-    for field in fields:
-        if field.children:
-            yield from _levels(field.children, f"{path}{field.name}.")
+def check_version(schema: Schema, version: FileVersion) -> None:
+    """Raise `SchemaError` unless files of this version can hold columns of this schema."""
+    try:
+        check_writable(schema, version)
+    except UnsupportedError as error:
+        raise UnsupportedDataError(error.message) from error
 
 
 def fitted(given: Schema, table: Schema) -> Schema:

@@ -9,14 +9,13 @@ from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.datafiles import Keeping
-from lance_io.dataset.write.fit import check_columns, fitted
+from lance_io.dataset.write.fit import fitted, schema_of
 from lance_io.dataset.write.rows import DEFAULT_VERSION, new_files
 from lance_io.errors import NotFound
 from lance_io.file.drive import drive as drive_file
 from lance_io.file.drive import drive_now as drive_file_now
 from lance_io.file.opening import opened
 from lance_io.file.source import FileRef
-from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.path import leaf_paths
 from lance_io.table.fragment import DataFile, Fragment
 from lance_io.table.operations import Append, Overwrite
@@ -60,8 +59,7 @@ def fragments_of(written: NewFragments) -> list[FragmentMetadata]:
 
 def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
     """Write data files; for a table that is there with its field ids and in its file version."""
-    given = schema_from_arrow(rows.schema)
-    check_columns(given)
+    given = schema_of(rows.schema)
     base = None if options.mode == "create" else (yield from _base(target))
     appends = base is not None and options.mode == "append"
     schema = fitted(given, base.schema) if base is not None and appends else given

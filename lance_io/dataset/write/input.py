@@ -55,6 +55,8 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         return Rows(data.schema, iter(data))
     if _is_from(data, "pandas", "DataFrame"):
         return rows_of(pa.Table.from_pandas(data, schema=schema))
+    if _is_from(data, "polars", "DataFrame"):
+        return rows_of(data.to_arrow())
     if isinstance(data, dict):
         return rows_of(pa.RecordBatch.from_pydict(data, schema=schema))
     if isinstance(data, list) and data and isinstance(data[0], dict):

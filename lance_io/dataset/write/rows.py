@@ -24,9 +24,8 @@ from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.beside import Beside
 from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
-from lance_io.dataset.write.fit import check_columns, fitted
+from lance_io.dataset.write.fit import check_version, fitted, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2, FileVersion
 from lance_io.table.apply import Creation
 from lance_io.table.operations import Append, Overwrite
@@ -121,8 +120,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit,
     `CommitConflictError` and `CommitUnknownError` as `commit` does.
     """
-    given = schema_from_arrow(rows.schema)
-    check_columns(given)
+    given = schema_of(rows.schema)
     if options.mode == "create":
         return (yield from _create(target, rows, given, options))
     if target.manifest is not None:
@@ -141,7 +139,8 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
 
 
 def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions) -> NewFiles:
-    """The files of a write."""
+    """The files of a write. Raises `SchemaError` for a schema that they cannot hold."""
+    check_version(schema, version)
     limits, durability = options.limits, options.durability
     return NewFiles(target.location, schema, version, limits, progress=options.progress, durability=durability)
 
