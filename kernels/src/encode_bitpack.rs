@@ -14,7 +14,10 @@ use std::borrow::Cow;
 pub trait PackWord: Word + std::ops::BitOr<Output = Self> + PartialEq + Send + Sync {
     /// Append a group packed to `width` (0..=T) bits.
     fn pack_group(width: usize, values: &[Self; GROUP], out: &mut Vec<u8>);
+    /// Bits up to the highest one that is set.
     fn num_bits(self) -> usize;
+    /// Byte `place`, 0 being the least significant.
+    fn byte(self, place: usize) -> u8;
 }
 
 macro_rules! pack_word {
@@ -33,6 +36,11 @@ macro_rules! pack_word {
 
             fn num_bits(self) -> usize {
                 (<$word>::BITS - self.leading_zeros()) as usize
+            }
+
+            #[inline(always)]
+            fn byte(self, place: usize) -> u8 {
+                (self >> (8 * place)) as u8
             }
         }
     };

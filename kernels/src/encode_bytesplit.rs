@@ -1,34 +1,28 @@
 //! Byte stream split (spec: encodings, 4.5): the first bytes of all values of a chunk, then their second bytes, ...
 
-use crate::encode_fixed::{chunk_values, Plane};
+use crate::encode_bitpack::{words, PackWord};
+use crate::encode_fixed::chunk_values_of;
 use crate::encode_values::{ChunkSink, Values};
 use pyo3::PyResult;
+use std::borrow::Cow;
 
-pub struct Split<'a> {
-    plane: Plane<'a>,
-    num_values: usize,
-    chunk_values: usize,
+pub struct Split<'a, T: PackWord> {
+    values: Cow<'a, [T]>,
 }
 
-impl<'a> Split<'a> {
-    pub fn new(plane: Plane<'a>, num_values: usize) -> PyResult<Self> {
-        let chunk_values = chunk_values(std::slice::from_ref(&plane));
-        Ok(Split { plane, num_values, chunk_values })
+impl<'a, T: PackWord> Split<'a, T> {
+    pub fn new(bytes: &'a [u8], num_values: usize) -> PyResult<Self> {
+        Ok(Split { values: words(bytes, num_values)? })
     }
 }
 
-impl Values for Split<'_> {
+impl<T: PackWord> Values for Split<'_, T> {
     fn fit(&self, start: usize) -> usize {
-        self.chunk_values.min(self.num_values - start)
+        chunk_values_of(T::BITS).min(self.values.len() - start)
     }
 
     fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
-        let values = self.plane.slice(start, end);
-        let width = values.len() / (end - start).max(1);
-        sink.buffer(|out| {
-            for byte in 0..width {
-                out.extend(values[byte..].iter().step_by(width));
-            }
-        });
+        let values = &self.values[start..end];
+        sink.buffer(|out| (0..T::BITS / 8).for_each(|place| out.extend(values.iter().map(|value| value.byte(place)))));
     }
 }

@@ -102,32 +102,81 @@ struct Strings<'a, T> {
     data: &'a [u8],
 }
 
+/// A value with its first 8 bytes as a word: most are told apart, and many found equal, without a look at their bytes.
+struct Text<'a> {
+    bytes: &'a [u8],
+    head: u64,
+}
+
+impl PartialEq for Text<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        let (length, same_head) = (self.bytes.len(), self.head == other.head);
+        length == other.bytes.len() && same_head && (length <= 8 || self.bytes[8..] == other.bytes[8..])
+    }
+}
+
 impl<T: Offset> Keys for Strings<'_, T> {
     type Key<'a>
-        = &'a [u8]
+        = Text<'a>
     where
         Self: 'a;
 
     #[inline(always)]
-    fn get(&self, index: usize) -> &[u8] {
-        &self.data[self.offsets[index].to_usize()..self.offsets[index + 1].to_usize()]
+    fn get(&self, index: usize) -> Text<'_> {
+        let (start, end) = (self.offsets[index].to_usize(), self.offsets[index + 1].to_usize());
+        let head = match self.data.get(start..start + 8) {
+            // What lies behind a short value is cut off.
+            Some(head) => word(head) & prefix_mask(end - start),
+            None => tail_word(&self.data[start..end]),
+        };
+        Text { bytes: &self.data[start..end], head }
     }
 
-    fn hash(key: &&[u8]) -> u64 {
-        let (words, rest) = key.as_chunks::<8>();
-        let hash = words.iter().fold(key.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        mix(hash, u64::from_le_bytes(last))
+    #[inline(always)]
+    fn hash(key: &Text<'_>) -> u64 {
+        let hash = mix(key.bytes.len() as u64, key.head);
+        match key.bytes.get(8..) {
+            None | Some([]) => hash,
+            Some(rest) => hash_rest(hash, rest),
+        }
     }
 
-    fn num_bytes(key: &&[u8]) -> usize {
-        key.len() + size_of::<T>()
+    fn num_bytes(key: &Text<'_>) -> usize {
+        key.bytes.len() + size_of::<T>()
     }
 
-    fn put(key: &&[u8], out: &mut Vec<u8>) {
-        out.extend_from_slice(key);
+    fn put(key: &Text<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(key.bytes);
     }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+}
+
+/// The bits of the first `length` bytes of a word, of all 8 from there on.
+#[inline(always)]
+fn prefix_mask(length: usize) -> u64 {
+    match length {
+        0 => 0,
+        _ => u64::MAX >> (64 - 8 * length.min(8)),
+    }
+}
+
+/// Up to 8 bytes as a word, the missing ones 0.
+fn tail_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let count = bytes.len().min(8);
+    word[..count].copy_from_slice(&bytes[..count]);
+    u64::from_le_bytes(word)
+}
+
+fn hash_rest(hash: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    mix(hash, tail_word(rest))
 }
 
 struct Words<'a>(&'a [u64]);
@@ -240,8 +289,23 @@ fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> bool {
             table.item(index);
         });
     }
-    let share = table.firsts.len() as f64 / (block * PROBE_BLOCKS) as f64;
-    share < DISTINCT_SHARE_MAX && share * num_values as f64 <= budget.items as f64
+    let (seen, probed) = (table.firsts.len() as f64, (block * PROBE_BLOCKS) as f64);
+    seen / probed < DISTINCT_SHARE_MAX && estimate(seen, probed) <= budget.items as f64
+}
+
+/// How many values there are, all equally frequent, of which `seen` turned up in `probed` draws.
+///
+/// Of `n` values, `n * (1 - exp(-probed / n))` are expected; that grows with `n`, so it is solved by bisection.
+fn estimate(seen: f64, probed: f64) -> f64 {
+    let (mut low, mut high) = (seen, seen * 1e6);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        match middle * (1.0 - (-probed / middle).exp()) < seen {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
 }
 
 /// Open addressing over items: a slot holds the item's number plus 1, and half of its hash.

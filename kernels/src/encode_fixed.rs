@@ -32,7 +32,7 @@ impl<'a> Plane<'a> {
     }
 
     /// The bytes of some values, where these are whole bytes.
-    pub fn slice(&self, start: usize, end: usize) -> &'a [u8] {
+    fn slice(&self, start: usize, end: usize) -> &'a [u8] {
         &self.source.bytes[self.bits / 8 * start..self.bits / 8 * end]
     }
 
@@ -81,11 +81,18 @@ impl<'a> Fixed<'a> {
     }
 }
 
-/// Values of a full chunk: the power of two that comes closest to the size wanted from below.
-pub fn chunk_values(planes: &[Plane<'_>]) -> usize {
-    let num_bytes = |count: usize| planes.iter().map(|plane| plane.num_bytes(count)).sum::<usize>();
+fn chunk_values(planes: &[Plane<'_>]) -> usize {
     let starts_on_byte = planes.iter().all(|plane| plane.bits.is_multiple_of(8));
-    let mut count = if starts_on_byte { 2 } else { 8 };
+    grow_chunk(if starts_on_byte { 2 } else { 8 }, |count| planes.iter().map(|plane| plane.num_bytes(count)).sum())
+}
+
+/// Values of a full chunk of machine words.
+pub fn chunk_values_of(bits: usize) -> usize {
+    grow_chunk(2, |count| count * bits / 8)
+}
+
+/// The power of two from `count` on that comes closest to the size wanted from below.
+fn grow_chunk(mut count: usize, num_bytes: impl Fn(usize) -> usize) -> usize {
     while 2 * num_bytes(count) < CHUNK_BYTES_MAX && 2 * count <= CHUNK_VALUES_MAX {
         count *= 2;
     }

@@ -104,7 +104,8 @@ pub fn values<'a>(codec: &Codec, job: &Job<'a>) -> PyResult<Box<dyn Values + 'a>
             64 => Box::new(Runs::<u64>::new(job.only()?.bytes, num_values)?),
             bits => return Err(invalid(format!("runs of {bits}-bit values"))),
         },
-        Codec::ByteSplit { bits } => Box::new(Split::new(Plane::new(job.only()?, *bits, num_values)?, num_values)?),
+        Codec::ByteSplit { bits: 32 } => Box::new(Split::<u32>::new(job.only()?.bytes, num_values)?),
+        Codec::ByteSplit { .. } => Box::new(Split::<u64>::new(job.only()?.bytes, num_values)?),
         Codec::General { scheme, values: inner } => Box::new(Compressed::new(*scheme, job.level, values(inner, job)?)?),
         Codec::Constant(_) | Codec::OutOfLine { .. } | Codec::VariablePacked { .. } => {
             return Err(invalid("not a codec of mini-block chunks"))

@@ -64,6 +64,20 @@ def leaf_values(array: pa.Array) -> LeafValues:
     return LeafValues(shape, len(array), list(_sources(array, shape)))
 
 
+def has_plain_rows(dtype: pa.StructType) -> bool:
+    """Whether the members of a packed struct are whole bytes of one width each."""
+    members = (dtype.field(index).type for index in range(dtype.num_fields))
+    return all(not pa.types.is_nested(each) and _byte_width(each) > 0 for each in members)
+
+
+def _byte_width(dtype: pa.DataType) -> int:
+    """Bytes of a value; 0 for values that are not whole bytes of one width."""
+    try:
+        return 0 if dtype.bit_width % 8 else dtype.bit_width // 8
+    except ValueError:
+        return 0
+
+
 def _shape(array: pa.Array) -> Shape:
     dtype = array.type
     if pa.types.is_fixed_size_list(dtype):

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_io.codecs.tree import VariableShape
-from lance_io.encodings.leafvalues import leaf_values
+from lance_io.encodings.leafvalues import has_plain_rows, leaf_values
 from lance_io.encodings.registry import rules_for
 from lance_io.encodings.v2_1.choose import choose_codec, is_narrow
+from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values
 from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
+from lance_io.encodings.v2_1.write_fullzip import encode_fullzip
 from lance_io.encodings.v2_1.write_miniblock import MiniBlock, encode_miniblock
 from lance_io.encodings.v2_1.write_strings import code_strings
-from lance_io.errors import UnsupportedError
+from lance_io.encodings.v2_2.write_constant import encode_constant_page
 
 if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
@@ -43,11 +45,15 @@ def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version:
     Raises UnsupportedError for what this file version cannot store.
     """
     rules = rules_for(version)
+    if has_no_values(page):
+        return encode_null_page(path, page, rules)
+    constant = encode_constant_page(page, rules) if rules.constant_values else None
+    if constant is not None:
+        return constant
     plan = _plan_miniblock(page, options, rules)
     encoded = None if plan is None else encode_miniblock(page, plan, options, rules)
-    if encoded is not None:
-        return encoded
-    raise UnsupportedError(f"column {path.name}: full-zip pages are not written yet")
+    # Where lists hold so many nulls and empties that chunks cannot count them, entries can.
+    return encode_fullzip(path, page, options, rules) if encoded is None else encoded
 
 
 def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> MiniBlock | None:
@@ -55,6 +61,8 @@ def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules)
     if pa.types.is_dictionary(page.values.type):
         keys, dictionary = split_arrow_dictionary(page.values, options, rules)
         return MiniBlock(keys, choose_codec(keys, options), dictionary)
+    if pa.types.is_struct(page.values.type) and not has_plain_rows(page.values.type):
+        return None
     values = leaf_values(page.values)
     split = split_dictionary(values, options, rules)
     if split is not None:

@@ -1,0 +1,63 @@
+"""Pages that we encode, read by our reader and by pylance; sizes against pylance's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from lance_io.encodings.options import column_options
+from lance_io.encodings.v2_1.write import encode_page
+from lance_io.errors import UnsupportedError
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.format.version import V2_1, V2_2
+from lance_io.levels.chunks import leaf_chunks
+from lance_io.levels.ingest import ingester
+from lance_io.levels.path import leaf_paths
+from lance_io.levels.shred import shred
+from tests.encodings.cases import Case, all_cases
+from tests.encodings.container import write_file
+from tests.encodings.harness import Opened, assert_same, peer_table, storage, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lance_io.encodings.written import EncodedPage
+    from lance_io.format.version import FileVersion
+
+VERSIONS = {"2.1": V2_1, "2.2": V2_2}
+CASES = [pytest.param(case, version, id=f"{case.name}@{version}") for case in all_cases() for version in case.versions]
+
+
+def encode(table: pa.Table, version: FileVersion, cuts: int = 1) -> list[list[EncodedPage]]:
+    """The pages of a one-column table, `cuts` per leaf."""
+    top = schema_from_arrow(table.schema).fields[0]
+    array = ingester(top, table.schema.field(0))(table.column(0).combine_chunks())
+    paths = leaf_paths(top)
+    chunks = leaf_chunks(top, array)
+    step = max(1, -(-len(table) // cuts))
+    return [
+        [
+            encode_page(path, shred([chunk.slice(start, min(step, len(table) - start))]), options, version)
+            for start in range(0, max(1, len(table)), step)
+        ]
+        for path, chunk in zip(paths, chunks, strict=True)
+        for options in [column_options(path.top, path.leaf)]
+    ]
+
+
+def save(path: Path, table: pa.Table, version: str, cuts: int = 1) -> None:
+    write_file(path, table.schema, encode(table, VERSIONS[version], cuts), len(table), VERSIONS[version])
+
+
+@pytest.mark.parametrize("cuts", [1, 7])
+@pytest.mark.parametrize(("case", "version"), CASES)
+def test_both_readers_read_what_we_write(case: Case, version: str, cuts: int, tmp_path) -> None:
+    table = case.table()
+    if len(table) == 0:
+        pytest.skip("a column without rows has no page")
+    ours = tmp_path / "ours.lance"
+    save(ours, table, version, cuts)
+    assert_same(Opened(ours).read()[0], table["c"])
+    assert_same(peer_table(ours)["c"], table["c"])
