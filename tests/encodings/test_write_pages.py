@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 from lance_io.encodings.options import column_options
 from lance_io.encodings.v2_1.write import encode_page
-from lance_io.errors import UnsupportedError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.levels.chunks import leaf_chunks
@@ -18,10 +16,12 @@ from lance_io.levels.path import leaf_paths
 from lance_io.levels.shred import shred
 from tests.encodings.cases import Case, all_cases
 from tests.encodings.container import write_file
-from tests.encodings.harness import Opened, assert_same, peer_table, storage, write
+from tests.encodings.harness import Opened, assert_same, peer_table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pyarrow as pa
 
     from lance_io.encodings.written import EncodedPage
     from lance_io.format.version import FileVersion

@@ -1,6 +1,8 @@
 """From a leaf's levels and values to a page: the one entry of the writing side.
 
-    no items, or all null       constant page         `write_constant.py`
+    blobs                       places of the blobs   `write_blob.py`
+    no items, or all null       page without values   `write_constant.py`
+    one value only, from 2.2    constant page         `../v2_2/write_constant.py`
     Arrow dictionary, few distinct values             mini-block with a dictionary
     small values                mini-block            `write_miniblock.py`
     large values                full-zip              `write_fullzip.py`
@@ -19,6 +21,7 @@ from lance_io.codecs.tree import VariableShape
 from lance_io.encodings.leafvalues import has_plain_rows, leaf_values
 from lance_io.encodings.registry import rules_for
 from lance_io.encodings.v2_1.choose import choose_codec, is_narrow
+from lance_io.encodings.v2_1.write_blob import encode_blob_page
 from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values
 from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
 from lance_io.encodings.v2_1.write_fullzip import encode_fullzip
@@ -45,6 +48,8 @@ def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version:
     Raises UnsupportedError for what this file version cannot store.
     """
     rules = rules_for(version)
+    if path.leaf.is_blob:
+        return encode_blob_page(path, page, options, rules)
     if has_no_values(page):
         return encode_null_page(path, page, rules)
     constant = encode_constant_page(page, rules) if rules.constant_values else None
