@@ -17,6 +17,7 @@ from lance_io.limits import (
     KIB,
     MIB,
     TAIL_BYTES_CLOUD,
+    TAIL_BYTES_CLOUD_MAX,
     TAIL_BYTES_LOCAL,
     WHOLE_FILE_BYTES_CLOUD,
     WHOLE_FILE_BYTES_LOCAL,
@@ -89,7 +90,8 @@ class StoreProfile:
     take_read_bytes_max, scan_read_bytes_max  how large a read may grow by merging
     split_bytes                               a range longer than this is read in several requests
     requests_start, requests_max              requests in flight: at first, and at most
-    tail_bytes                                how much of a file's end the first read of it asks for
+    tail_bytes, tail_bytes_max                how much of a file's end the first read of it asks for: of large files
+                                              a 256th, which their page indexes take, but no more than the second
     whole_file_bytes                          files up to this size are read whole
     hedge_percent                             of 100 reads, how many may be made twice when the answer is late
     """
@@ -103,6 +105,7 @@ class StoreProfile:
     requests_start: int
     requests_max: int
     tail_bytes: int
+    tail_bytes_max: int
     whole_file_bytes: int
     hedge_percent: int = 0
 
@@ -142,6 +145,7 @@ LOCAL = StoreProfile(
     requests_start=8,
     requests_max=32,
     tail_bytes=TAIL_BYTES_LOCAL,
+    tail_bytes_max=TAIL_BYTES_LOCAL,
     whole_file_bytes=WHOLE_FILE_BYTES_LOCAL,
 )
 MEMORY = replace(LOCAL, name="memory", take_gap_bytes=0, scan_gap_bytes=0)
@@ -155,6 +159,7 @@ CLOUD = StoreProfile(
     requests_start=64,
     requests_max=256,
     tail_bytes=TAIL_BYTES_CLOUD,
+    tail_bytes_max=TAIL_BYTES_CLOUD_MAX,
     whole_file_bytes=WHOLE_FILE_BYTES_CLOUD,
     hedge_percent=5,
 )

@@ -40,7 +40,7 @@ from lance_io.store.local_files import (
     list_files,
     raise_write_error,
 )
-from lance_io.store.local_writes import Folders, LocalPartWriter, LocalUpload, LocalUploadLater, NewFile, sync_folder
+from lance_io.store.local_writes import LocalPartWriter, LocalUpload, LocalUploadLater, NewFile, sync_folder
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,7 +73,6 @@ class LocalStore:
         self.profile = profile
         self.stats = stats or StoreStats()
         self.durability: Durability = durability
-        self._folders = Folders()
         self.start_over()
         survive_fork(self)
 
@@ -199,7 +198,7 @@ class LocalStore:
 
     def _new_file(self, key: str, durability: Durability | None) -> NewFile:
         try:
-            return NewFile(key, self._folders, durability or self.durability)
+            return NewFile(key, durability or self.durability)
         except (OSError, ValueError) as error:
             raise_write_error(key, error)
 

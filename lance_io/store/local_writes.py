@@ -40,14 +40,17 @@ _ANCESTORS: Final = 2  # of a folder that exists: a table's folder in its parent
 
 
 class Folders:
-    """The folders that a store writes into: made when they are missing, and known to be durable. Any thread."""
+    """The folders that this process writes into: made when they are missing, and known to be durable. Any thread.
+
+    Flushing a folder costs a hundred microseconds and more even if nothing in it is new, so each is looked at once.
+    """
 
     def __init__(self) -> None:
-        self._durable: set[str] = set()
+        self._durable: dict[str, tuple[int, int]] = {}  # path: device and inode, lest it has been made anew
 
     def open_temporary(self, folder: str, durability: Durability) -> tuple[int, str]:
         """A new file under a temporary name in `folder`: descriptor and path."""
-        if durability == "full" and folder not in self._durable:
+        if durability == "full" and not self._is_durable(folder):
             self._make_durable(folder)
         path = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -59,6 +62,13 @@ class Folders:
             else:
                 os.makedirs(folder, exist_ok=True)
             return os.open(path, flags, 0o666), path
+
+    def _is_durable(self, folder: str) -> bool:
+        known = self._durable.get(folder)
+        try:
+            return known is not None and known == _identity(folder)
+        except FileNotFoundError:
+            return False
 
     def _make_durable(self, folder: str) -> None:
         """Make what is missing of a path; flush the names of what was made, and of what another may have just made."""
@@ -80,13 +90,21 @@ class Folders:
                 break  # a folder above that we may not even list: we did not make what is in it
         if len(self._durable) >= _KNOWN_FOLDERS_MAX:
             self._durable.clear()
-        self._durable.add(folder)
+        self._durable[folder] = _identity(folder)
+
+
+FOLDERS: Final = Folders()
+
+
+def _identity(folder: str) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
 
 
 class NewFile:
     """A file in the making: write to it, then `publish` or `discard`. Errors are those of the system."""
 
-    def __init__(self, key: str, folders: Folders, durability: Durability) -> None:
+    def __init__(self, key: str, durability: Durability, folders: Folders = FOLDERS) -> None:
         if not os.path.isabs(key):
             raise UsageError(f"{key!r}: keys of the local store are absolute paths")
         self._key = key
