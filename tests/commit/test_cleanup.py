@@ -1,0 +1,294 @@
+"""Cleaning up: what goes is what goes with pylance, and what anybody still holds on to stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_io.commit.cleanup import CleanupStats, plan_cleanup, run_cleanup
+from lance_io.commit.steps import drive, drive_now
+from lance_io.commit.target import CommitTarget, SystemClock
+from lance_io.errors import FormatError, UsageError
+from lance_io.store.url import Location, open_store
+from lance_io.table import operations as ops
+from lance_io.table.garbage import (
+    NS,
+    CleanupPolicy,
+    References,
+    VersionTime,
+    garbage,
+    kind_of,
+    removable,
+)
+from lance_io.table.transaction import Transaction
+from lance_io.testing.faults import Fault, FaultyStore
+from tests.commit.tables import Sample, commit_now
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY_S = 24 * 3600
+ALL = CleanupPolicy(older_than_s=0.0, young_s=0.0)
+ORPHANS = {
+    "data": ("old.lance", "fresh.lance", "old.txt"),
+    "_transactions": ("9-old.txn", "9-fresh.txn"),
+    "_deletions": ("0-1-5old.arrow", "0-1-5fresh.bin"),
+    "_versions": (".tmp-old", ".tmp-fresh", "18446744073709551000.manifest-old"),
+    "_indices/00000000-0000-4000-8000-000000000000": ("old.idx",),
+}
+
+
+def numbers() -> pa.Table:
+    return pa.table({"a": range(10)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Seven versions with deletions, an index and an overwrite, and orphans of each kind, aged and fresh."""
+    root = tmp_path / "t"
+    lance.write_dataset(numbers(), root).delete("a = 3")
+    lance.write_dataset(numbers(), root, mode="append").create_scalar_index("a", "BTREE")
+    lance.write_dataset(numbers(), root, mode="overwrite")
+    lance.write_dataset(numbers(), root, mode="append")
+    for name, orphans in ORPHANS.items():
+        for orphan in orphans:
+            path = root / name / orphan
+            path.parent.mkdir(exist_ok=True, parents=True)
+            path.write_bytes(b"x")
+            if "old" in orphan:
+                age(path)
+    return root
+
+
+def age(path: Path) -> None:
+    old = time.time() - 8 * DAY_S
+    os.utime(path, (old, old))
+
+
+def files(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def target_of(root: Path) -> CommitTarget:
+    return CommitTarget(open_store(str(root), {"durability": "none"}))
+
+
+def clean(root: Path, policy: CleanupPolicy, **how: Any) -> CleanupStats:
+    target = target_of(root)
+    plan = drive_now(plan_cleanup(target, policy, **how))
+    done = drive_now(run_cleanup(target, plan))
+    assert done == plan.stats
+    return done
+
+
+@pytest.mark.parametrize("delete_unverified", [False, True])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({"older_than": timedelta(0)}, {"older_than_s": 0.0}),
+        ({"retain_versions": 3}, {"retain_versions": 3}),
+        ({"older_than": timedelta(0), "retain_versions": 4}, {"older_than_s": 0.0, "retain_versions": 4}),
+        ({"older_than": timedelta(days=1)}, {"older_than_s": float(DAY_S)}),
+        ({}, {}),
+    ],
+    ids=lambda value: "-".join(value) or "default",
+)
+def test_the_same_goes_as_with_pylance(
+    folder: Path, theirs: dict[str, Any], ours: dict[str, Any], delete_unverified: bool
+) -> None:
+    twin = folder.with_name("twin")
+    shutil.copytree(folder, twin)
+    stats = lance.dataset(folder).cleanup_old_versions(**theirs, delete_unverified=delete_unverified)
+    done = clean(twin, CleanupPolicy(**ours, delete_unverified=delete_unverified, young_s=0.0))
+    assert files(twin) == files(folder)
+    names = CleanupStats.__dataclass_fields__
+    assert {name: getattr(done, name) for name in names} == {name: getattr(stats, name) for name in names}
+    assert lance.dataset(twin).to_table() == lance.dataset(folder).to_table()
+
+
+def test_a_plan_changes_nothing(folder: Path) -> None:
+    before = files(folder)
+    plan = drive_now(plan_cleanup(target_of(folder), ALL))
+    assert plan.stats.old_versions == 5
+    assert files(folder) == before
+
+
+def test_young_versions_stay(folder: Path) -> None:
+    assert clean(folder, CleanupPolicy(older_than_s=0.0)).old_versions == 0
+
+
+async def test_any_store_will_do(folder: Path) -> None:
+    """The asynchronous driver, and a store in memory."""
+    from lance_io.store.memory import MemoryStore
+
+    target = CommitTarget(Location(MemoryStore(), "t", "memory://t"))
+    for name in files(folder):
+        await target.place.store.put(f"t/{name}", (folder / name).read_bytes())
+    plan = await drive(plan_cleanup(target, ALL))
+    done = await drive(run_cleanup(target, plan))
+    assert (done.old_versions, done.data_files_removed, done.failed_deletes) == (5, 2, 0)
+
+
+# -- what is held on to ----------------------------------------------------------------------------------------------
+
+
+def test_tagged_versions_stay_or_are_complained_about(folder: Path) -> None:
+    lance.dataset(folder).tags.create("kept", 2)
+    with pytest.raises(UsageError, match=r"versions \[2\]"):
+        clean(folder, ALL)
+    done = clean(folder, CleanupPolicy(older_than_s=0.0, young_s=0.0, error_if_tagged=False))
+    assert done.old_versions == 4
+    assert lance.dataset(folder, version="kept").count_rows() == 9
+
+
+def test_branches_hold_on_to_what_they_left(folder: Path) -> None:
+    branch = lance.dataset(folder, version=3).create_branch("side")
+    lance.write_dataset(numbers(), branch.uri, mode="append")
+    assert clean(folder, ALL).old_versions == 4
+    assert lance.dataset(folder).checkout_version(("side", None)).to_table().num_rows == 29
+    assert lance.dataset(folder, version=3).count_rows() == 19
+
+
+def test_a_branch_is_cleaned_by_itself(folder: Path) -> None:
+    branch = lance.dataset(folder, version=3).create_branch("side")
+    lance.write_dataset(numbers(), branch.uri, mode="overwrite")
+    root, before = open_store(str(folder)), files(folder)
+    target = CommitTarget(root.below("tree", "side"))
+    plan = drive_now(plan_cleanup(target, ALL, root=root, branch="side"))
+    assert drive_now(run_cleanup(target, plan)).old_versions == 1
+    assert {name.split("/")[0] for name in before - files(folder)} == {"tree"}
+
+
+def test_detached_versions_stay(folder: Path) -> None:
+    dataset = lance.dataset(folder, version=1)
+    fragments = [each.metadata for each in dataset.get_fragments()]
+    operation = lance.LanceOperation.Overwrite(dataset.schema, fragments)
+    detached = lance.LanceDataset.commit(folder, operation, read_version=3, detached=True).version
+    clean(folder, ALL)
+    assert lance.dataset(folder, version=detached).to_table().num_rows == 10
+
+
+def test_a_damaged_manifest_stops_everything(folder: Path) -> None:
+    oldest = max((folder / "_versions").glob("*.manifest"))
+    oldest.write_bytes(oldest.read_bytes()[:-1])
+    before = files(folder)
+    with pytest.raises(FormatError):
+        clean(folder, ALL)
+    assert files(folder) == before
+
+
+def test_sidecars_go_with_their_data_file(tmp_path: Path) -> None:
+    from lance import blob_array, blob_field
+
+    schema = pa.schema([blob_field("b")])
+    table = pa.table([blob_array([b"x" * (5 << 20)])], schema=schema)
+    root = tmp_path / "t"
+    lance.write_dataset(table, root, data_storage_version="2.2")
+    assert any(name.endswith(".blob") for name in files(root))
+    lance.write_dataset(table, root, mode="overwrite")
+    clean(root, ALL)
+    stems = {name.split("/")[1].removesuffix(".lance") for name in files(root) if name.startswith("data/")}
+    assert len(stems) == 1
+    assert sum(name.endswith(".blob") for name in files(root)) == 1
+
+
+# -- when things go wrong --------------------------------------------------------------------------------------------
+
+
+def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
+    sample = Sample(tmp_path / "sample")
+    target = target_of(tmp_path / "t")
+    sample.create_now(target)
+    commit_now(target, Transaction(1, ops.Delete((), (0,), "all")))
+    plan = drive_now(plan_cleanup(target, ALL))
+    assert plan.stats.data_files_removed == 1
+    commit_now(target, Transaction(2, ops.Restore(1)))
+    done = drive_now(run_cleanup(target, plan))
+    assert (done.old_versions, done.data_files_removed) == (1, 0)
+    assert lance.dataset(tmp_path / "t").to_table().num_rows == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER])
+async def test_versions_that_could_not_be_removed_keep_their_files(folder: Path, fault: Fault) -> None:
+    local = open_store(str(folder))
+    target = CommitTarget(Location(FaultyStore(local.store, {0: fault}), local.path, local.uri))
+    plan = await drive(plan_cleanup(target, ALL))
+    done = await drive(run_cleanup(target, plan))
+    assert done.failed_deletes == 5
+    for version in range(1, 7):
+        if fault is Fault.REFUSED:
+            assert lance.dataset(folder, version=version).to_table() is not None
+    assert lance.dataset(folder).to_table().num_rows == 20
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------
+
+HOURS = [VersionTime(version, version * 3600 * NS) for version in range(1, 11)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "held", "gone", "spared"),
+    [
+        (CleanupPolicy(older_than_s=0), (), range(1, 10), ()),
+        (CleanupPolicy(older_than_s=0), (3,), (1, 2, 4, 5, 6, 7, 8, 9), (3,)),
+        (CleanupPolicy(older_than_s=0), (10,), range(1, 10), ()),
+        (CleanupPolicy(older_than_s=5 * 3600), (), range(1, 6), ()),
+        (CleanupPolicy(retain_versions=3), (), range(1, 8), ()),
+        (CleanupPolicy(retain_versions=30), (), (), ()),
+        (CleanupPolicy(older_than_s=5 * 3600, retain_versions=8), (), (1, 2), ()),
+        (CleanupPolicy(versions=frozenset({2, 10})), (), (2,), ()),
+        (CleanupPolicy(older_than_s=0, young_s=2 * 3600), (), range(1, 9), ()),
+        (CleanupPolicy(), (), (), ()),
+    ],
+)
+def test_which_versions_go(policy: CleanupPolicy, held: tuple[int, ...], gone: Any, spared: tuple[int, ...]) -> None:
+    assert removable(HOURS, policy, held, now_ns=10 * 3600 * NS + 1) == (set(gone), set(spared))
+
+
+def test_after_two_weeks_they_go_by_default() -> None:
+    now = HOURS[-1].timestamp_ns + 14 * DAY_S * NS
+    assert removable(HOURS, CleanupPolicy(), (), now_ns=now) == (set(range(1, 10)), set())
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("data/x.lance", "data"),
+        ("data/x/1.blob", "data"),
+        ("data/x/y.lance", None),
+        ("data/x.blob", None),
+        ("data/x.txt", None),
+        ("_deletions/0-1-2.arrow", "deletion"),
+        ("_deletions/0-1-2.bin", "deletion"),
+        ("_deletions/readme", None),
+        ("_transactions/1-x.txn", "transaction"),
+        ("_indices/u/a.idx", "index"),
+        ("_indices/a.idx", None),
+        ("_versions/1.manifest", None),
+        ("_versions/1.manifest-uuid", None),
+        ("_versions/.tmpX", "temporary"),
+        ("_versions/.probe-X", "temporary"),
+        ("_refs/tags/a.json", None),
+        ("tree/side/data/x.lance", None),
+    ],
+)
+def test_which_files_are_ours_to_remove(path: str, kind: str | None) -> None:
+    assert kind_of(path) == kind
+
+
+def test_files_of_unknown_age_are_young() -> None:
+    kept, removed = References(), References(files={"data/gone.lance"})
+    written = {"data/x.lance": None, "data/old.lance": 0, "data/gone.lance": None, "data/gone/1.blob": None}
+    found = dict(garbage(written, kept, removed, delete_unverified=False, now_ns=8 * DAY_S * NS))
+    assert set(found) == {"data/old.lance", "data/gone.lance", "data/gone/1.blob"}
+
+
+def test_time_is_the_machines() -> None:
+    assert SystemClock().time_ns() > 0 and 0 <= SystemClock().random() <= 1

@@ -1,0 +1,291 @@
+"""Building versions: histories that pylance wrote are built again, manifest by manifest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.format.version import V2_1, V2_2, version_of_name
+from lance_io.proto import table_pb2
+from lance_io.table import operations as ops
+from lance_io.table.apply import Creation, build_manifest
+from lance_io.table.flags import check_writer_flags
+from lance_io.table.fragment import DataFile, Fragment, encode_fragment
+from lance_io.table.indices import decode_indices
+from lance_io.table.manifest import BasePath, Manifest, decode_manifest, from_message, manifest_position, read_section
+from lance_io.table.manifest_write import encode_manifest_file
+from lance_io.table.rowids import decode_row_ids, decode_row_versions
+from lance_io.table.transaction import Transaction, decode_transaction
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+History = dict[int, tuple[Manifest, bytes]]
+
+
+def rows(start: int, end: int) -> pa.Table:
+    ids = range(start, end)
+    return pa.table({"id": pa.array(ids, pa.int64()), "x": [float(i) for i in ids], "s": [f"s{i}" for i in ids]})
+
+
+def write_history(root: Path, *, stable: bool) -> None:
+    """Thirty versions by nearly everything that pylance does."""
+    uri = str(root)
+    lance.write_dataset(rows(0, 300), uri, max_rows_per_file=100, enable_stable_row_ids=stable)
+    lance.write_dataset(rows(300, 350), uri, mode="append")
+    dataset = lance.dataset(uri)
+    dataset.create_scalar_index("id", "BTREE")
+    lance.write_dataset(rows(350, 400), uri, mode="append")
+    dataset = lance.dataset(uri)
+    dataset.delete("id % 7 = 3")
+    dataset.delete("id >= 100 and id < 200")
+    dataset.update({"x": "x + 1"}, where="id < 10")
+    dataset.update({"id": "id + 1000"}, where="id < 20")
+    for start, end in ((30, 35), (395, 405)):
+        merge = dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(rows(start, end))
+    dataset = lance.dataset(uri)
+    dataset.update_config({"a": "b"})
+    dataset.add_columns({"y": "x * 2"})
+    dataset.add_columns(pa.schema([pa.field("n", pa.int32())]))
+    dataset.alter_columns({"path": "y", "name": "yy"})
+    dataset.alter_columns({"path": "yy", "data_type": pa.float32()})
+    dataset.create_scalar_index("yy", "BTREE")
+    dataset.drop_columns(["n"])
+    dataset.drop_columns(["yy"])
+    dataset.optimize.compact_files(target_rows_per_fragment=1000)
+    lance.dataset(uri, version=4).restore()
+    dataset = lance.dataset(uri)
+    dataset.update_metadata({"k": "v"})
+    dataset.update_schema_metadata({"sk": "sv"})
+    dataset.update_field_metadata({"id": {"fk": "fv"}})
+    dataset.delete_config_keys(["a"])
+    lance.write_dataset(rows(0, 5), uri, mode="append", data_storage_version="2.1")
+    lance.write_dataset(rows(0, 5), uri, mode="overwrite")
+    lance.dataset(uri).delete("true")
+    lance.write_dataset(rows(0, 5), uri, mode="append")
+    lance.write_dataset(pa.table({"z": [1]}), uri, mode="overwrite", data_storage_version="2.1")
+
+
+def read_history(root: Path) -> History:
+    """Manifests and the bytes of their transactions, by version."""
+    found = {}
+    for path in (root / "_versions").glob("*.manifest"):
+        data = path.read_bytes()
+        manifest = decode_manifest(data)
+        assert manifest.transaction_offset is not None
+        found[manifest.version] = manifest, bytes(read_section(data, manifest.transaction_offset, what="transaction"))
+    return found
+
+
+def content(manifest: Manifest) -> tuple[table_pb2.Manifest, list[Any]]:
+    """All that a manifest says but its writer, its time, and where its sections are."""
+    message = table_pb2.Manifest()
+    message.CopyFrom(manifest.message)
+    for name in ("writer_version", "timestamp", "index_section", "transaction_section"):
+        message.ClearField(name)  # type: ignore[arg-type]
+    for fragment in message.fragments:
+        for name in ("inline_row_ids", "inline_created_at_versions", "inline_last_updated_at_versions"):
+            if fragment.HasField(name):  # type: ignore[arg-type]
+                decode = decode_row_ids if name == "inline_row_ids" else decode_row_versions
+                values = decode(getattr(fragment, name), fragment.physical_rows)
+                setattr(fragment, name, values.tobytes())
+    return message, decode_indices(manifest.index_section) if manifest.index_section is not None else []
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "stable-row-ids"])
+def history(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, tuple[Manifest, bytes]]:
+    root = tmp_path_factory.mktemp("history") / "t"
+    write_history(root, stable=request.param)
+    return read_history(root)
+
+
+def test_every_version_is_built_as_pylance_built_it(history: History) -> None:
+    names = set()
+    for version, (theirs, data) in sorted(history.items()):
+        transaction = decode_transaction(data)
+        names.add(transaction.name)
+        operation = transaction.operation
+        data_version = version_of_name(theirs.message.data_format.version)
+        following = build_manifest(
+            history[version - 1][0] if version > 1 else None,
+            transaction,
+            timestamp_ns=theirs.timestamp_ns,
+            creation=Creation(data_version if transaction.name == "Overwrite" else None, theirs.has_stable_row_ids),
+            restored=history[operation.version][0] if isinstance(operation, ops.Restore) else None,
+        )
+        file = encode_manifest_file(following)
+        assert content(file.manifest) == content(theirs), f"version {version}, {transaction.name}"
+        assert file.manifest.timestamp_ns == theirs.timestamp_ns
+        assert decode_transaction(file.transaction).message == transaction.message
+        assert decode_manifest(file.data) == file.manifest
+    expected = "Append CreateIndex Delete Merge Overwrite Project ReserveFragments Restore Rewrite Update UpdateConfig"
+    assert names == set(expected.split())
+
+
+# -- small tables ----------------------------------------------------------------------------------------------------
+
+SCHEMA = schema_from_arrow(pa.schema([("a", pa.int32()), ("b", pa.int32())]))
+
+
+def fragment(name: str = "x", *, fields: tuple[int, ...] = (0, 1), rows: int = 10, fragment_id: int = 0) -> Fragment:
+    file = DataFile(f"{name}.lance", fields, tuple(range(len(fields))), V2_2, 100, None)
+    return Fragment(fragment_id, (file,), None, rows, None, None, None)
+
+
+def following(current: Manifest | None, operation: ops.Operation, **how: Any) -> Manifest:
+    """The version that an operation makes, as it is read back."""
+    transaction = Transaction(current.version if current is not None else 0, operation)
+    built = build_manifest(current, transaction, timestamp_ns=1, **how)
+    return decode_manifest(encode_manifest_file(built).data)
+
+
+@pytest.fixture
+def table() -> Manifest:
+    return following(None, ops.Overwrite((fragment("x"), fragment("y")), SCHEMA))
+
+
+def test_the_file_is_what_the_notes_draw(table: Manifest) -> None:
+    built = build_manifest(table, Transaction(1, ops.Append((fragment("z"),))), timestamp_ns=5)
+    file = encode_manifest_file(built)
+    position = manifest_position(file.data, file_bytes=len(file.data))
+    length = int.from_bytes(file.data[position : position + 4], "little")
+    assert position + 4 + length == len(file.data) - 16
+    assert file.data[-16:] == position.to_bytes(8, "little") + b"\0\0\2\0LANC"
+    assert file.data[:position] == len(file.transaction).to_bytes(4, "little") + file.transaction
+    assert (file.manifest.transaction_offset, file.manifest.index_offset) == (0, None)
+    assert not file.manifest.message.HasField("transaction_section_before_v14")
+
+
+def test_a_huge_transaction_is_not_repeated_inside(table: Manifest) -> None:
+    operation = ops.Delete((), (0,), "x" * (20 << 20))
+    file = encode_manifest_file(build_manifest(table, Transaction(1, operation), timestamp_ns=5))
+    assert len(file.data) < 1000 and file.manifest.transaction_offset is None
+
+
+def test_fragments_are_numbered_behind_the_highest_ever(table: Manifest) -> None:
+    fewer = following(table, ops.Delete((), (1,), ""))
+    assert (fewer.fragments.ids, fewer.max_fragment_id) == ([0], 1)
+    assert following(fewer, ops.Append((fragment("z"),))).fragments.ids == [0, 2]
+    reserved = following(fewer, ops.ReserveFragments(5))
+    assert (reserved.fragments.ids, reserved.max_fragment_id) == ([0], 6)
+    assert following(reserved, ops.Overwrite((fragment("z"),), SCHEMA)).fragments.ids == [7]
+
+
+def test_a_number_that_a_fragment_brings_is_kept(table: Manifest) -> None:
+    assert following(table, ops.Append((fragment("z", fragment_id=9),))).fragments.ids == [0, 1, 9]
+    with pytest.raises(UsageError, match="two fragments with id 1"):
+        following(table, ops.Append((fragment("z", fragment_id=1),)))
+
+
+def test_what_is_not_known_survives(table: Manifest) -> None:
+    """A field of a later release, in the manifest, in a fragment and in a file."""
+    later = b"\xfa\x3f\x03new"  # field 1023
+    message = table_pb2.Manifest.FromString(table.message.SerializeToString() + later)
+    other = message.fragments[0].SerializeToString() + later
+    message.fragments[0].ParseFromString(other)
+    message.max_allocated_field_id = 1
+    file = message.fragments[1].files[0].SerializeToString() + later
+    message.fragments[1].files[0].ParseFromString(file)
+    built = following(from_message(message, 1 << 40), ops.Append((fragment("z"),)))
+    for each in (built.message, built.message.fragments[0], built.message.fragments[1].files[0]):
+        assert later in each.SerializeToString()
+    assert built.message.max_allocated_field_id == 1
+    changed = replace(built.fragments[0], physical_rows=5)
+    assert later in encode_fragment(changed).SerializeToString()
+    deleted = following(built, ops.Delete((changed,), (), ""))
+    assert later in deleted.message.fragments[0].SerializeToString()
+
+
+@pytest.mark.parametrize("flag", [64, 512, 4096, 1 << 40])
+def test_unknown_writer_flags_are_refused(flag: int) -> None:
+    with pytest.raises(UnsupportedError, match=str(flag)):
+        check_writer_flags(0, flag)
+    check_writer_flags(2, 2 | 8 | 32)
+
+
+def test_flags_follow_the_content(table: Manifest) -> None:
+    assert (table.reader_flags, table.writer_flags) == (0, 0)
+    configured = following(table, ops.UpdateConfig(config=ops.UpdateMap({"k": "v"})))
+    assert (configured.reader_flags, configured.writer_flags) == (0, 8)
+    emptied = following(configured, ops.UpdateConfig(config=ops.UpdateMap({"k": None})))
+    assert emptied.writer_flags == 0
+    based = following(table, ops.UpdateBases((BasePath(0, "s3://b/x", False, "x"),)))
+    assert (based.reader_flags, based.base_paths[1].path) == (16, "s3://b/x")
+    with pytest.raises(UsageError, match="declared already"):
+        following(based, ops.UpdateBases((BasePath(0, "s3://b/y", False, "x"),)))
+
+
+def test_another_file_version_sets_a_flag_for_good(table: Manifest) -> None:
+    old = fragment("old")
+    old = replace(old, files=(replace(old.files[0], version=V2_1),))
+    mixed = following(table, ops.Append((old,)))
+    assert (mixed.reader_flags, mixed.data_version) == (256, V2_2)
+    assert following(mixed, ops.Delete((), (2,), "")).reader_flags == 256
+
+
+def test_a_new_table_takes_the_version_of_its_files() -> None:
+    old = fragment("old")
+    old = replace(old, files=(replace(old.files[0], version=V2_1),))
+    assert following(None, ops.Overwrite((old,), SCHEMA)).data_version == V2_1
+    assert following(None, ops.Overwrite((), SCHEMA)).data_version == V2_2
+    assert following(None, ops.Overwrite((), SCHEMA), creation=Creation(V2_1)).data_version == V2_1
+
+
+def test_an_empty_table_has_no_highest_fragment() -> None:
+    empty = following(None, ops.Overwrite((), SCHEMA))
+    assert (empty.version, empty.max_fragment_id) == (1, None)
+    assert following(empty, ops.Append((fragment(),))).max_fragment_id == 0
+
+
+def test_projecting_drops_files_without_columns() -> None:
+    both = replace(
+        fragment("x", fields=(0,)), files=(*fragment("x", fields=(0,)).files, *fragment("y", fields=(1,)).files)
+    )
+    table = following(None, ops.Overwrite((both,), SCHEMA))
+    fewer = following(table, ops.Project(SCHEMA.project(["a"])))
+    assert [file.path for file in fewer.fragments[0].files] == ["x.lance"]
+    assert fewer.schema.names == ["a"]
+
+
+def test_dead_files_are_dropped(table: Manifest) -> None:
+    dead = replace(table.fragments[0], files=(*table.fragments[0].files, *fragment("dead", fields=(-2, -2)).files))
+    assert len(following(table, ops.Delete((dead,), (), "")).fragments[0].files) == 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "message"),
+    [
+        (ops.Delete((), (7,), ""), "fragment 7"),
+        (ops.Delete((fragment(fragment_id=7),), (), ""), "fragment 7"),
+        (ops.Append((fragment(fields=()),)), "no field"),
+        (ops.Merge((fragment(),), SCHEMA), "no more and no less"),
+        (ops.Merge((fragment(rows=9), fragment("y", fragment_id=1)), SCHEMA), "number of rows"),
+        (ops.UpdateConfig(field_metadata={9: ops.UpdateMap({})}), "field with id 9"),
+        (ops.DataReplacement(((9, fragment().files[0]),)), "fragment 9"),
+        (ops.DataReplacement(((0, fragment(fields=(1,)).files[0]),)), "exactly the fields"),
+    ],
+)
+def test_what_cannot_be_is_refused(table: Manifest, operation: ops.Operation, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        following(table, operation)
+
+
+@pytest.mark.parametrize("operation", [ops.Unknown(), ops.UpdateMemWalState()])
+def test_what_is_not_known_is_not_committed(table: Manifest, operation: ops.Operation) -> None:
+    with pytest.raises(UnsupportedError):
+        following(table, operation)
+
+
+def test_only_an_overwrite_creates() -> None:
+    with pytest.raises(UsageError, match="created by Overwrite"):
+        following(None, ops.Append((fragment(),)))
