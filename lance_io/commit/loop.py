@@ -1,7 +1,7 @@
 """The commit loop (spec: commit, section 3; decisions on rounds and back-off in the project's own notes).
 
-    round 1   LIST, unless a fresh one is at hand   ||  the transaction file  ||  whatever the caller still uploads
-    round 2   GET of the versions that came since (none: no round)
+    round 1   LIST   ||  the transaction file  ||  whatever the caller still uploads
+    round 2   GET of the versions that came since (none: no round); beside round 1 when a fresh listing is at hand
     round 3   the deletion files of a rebase, if rows of one fragment were deleted by several (rarely)
     last      create the manifest, if its number is free
 
@@ -255,6 +255,8 @@ class _Loop:
             plans.append(self.target.handler.prepare(self.target.place))
         if not fresh:
             plans.append(self._list())
+        elif not self.request.detached:
+            plans += self._missing(self._newest())
         if plans:
             yield Together(plans)
 
@@ -280,6 +282,12 @@ class _Loop:
 
     def _fetch(self, newest: VersionFile) -> Plan[None]:
         """Read the versions that came since, side by side."""
+        plans = self._missing(newest)
+        if plans:
+            yield Together(plans)
+
+    def _missing(self, newest: VersionFile) -> list[Plan[None]]:
+        """Plans that read the versions that came since, and were not read before."""
         assert self.listing is not None
         wanted = [] if self._checks_nothing else [one for one in self.listing.versions if one.version > self.checked]
         if not self._holds(newest) and newest not in wanted:
@@ -288,8 +296,7 @@ class _Loop:
         operation = self.transaction.operation
         if isinstance(operation, Restore) and operation.version not in self.fetched:
             plans.append(self._read_version(operation.version))
-        if plans:
-            yield Together(plans)
+        return plans
 
     @property
     def _checks_nothing(self) -> bool:

@@ -58,7 +58,7 @@ class Session:
         from lance_io.commit.lock import LockHandler
         from lance_io.commit.put_absent import PutAbsentHandler
 
-        _, handler = self._handlers[id(location.store)]
+        _, handler = self._handlers.get(id(location.store), (None, PutAbsentHandler()))
         if commit_lock is None:
             return handler
         if not isinstance(handler, PutAbsentHandler):

@@ -159,6 +159,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
         operation = Overwrite(tuple(files.fragments), given, dict(options.config))
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
+            listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
             alongside=[files.publish(), still_empty(listed)],
             creation=Creation(version, options.stable_row_ids),
         )
