@@ -10,6 +10,7 @@ MIB: Final = 1 << 20
 # -- opening files ---------------------------------------------------------------------------------------------
 TAIL_BYTES_LOCAL: Final = 16 * KIB  # a pread of 16 KiB costs what one of 4 KiB costs; schema and columns often fit
 TAIL_BYTES_CLOUD: Final = 64 * KIB  # below about 100 KB an object store's latency does not depend on the size
+TAIL_BYTES_CLOUD_MAX: Final = 1 * MIB  # of large files: about as long as one more request would take
 METADATA_BYTES_MAX: Final = 512 * MIB  # footer tables and column metadata of one file; more is damage, not data
 WHOLE_FILE_BYTES_LOCAL: Final = 64 * KIB
 WHOLE_FILE_BYTES_CLOUD: Final = 256 * KIB

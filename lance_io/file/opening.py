@@ -1,8 +1,9 @@
 """Opening a data file: footer, schema and column metadata.
 
-    round 1   the last `tail_bytes` of the file: footer and offset tables, in most files everything
+    round 1   the end of the file, `probe_bytes` of it: footer and offset tables, in most files everything
     round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file only the schema
-              and the table of columns
+              and the table of columns. On cloud stores it brings some of what lies before, which in files that we
+              write is what takes need to locate rows
     round 3   in a very wide file, the metadata of the projected columns
 
 The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
     from lance_io.file.source import FileRef, ReadContext
     from lance_io.spans import Fetched
+    from lance_io.store.api import StoreProfile
 
+PROBED_SHARE: Final = 256  # of a large file's size
+INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
 WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
 
 SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # larger descriptors are not kept for the next file that has the same
@@ -74,7 +78,7 @@ def _open(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSte
     try:
         tail, file_bytes = yield from _read_tail(context, ref)
         identity = context.store.identity, ref.key, file_bytes
-        return (yield from _parse(identity, tail, file_bytes, columns))
+        return (yield from _parse(context.store.profile, identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key
         raise
@@ -87,13 +91,22 @@ def _read_tail(context: ReadContext, ref: FileRef) -> FileSteps[tuple[Tail, int]
         view = memoryview(answer.buffer).cast("B")
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes
     size = ref.size_bytes
-    length = size if size <= profile.whole_file_bytes else min(size, profile.tail_bytes)
+    length = size if size <= profile.whole_file_bytes else min(size, probe_bytes(profile, size))
     fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata")
     return Tail(size - length, bytes(fetched.piece(0, length))), size
 
 
+def probe_bytes(profile: StoreProfile, file_bytes: int) -> int:
+    """How much of the end of a file of this size the first read asks for.
+
+    Page indexes, which we write right before the metadata, grow with the file: they take about a 256th at most.
+    """
+    most = max(profile.tail_bytes, profile.tail_bytes_max)
+    return min(max(profile.tail_bytes, file_bytes // PROBED_SHARE), most)
+
+
 def _parse(
-    identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
+    profile: StoreProfile, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
@@ -105,7 +118,7 @@ def _parse(
     if tail.start - metadata_at > WIDE_METADATA_BYTES:
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
-        tail = yield from _extended(tail, metadata_at)
+        tail = yield from _extended(tail, metadata_at - _index_bytes(profile, metadata_at, file_bytes))
     schema = _schema(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     blocks = {
@@ -113,6 +126,13 @@ def _parse(
         for index, (at, size) in enumerate(zip(table.positions.tolist(), table.sizes.tolist(), strict=True))
     }
     return OpenedFile(identity, footer, schema, table, globals_table, blocks), tail
+
+
+def _index_bytes(profile: StoreProfile, metadata_at: int, file_bytes: int) -> int:
+    """How much of what lies before the metadata is read along with it: about as much as page indexes may take."""
+    if profile.tail_bytes_max <= profile.tail_bytes:  # a store where one more request costs little
+        return 0
+    return min(INDEXES_TO_METADATA * (file_bytes - metadata_at), profile.tail_bytes_max, metadata_at)
 
 
 def _open_wide(
