@@ -159,6 +159,8 @@ class _Draft:
     def add_rows(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Add fragments of new rows."""
         for fragment in self.add(fragments):
+            if not fragment.physical_rows:
+                raise UsageError("a new fragment does not say how many rows it has")
             if self.stable:
                 self.row_ids.assign(fragment)
                 stamp_new(fragment, self.version)
@@ -337,7 +339,10 @@ def _overwrite(draft: _Draft, operation: ops.Overwrite) -> None:
         _add_bases(message, operation.initial_bases)
     if draft.creation.data_version is not None:
         message.data_format.file_format, message.data_format.version = "lance", draft.creation.data_version.name
-    draft.add_rows(draft.operation.fragments)
+    fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
+    for fragment in fragments:
+        fragment.id = 0  # numbered anew, whatever the writer thought
+    draft.add_rows(fragments)
 
 
 def _create_index(draft: _Draft, operation: ops.CreateIndex) -> None:
@@ -360,15 +365,15 @@ def _merge(draft: _Draft, operation: ops.Merge) -> None:
     for fragment in operation.fragments:
         if before.get(fragment.id, 0) not in (0, fragment.physical_rows):
             raise UsageError(f"Merge gives fragment {fragment.id} another number of rows")
-    listed = {fragment.id for fragment in operation.fragments}
-    if listed != before.keys():
-        raise UsageError(f"Merge must list the table's fragments, no more and no less, not {sorted(listed)}")
+    missing = before.keys() - {fragment.id for fragment in operation.fragments}
+    if missing:
+        raise UsageError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
     files = {fragment.id: _paths(fragment) for fragment in message.fragments}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)
     if draft.stable:
         for changed in message.fragments:
-            if _paths(changed) != files[changed.id]:  # every row got values
+            if _paths(changed) != files.get(changed.id):  # every row got values
                 stamp_all(changed, draft.version)
     draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
@@ -466,7 +471,7 @@ def _replace_data(draft: _Draft, operation: ops.DataReplacement) -> None:
 
 
 def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:
-    """Put a file in the place of the one with its fields, or add it when no file has any of them."""
+    """Put a file in the place of the one with its fields, or beside files whose columns of them die."""
     for file in fragment.files:
         same_version = (file.file_major_version, file.file_minor_version) == (
             new.file_major_version,
@@ -475,12 +480,7 @@ def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> 
         if same_version and file.fields == new.fields:
             file.CopyFrom(new)
             return
-    stored = {one for file in fragment.files for one in file.fields}
-    if not stored.isdisjoint(new.fields):
-        raise UsageError(
-            f"fragment {fragment.id}: no data file of version {new.file_major_version}.{new.file_minor_version} has "
-            f"exactly the fields {list(new.fields)}, so that one could be replaced"
-        )
+        file.fields[:] = [TOMBSTONE if one in new.fields else one for one in file.fields]
     fragment.files.add().CopyFrom(new)
 
 

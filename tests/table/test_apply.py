@@ -257,6 +257,17 @@ def test_projecting_drops_files_without_columns() -> None:
     assert fewer.schema.names == ["a"]
 
 
+def test_a_part_of_a_file_is_replaced_beside_it(table: Manifest) -> None:
+    new = fragment("new", fields=(1,)).files[0]
+    changed = following(table, ops.DataReplacement(((0, new),)))
+    assert [(file.path, file.fields) for file in changed.fragments[0].files] == [
+        ("x.lance", (0, -2)),
+        ("new.lance", (1,)),
+    ]
+    other = following(changed, ops.DataReplacement(((0, fragment("rest", fields=(0,)).files[0]),)))
+    assert [file.path for file in other.fragments[0].files] == ["new.lance", "rest.lance"]
+
+
 def test_dead_files_are_dropped(table: Manifest) -> None:
     dead = replace(table.fragments[0], files=(*table.fragments[0].files, *fragment("dead", fields=(-2, -2)).files))
     assert len(following(table, ops.Delete((dead,), (), "")).fragments[0].files) == 1
@@ -268,11 +279,11 @@ def test_dead_files_are_dropped(table: Manifest) -> None:
         (ops.Delete((), (7,), ""), "fragment 7"),
         (ops.Delete((fragment(fragment_id=7),), (), ""), "fragment 7"),
         (ops.Append((fragment(fields=()),)), "no field"),
-        (ops.Merge((fragment(),), SCHEMA), "no more and no less"),
+        (ops.Merge((fragment(),), SCHEMA), "1 is missing"),
         (ops.Merge((fragment(rows=9), fragment("y", fragment_id=1)), SCHEMA), "number of rows"),
         (ops.UpdateConfig(field_metadata={9: ops.UpdateMap({})}), "field with id 9"),
         (ops.DataReplacement(((9, fragment().files[0]),)), "fragment 9"),
-        (ops.DataReplacement(((0, fragment(fields=(1,)).files[0]),)), "exactly the fields"),
+        (ops.Append((fragment(rows=0),)), "how many rows"),
     ],
 )
 def test_what_cannot_be_is_refused(table: Manifest, operation: ops.Operation, message: str) -> None:
