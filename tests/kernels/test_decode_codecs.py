@@ -201,8 +201,9 @@ def test_nullable_items(counts: list[int], seed: int) -> None:
 
 @pytest.mark.parametrize("index_bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("offset_bits", [32, 64])
-def test_variable_dictionaries(index_bits: int, offset_bits: int) -> None:
-    items = [b"", b"short", b"exactly sixteen!", b"longer than sixteen bytes", b"x" * 300]
+@pytest.mark.parametrize("longest", [b"", b"longer than sixteen bytes", b"x" * 300])
+def test_variable_dictionaries(index_bits: int, offset_bits: int, longest: bytes) -> None:
+    items = [b"", b"short", b"exactly sixteen!", longest, b"last"]
     block = ref.variable_block(items, offset_bits)
     codec = ref.general("lz4", ref.variable(offset_bits))
     dictionary = _kernels.decode_dictionary(codec, compress("lz4", block), len(items))
