@@ -283,13 +283,22 @@ fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) {
 }
 
 /// The shape of the way, the same for all chunks: what each node is, outermost first, the leaf last.
+#[derive(PartialEq)]
 struct Way {
     is_list: Vec<bool>,
+    is_struct: Vec<bool>,
 }
 
 impl Way {
     fn max_rep(&self) -> u16 {
         self.is_list.iter().filter(|&&is_list| is_list).count() as u16
+    }
+
+    /// What is null below a null struct is null, too: the member of one with nulls may not claim to be all valid.
+    fn push_down(&self, found: &mut Found) {
+        for (depth, _) in self.is_struct.iter().enumerate().filter(|(_, &is_struct)| is_struct) {
+            found.null[depth + 1] |= found.null[depth];
+        }
     }
 
     /// Layer numbers, innermost first, and the level of every code.
@@ -367,6 +376,7 @@ fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
     let depth = way.is_list.len();
     let mut found = Found { null: vec![false; depth], empty: vec![false; depth] };
     let parts = chunks.iter().map(|chunk| chunk.levels(way, &mut found)).collect::<Taken<Vec<_>>>()?;
+    way.push_down(&mut found);
     let (layers, numbers) = way.number(&found);
     let items = Items { chunks: parts.iter().map(|part| part.runs.clone()).collect(), nulls: null_items(&parts) };
     let num_levels = parts.iter().map(|part| part.count).sum();
@@ -477,11 +487,17 @@ pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shre
 
 /// The one way that all chunks take.
 fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
-    let lists = |chunk: &Chunk| chunk.nodes.iter().map(|node| matches!(node.kind, Kind::List(_))).collect::<Vec<_>>();
-    let mut ways = chunks.iter().map(lists);
-    let is_list = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;
-    match ways.all(|way| way == is_list) && (1..=1024).contains(&is_list.len()) {
-        true => Ok(Way { is_list }),
+    let kinds =
+        |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).collect::<Vec<_>>();
+    let mut ways = chunks.iter().map(|chunk| {
+        let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)));
+        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item));
+        is_struct.pop(); // the leaf
+        Way { is_list, is_struct }
+    });
+    let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;
+    match ways.all(|way| way == first) && (1..=1024).contains(&first.is_list.len()) {
+        true => Ok(first),
         false => Err(PyValueError::new_err("chunks of one page differ in their nesting")),
     }
 }

@@ -43,9 +43,9 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
 
     chunks  at least one, all of one column
 
-    Layers have as few levels as the rows need: a layer is nullable when one of its slots is null, and not because a
-    struct around it is. Raises UnsupportedError for fixed-size lists of structs inside lists, and for dictionaries
-    that have together more values than their indices can tell apart.
+    Layers are nullable when one of their slots is null, or one of the struct that they are members of. Raises
+    UnsupportedError for fixed-size lists of structs inside lists, and for dictionaries that have together more values
+    than their indices can tell apart.
     """
     leaves = _one_dictionary([chunk.leaf for chunk in chunks])
     parts = [_parts(chunk, leaf) for chunk, leaf in zip(chunks, leaves, strict=True)]
