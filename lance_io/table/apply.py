@@ -56,11 +56,13 @@ class NextVersion:
     message        the manifest, without the offsets of its sections
     index_section  content of the index section, None without indices
     transaction    message of the transaction that made it
+    extended       the version that it is built on, if schema and fragments of that are the beginning of its own
     """
 
     message: table_pb2.Manifest
     index_section: bytes | None
     transaction: transaction_pb2.Transaction
+    extended: Manifest | None = None
 
 
 def build_manifest(
@@ -108,6 +110,7 @@ class _Draft:
 
     message    the manifest; operation: what the transaction's message holds, to copy from
     stable     whether the table has stable row ids
+    extends    whether schema and fragments of the current version are untouched so far
     """
 
     def __init__(
@@ -120,6 +123,8 @@ class _Draft:
         self.message = table_pb2.Manifest()
         self.creation = creation
         self.current = current
+        self.extends = current is not None
+        self._new: list[table_pb2.DataFragment] = []
         self._section: bytes | None = None
         self._indices: list[IndexMetadata] | None = None
         if current is not None:
@@ -134,6 +139,7 @@ class _Draft:
     def replace_by(self, restored: Manifest) -> None:
         """Take the content of an earlier version; what was given out stays given out."""
         _check_writable(restored)
+        self.extends = False
         next_row_id, next_fragment_id = self.message.next_row_id, self._next_fragment_id
         self.message.CopyFrom(restored.message)
         self._section = carried_section(restored)
@@ -154,6 +160,7 @@ class _Draft:
                 new.id = self._next_fragment_id
                 self._next_fragment_id += 1
             added.append(new)
+        self._new += added
         return added
 
     def add_rows(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
@@ -170,6 +177,7 @@ class _Draft:
         gone = set(fragment_ids)
         if not gone:
             return
+        self.extends = False
         kept = [fragment for fragment in self.message.fragments if fragment.id not in gone]
         if len(kept) > len(self.message.fragments) - len(gone):
             missing = gone - {fragment.id for fragment in self.message.fragments}
@@ -179,6 +187,7 @@ class _Draft:
     def update(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
         """Replace fragments by those of the same id. Raises `UsageError` for one that is not there."""
         new = {fragment.id: fragment for fragment in fragments}
+        self.extends = self.extends and not new
         for fragment in self.message.fragments:
             if fragment.id in new:
                 fragment.CopyFrom(new.pop(fragment.id))
@@ -186,6 +195,7 @@ class _Draft:
             raise UsageError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")
 
     def _set_fragments(self, fragments: Sequence[table_pb2.DataFragment]) -> None:
+        self.extends = False
         copies = table_pb2.Manifest(fragments=fragments)
         self.message.ClearField("fragments")
         self.message.MergeFrom(copies)
@@ -211,6 +221,7 @@ class _Draft:
 
     def set_schema(self, fields: Iterable[Any]) -> None:
         """Replace the fields, as the transaction has them."""
+        self.extends = False
         self.message.ClearField("fields")
         self.message.fields.extend(fields)
         highest = max((each.id for each in self.message.fields), default=0)
@@ -236,17 +247,17 @@ class _Draft:
             message.ClearField(offset)
         covered = section is not None and any(index.covering_fields for index in decode_indices(section))
         self._set_flags(covered=covered)
-        return NextVersion(message, section, self.transaction_message)
+        return NextVersion(message, section, self.transaction_message, self.current if self.extends else None)
 
     def _settle_fragments(self) -> None:
-        fragments = self.message.fragments
-        kept = [fragment for fragment in fragments[:] if not _is_empty(fragment)]
-        for fragment in kept:
+        changed = self._new if self.extends else self.message.fragments[:]
+        for fragment in changed:
             _drop_dead_files(fragment)
-        if len(kept) < len(fragments):
-            self._set_fragments(kept)
+        if any(_is_empty(fragment) for fragment in changed):
+            self._set_fragments([fragment for fragment in self.message.fragments if not _is_empty(fragment)])
         ids = [fragment.id for fragment in self.message.fragments[:]]
         if ids != sorted(ids):
+            self.extends = False
             self.message.fragments.sort(key=lambda fragment: fragment.id)
         if len(set(ids)) < len(ids):
             twice = next(one for place, one in enumerate(ids) if one in ids[:place])
@@ -259,7 +270,9 @@ class _Draft:
 
     def _set_flags(self, *, covered: bool) -> None:
         message = self.message
-        versions = _file_versions(message)
+        versions = _file_versions(self._new if self.extends else message.fragments[:])
+        if self.extends and self.current is not None:
+            versions |= {version_of_pair(*pair) for pair in self.current.fragments.version_pairs}
         if not message.HasField("data_format"):
             message.data_format.file_format = "lance"
             message.data_format.version = self._data_version(versions).name
@@ -283,16 +296,12 @@ def _check_writable(manifest: Manifest) -> None:
 
 
 def _next_fragment_id(message: table_pb2.Manifest) -> int:
-    highest = max((fragment.id for fragment in message.fragments[:]), default=-1)
+    highest = max([fragment.id for fragment in message.fragments[:]], default=-1)
     return 1 + max(highest, message.max_fragment_id if message.HasField("max_fragment_id") else -1)
 
 
-def _file_versions(message: table_pb2.Manifest) -> set[FileVersion]:
-    pairs = {
-        (file.file_major_version, file.file_minor_version)
-        for fragment in message.fragments[:]
-        for file in fragment.files[:]
-    }
+def _file_versions(fragments: Iterable[table_pb2.DataFragment]) -> set[FileVersion]:
+    pairs = {(file.file_major_version, file.file_minor_version) for fragment in fragments for file in fragment.files[:]}
     return {version_of_pair(*pair) for pair in pairs}
 
 
@@ -303,13 +312,13 @@ def _is_empty(fragment: table_pb2.DataFragment) -> bool:
 
 def _drop_dead_files(fragment: table_pb2.DataFragment) -> None:
     """Drop the data files of which all columns are dead; complain about files without any column."""
-    if any(not file.fields for file in fragment.files):
-        raise UsageError(f"fragment {fragment.id}: a data file has no field")
-    dead = [all(one == TOMBSTONE for one in file.fields) for file in fragment.files]
-    if any(dead):
-        for place in reversed(range(len(dead))):
-            if dead[place]:
-                del fragment.files[place]
+    files = fragment.files
+    for place in reversed(range(len(files))):
+        fields = files[place].fields
+        if not fields:
+            raise UsageError(f"fragment {fragment.id}: a data file has no field")
+        if fields[0] == TOMBSTONE and all(one == TOMBSTONE for one in fields):
+            del files[place]
 
 
 # -- operations ------------------------------------------------------------------------------------------------------
@@ -328,6 +337,7 @@ def _delete(draft: _Draft, operation: ops.Delete) -> None:
 def _overwrite(draft: _Draft, operation: ops.Overwrite) -> None:
     message = draft.message
     message.ClearField("fragments")
+    draft.extends = False
     draft.indices = []
     draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
@@ -431,6 +441,7 @@ def _stamp_columns(draft: _Draft, operation: ops.Update) -> None:
 
 def _update_config(draft: _Draft, operation: ops.UpdateConfig) -> None:
     message = draft.message
+    draft.extends = draft.extends and not operation.changes_schema
     _apply_map(operation.config, message.config, str)
     _apply_map(operation.table_metadata, message.table_metadata, str)
     _apply_map(operation.schema_metadata, message.schema_metadata, str.encode)
@@ -458,6 +469,7 @@ def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str
 
 
 def _replace_data(draft: _Draft, operation: ops.DataReplacement) -> None:
+    draft.extends = False
     fragments = {fragment.id: fragment for fragment in draft.message.fragments}
     for replacement in draft.operation.replacements:
         fragment = fragments.get(replacement.fragment_id)

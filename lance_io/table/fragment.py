@@ -115,21 +115,26 @@ class Fragments(Sequence[Fragment]):
 
     __slots__ = ("_bases", "_made", "_messages", "deleted_rows", "ids", "physical_rows", "version_pairs")
 
-    def __init__(self, messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        messages: Sequence[table_pb2.DataFragment],
+        bases: Collection[int] = (),
+        known: Fragments | None = None,
+    ) -> None:
         self._messages = messages
         self._bases = bases
         self._made: dict[int, Fragment] = {}
-        self.ids: list[int]
-        self.physical_rows: list[int]
-        self.deleted_rows: dict[int, int] = {}
-        self.version_pairs: set[tuple[int, int]] = set()
-        self._survey()
+        self.ids: list[int] = [] if known is None else [*known.ids]
+        self.physical_rows: list[int] = [] if known is None else [*known.physical_rows]
+        self.deleted_rows: dict[int, int] = {} if known is None else {**known.deleted_rows}
+        self.version_pairs: set[tuple[int, int]] = set() if known is None else {*known.version_pairs}
+        self._survey(len(self.ids))
 
-    def _survey(self) -> None:
-        messages = self._messages[:]  # a slice is a list, which iterates many times faster than a repeated field
-        self.ids = [message.id for message in messages]
-        self.physical_rows = [message.physical_rows for message in messages]
-        for place, message in enumerate(messages):
+    def _survey(self, start: int) -> None:
+        messages = self._messages[start:]  # a slice is a list, which iterates many times faster than a repeated field
+        self.ids += [message.id for message in messages]
+        self.physical_rows += [message.physical_rows for message in messages]
+        for place, message in enumerate(messages, start):
             for file in message.files[:]:
                 self.version_pairs.add((file.file_major_version, file.file_minor_version))
             if message.HasField("deletion_file"):
@@ -193,12 +198,15 @@ class Fragments(Sequence[Fragment]):
     __hash__ = None  # type: ignore[assignment]
 
 
-def decode_fragments(messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = ()) -> Fragments:
+def decode_fragments(
+    messages: Sequence[table_pb2.DataFragment], bases: Collection[int] = (), known: Fragments | None = None
+) -> Fragments:
     """All fragments of a manifest, in its order; `bases` are the ids of the base paths that it declares.
 
+    known  the fragments of another manifest, if this one begins with the same: they are not surveyed again
     Raises `FormatError` for ids and counts that cannot be, at once; the rest is checked as `Fragments` says.
     """
-    return Fragments(messages, bases)
+    return Fragments(messages, bases, known)
 
 
 # DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else

@@ -181,16 +181,22 @@ def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | N
     return view[start + _LENGTH.size : start + _LENGTH.size + length]
 
 
-def from_message(message: table_pb2.Manifest, position: int, index_section: bytes | None = None) -> Manifest:
-    """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does."""
+def from_message(
+    message: table_pb2.Manifest, position: int, index_section: bytes | None = None, extended: Manifest | None = None
+) -> Manifest:
+    """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
+
+    extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
+    """
     check_reader_flags(message.reader_feature_flags, message.writer_feature_flags)
     if message.HasField("fragment_tree"):
         raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
     base_paths = _base_paths(message)
-    fragments = decode_fragments(message.fragments, base_paths)
+    fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
+    schema = decode_schema(message.fields, message.schema_metadata) if extended is None else extended.schema
     manifest = Manifest(
         version=message.version,
-        schema=decode_schema(message.fields, message.schema_metadata),
+        schema=schema,
         fragments=fragments,
         timestamp_ns=_timestamp_ns(message),
         reader_flags=message.reader_feature_flags,

@@ -57,5 +57,5 @@ def encode_manifest_file(following: NextVersion) -> ManifestFile:
     content = message.SerializeToString(deterministic=True)
     footer = _FOOTER.pack(position, _FOOTER_MAJOR, _FOOTER_MINOR, MAGIC)
     data = b"".join([*sections, _LENGTH.pack(len(content)), content, footer])
-    manifest = from_message(message, position, index_section=following.index_section)
+    manifest = from_message(message, position, following.index_section, following.extended)
     return ManifestFile(data, transaction, manifest)
