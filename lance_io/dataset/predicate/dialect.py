@@ -32,7 +32,7 @@ from sqlglot.parser import Parser as BaseParser
 from sqlglot.tokenizer_core import TokenType
 from sqlglot.tokens import Tokenizer as BaseTokenizer
 
-from lance_io.errors import UsageError
+from lance_io.errors import BindError
 
 if TYPE_CHECKING:
     from sqlglot.tokenizer_core import Token
@@ -291,21 +291,21 @@ class LanceFilter(Dialect):
 def parse_syntax(text: str) -> exp.Expr:
     """The syntax tree of a filter; what follows `;`, `limit`, `offset` or `order` is ignored.
 
-    Raises UsageError for text that is too long, nested too deeply, or not an expression.
+    Raises BindError for text that is too long, nested too deeply, or not an expression.
     """
     if len(text) > TEXT_CHARS_MAX:
-        raise UsageError(f"the filter has {len(text)} characters, at most {TEXT_CHARS_MAX} are parsed")
+        raise BindError(f"the filter has {len(text)} characters, at most {TEXT_CHARS_MAX} are parsed")
     dialect = LanceFilter()
     try:
         tokens = _first_statement(dialect.tokenize(text))
         _check_nesting(tokens)
         found = dialect.parser().parse(tokens, text)[0] if tokens else None
     except (ParseError, TokenError) as error:
-        raise UsageError(f"sql parser error: {_message(error)}; in the filter {_short(text)}") from None
+        raise BindError(f"sql parser error: {_message(error)}; in the filter {_short(text)}") from None
     except RecursionError:
-        raise UsageError(f"sql parser error: the filter {_short(text)} is nested too deeply") from None
+        raise BindError(f"sql parser error: the filter {_short(text)} is nested too deeply") from None
     if found is None:
-        raise UsageError(f"sql parser error: Expected an expression, found the end; in the filter {_short(text)}")
+        raise BindError(f"sql parser error: Expected an expression, found the end; in the filter {_short(text)}")
     return found
 
 
@@ -329,7 +329,7 @@ def _check_nesting(tokens: list[Token]) -> None:
             run = 0
         depth = max(depth, runs[-1] + run)
     if depth > NESTING_MAX:
-        raise UsageError(
+        raise BindError(
             f"sql parser error: the filter is nested {depth} levels deep, at most {NESTING_MAX} are parsed"
         )
 

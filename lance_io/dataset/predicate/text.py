@@ -27,7 +27,7 @@ from lance_io.dataset.predicate.tree import (
     Or,
     SqlCast,
 )
-from lance_io.errors import UsageError
+from lance_io.errors import BindError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ _NULL = Literal(pa.nulls(1)[0])
 def from_text(text: str) -> Expr:
     """The expression as a tree, unbound.
 
-    Raises UsageError for text that is no expression, or not one that filters know.
+    Raises BindError for text that is no expression, or not one that filters know.
     """
     return _remembered(text) if len(text) <= _REMEMBERED_CHARS_MAX else _parse(text)
 
@@ -77,7 +77,7 @@ class _Rebuilding:
     def build(self, node: exp.Expr, depth: int) -> Expr:
         """The node as our tree; `depth` counts the nodes around it."""
         if depth > DEPTH_MAX:
-            raise UsageError(f"the filter is nested deeper than {DEPTH_MAX} levels; write it flatter")
+            raise BindError(f"the filter is nested deeper than {DEPTH_MAX} levels; write it flatter")
         if type(node) in _COMPARISONS:
             return Comparison(_COMPARISONS[type(node)], *self._both(node, depth))
         if type(node) in _ARITHMETIC:
@@ -93,10 +93,10 @@ class _Rebuilding:
     def _both(self, node: exp.Expr, depth: int) -> tuple[Expr, Expr]:
         return self.build(node.this, depth + 1), self.build(node.expression, depth + 1)
 
-    def _refused(self, node: exp.Expr, why: str = "is not supported in filters") -> UsageError:
+    def _refused(self, node: exp.Expr, why: str = "is not supported in filters") -> BindError:
         places = [one.meta["start"] for one in node.walk() if "start" in one.meta]
         where = f" at character {min(places) + 1}" if places else ""
-        return UsageError(f"sql parser error: {type(node).__name__}{where} {why}: {self._text[:200]!r}")
+        return BindError(f"sql parser error: {type(node).__name__}{where} {why}: {self._text[:200]!r}")
 
     # -- literals --------------------------------------------------------------------------------------------------
 
