@@ -1,6 +1,17 @@
 """MAKING A VERSION VISIBLE, and finding those that are (spec: commit protocol; table, section 3).
 
-Uses stores and the pure `table` room; the dataset room stands above. So far it only finds versions:
+Uses stores and the pure `table` room, which knows what a commit means; the dataset room stands above. Everything is a
+plan: a generator that yields what it asks of a store, run in the caller's thread or on an event loop.
 
-latest   the newest version, a version by its number, all versions
+latest      the newest version, a version by its number, all versions
+steps       what can be asked, and the two drivers
+target      where a commit goes, by which clock, what it knows and gives back
+loop        the commit loop: creating a table, changing one
+rebasing    reading what a rebase needs
+handler     what every way of making versions visible offers
+put_absent  the store lets one of many creators win
+lock        the user's lock does
+external    a database beside the store does; dynamodb: that database
+opening     from a URI to a place and its handler
+cleanup     removing old versions
 """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.steps import ListAll, Pause, Read, Remove, Together
 from lance_io.errors import FormatError, LanceError, UsageError
-from lance_io.table.garbage import CleanupPolicy, FileKind, References, VersionTime, garbage, removable
+from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
 from lance_io.table.manifest import Manifest, decode_manifest
 from lance_io.table.paths import (
     BRANCHES,
@@ -44,6 +44,10 @@ _READS_AT_ONCE: Final = 64
 _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
 
 _logger = logging.getLogger(__name__)
+
+
+class CleanupRefused(UsageError, OSError):
+    """Tagged versions are among those that would be removed."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,31 @@ class _Held:
     files: References = field(default_factory=References)
 
 
+@dataclass
+class _SortedOut:
+    """Versions that go and those that stay.
+
+    kept, removed  what they refer to
+    old            numbers of those that go; tagged: of those that stay only because of a tag
+    """
+
+    kept: References
+    removed: References = field(default_factory=References)
+    old: set[int] = field(default_factory=set)
+    tagged: set[int] = field(default_factory=set)
+
+    def add(self, manifest: Manifest, held: _Held, *, may_go: bool) -> None:
+        """Sort out one version."""
+        version = manifest.version
+        if may_go and version not in held.tagged and version not in held.forked:
+            self.old.add(version)
+            self.removed.add(manifest)
+            return
+        self.kept.add(manifest)
+        if may_go and version in held.tagged:
+            self.tagged.add(version)
+
+
 def plan_cleanup(
     target: CommitTarget, policy: CleanupPolicy, *, root: Location | None = None, branch: str | None = None
 ) -> Plan[CleanupPlan]:
@@ -102,40 +131,41 @@ def plan_cleanup(
     branch  the branch's name, None for the main one
 
     Raises `FormatError` for any manifest, tag or branch that cannot be read: nothing is removed on a guess. Raises
-    `UsageError` for tagged versions that would go, if the policy says so.
+    `CleanupRefused` for tagged versions that would go, if the policy says so.
     """
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
     held = yield from _held(root or place, branch)
     listed: list[ObjectMeta] = yield ListAll(place.store, versions_prefix(place.path))
     named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
-    manifests = yield from _read_manifests(place, [meta for meta, _ in named])
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
-    times = [VersionTime(one.version, one.timestamp_ns) for one in manifests if one.version in attached]
     now_ns = target.clock.time_ns()
-    old, spared = removable(times, policy, held.tagged | held.forked, now_ns=now_ns)
-    tagged = sorted(spared & held.tagged)
-    if tagged and policy.error_if_tagged:
-        raise UsageError(
-            f"Cleanup error: versions {tagged} are old enough to be removed, but have tags. Delete the tags, or pass "
-            "error_if_tagged_old_versions=False to keep these versions"
+    sorted_out = _SortedOut(kept=held.files)
+    chosen = candidates(attached, policy)
+    for start in range(0, len(named), _READS_AT_ONCE):  # never all manifests in memory
+        keys = [meta.key for meta, _ in named[start : start + _READS_AT_ONCE]]
+        for manifest in (yield from _read_keys(place, keys)):
+            may_go = manifest.version in chosen and is_old(manifest.timestamp_ns, policy, now_ns=now_ns)
+            sorted_out.add(manifest, held, may_go=may_go)
+    if sorted_out.tagged and policy.error_if_tagged:
+        raise CleanupRefused(
+            f"Cleanup error: versions {sorted(sorted_out.tagged)} are old enough to be removed, but have tags. Delete "
+            "the tags, or pass error_if_tagged_old_versions=False to keep these versions",
+            path=place.uri,
         )
-    kept, removed = held.files, References()
-    for manifest in manifests:
-        (removed if manifest.version in old else kept).add(manifest)
     files = yield from _files(place)
     found = garbage(
         {path: _written_ns(meta.last_modified) for path, meta in files.items()},
-        kept,
-        removed,
+        sorted_out.kept,
+        sorted_out.removed,
         delete_unverified=policy.delete_unverified,
         now_ns=now_ns,
     )
     return CleanupPlan(
         newest=max(attached),
-        manifests=tuple(attached[version] for version in sorted(old)),
+        manifests=tuple(attached[version] for version in sorted(sorted_out.old)),
         files=tuple((files[path], kind) for path, kind in found),
-        kept_tags=tuple(tagged),
+        kept_tags=tuple(sorted(sorted_out.tagged)),
     )
 
 

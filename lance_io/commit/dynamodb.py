@@ -39,7 +39,7 @@ _THROTTLED: Final = frozenset(
 _DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"})
 _VERSION_MAX: Final = (1 << 64) - 1
 
-_checked: set[tuple[str | None, str]] = set()  # endpoint and table
+_checked: set[tuple[str | None, str | None, str]] = set()  # endpoint, region and table
 
 
 class DynamoManifestStore:
@@ -63,7 +63,8 @@ class DynamoManifestStore:
 
     def check(self) -> Plan[None]:
         """Look at the keys of the database table, once per process. Raises `UsageError` for others."""
-        if (self._endpoint, self.table) in _checked:
+        identity = (self._endpoint, self._options.region, self.table)
+        if identity in _checked:
             return
         answer = yield self._ask("describe_table")
         described = answer["Table"]
@@ -75,7 +76,7 @@ class DynamoManifestStore:
                 f"DynamoDB table {self.table!r}: expected the keys base_uri (HASH, S) and version (RANGE, N), "
                 f"found {found}"
             )
-        _checked.add((self._endpoint, self.table))
+        _checked.add(identity)
 
     def get(self, base: str, version: int) -> Plan[Row | None]:
         """See `ExternalManifestStore`."""

@@ -9,4 +9,11 @@ paths      where the files are, and which paths are refused
 deletion   deleted rows of a fragment (with ipc and roaring, the two containers they come in)
 rowids     stable row ids, row versions, and the index from row id to address
 refs       tags and branches
+indices    the entries of the index section
+
+transaction, operations, operation_messages   what a commit changes, as values and as messages
+conflicts, rebase   do two changes go together, and one brought onto the other
+apply, coverage, lineage   the next version: its fragments, what indices cover, row ids and row versions
+manifest_write      its file
+garbage    what a cleanup may remove
 """

@@ -55,14 +55,6 @@ class CleanupPolicy:
     young_s: float = YOUNG_S
 
 
-@dataclass(frozen=True)
-class VersionTime:
-    """A version and when it was committed, ns since the epoch."""
-
-    version: int
-    timestamp_ns: int
-
-
 @dataclass
 class References:
     """What some versions refer to, as paths below the table's folder; of indices the folder's name."""
@@ -96,26 +88,23 @@ class References:
         return data_file_of(path) in self.files
 
 
-def removable(
-    versions: Collection[VersionTime], policy: CleanupPolicy, held: Collection[int], *, now_ns: int
-) -> tuple[set[int], set[int]]:
-    """The numbers of versions that may go, and of those that would but for `held` (tags, or branches that left there).
-
-    The newest version always stays.
-    """
-    ordered = sorted(versions, key=lambda one: one.version)
-    older_than_s = policy.older_than_s
-    if older_than_s is None and policy.retain_versions is None and policy.versions is None:
-        older_than_s = OLDER_THAN_S
+def candidates(versions: Collection[int], policy: CleanupPolicy) -> set[int]:
+    """The versions that may go if they are old enough; the newest always stays."""
+    ordered = sorted(versions)
     chosen = ordered[:-1]
     if policy.retain_versions is not None:
         chosen = chosen[: max(len(ordered) - policy.retain_versions, 0)]
-    if older_than_s is not None:
-        chosen = [one for one in chosen if one.timestamp_ns < now_ns - older_than_s * NS]
-    if policy.versions is not None:
-        chosen = [one for one in chosen if one.version in policy.versions]
-    old = {one.version for one in chosen if one.timestamp_ns <= now_ns - policy.young_s * NS}
-    return old - set(held), old & set(held)
+    return set(chosen) if policy.versions is None else set(chosen) & policy.versions
+
+
+def is_old(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
+    """Whether a version that was committed at a time (ns since the epoch) is old enough to go."""
+    if timestamp_ns > now_ns - policy.young_s * NS:
+        return False
+    older_than_s = policy.older_than_s
+    if older_than_s is None and policy.retain_versions is None and policy.versions is None:
+        older_than_s = OLDER_THAN_S
+    return older_than_s is None or timestamp_ns < now_ns - older_than_s * NS
 
 
 def kind_of(path: str) -> FileKind | None:
