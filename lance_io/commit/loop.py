@@ -224,7 +224,7 @@ class _Loop:
             committed = yield from self._check(newest)
             if committed is not None:
                 return committed
-            yield from self._settle_base(newest)
+            self._settle_base(newest)
             yield from self._rebase()
             if self._is_fresh():
                 return None
@@ -378,11 +378,13 @@ class _Loop:
         kept = self.target.place.key(committed.path)
         yield from _forget(self.target, [key for key in self.written if key != kept])
 
-    def _settle_base(self, newest: VersionFile) -> Plan[None]:
-        """The newest version, with its index section."""
-        yield from ()
+    def _settle_base(self, newest: VersionFile) -> None:
+        """The newest version, with its index section; what else was read is no longer needed."""
         if not self._holds(newest):
             self.base = self._manifest(newest.version)
+        operation = self.transaction.operation
+        restored = operation.version if isinstance(operation, Restore) else None
+        self.fetched = {version: data for version, data in self.fetched.items() if version == restored}
 
     def _rebase(self) -> Plan[None]:
         """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
