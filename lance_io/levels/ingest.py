@@ -7,7 +7,8 @@
     blobs                a struct of data and uri, also where they come as plain values
     everything else      as it is, without a copy
 
-What is stored in fields that may not hold nulls is checked here, too: a null counts where its parents are there.
+What is stored where there can be no nulls is checked here, too: in fields that say so, and in the members of packed
+structs, whose rows are their members' bytes. A null counts where its parents are there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.errors import SchemaError
+from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.jsonb_write import jsonb_values
 
@@ -36,11 +37,12 @@ def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Arra
     """What makes arrays of the type of `arrow` into the arrays that are stored in `field`.
 
     Raises `SchemaError` when the type is another than the field's, `UnsupportedError` for types that cannot be stored.
-    The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON.
+    The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON;
+    `UnsupportedError` for nulls in the members of packed structs.
     """
     _check_same(schema_from_arrow(pa.schema([arrow])).fields[0], field, field.name)
     is_changed = _is_changed(field, arrow.type)
-    is_strict = any(not each.nullable for each in field.walk())
+    is_strict = any(map(_forbids_nulls, field.walk()))
 
     def ingest(array: pa.Array) -> pa.Array:
         stored = _stored(field, array) if is_changed else array
@@ -196,11 +198,14 @@ def _check_nulls(field: Field, array: pa.Array, visible: Visible) -> None:
         raise SchemaError(
             f"The field `{field.name}` contained null values even though the field is marked non-null in the schema"
         )
-    if field.has_column or all(each.nullable for child in field.children for each in child.walk()):
+    if not field.is_packed and not any(_forbids_nulls(each) for child in field.children for each in child.walk()):
         return
     if array.null_count:
         is_valid = array.is_valid().to_numpy(zero_copy_only=False)
         visible = is_valid if visible is None else visible & is_valid
+    if field.is_packed:
+        _check_packed(field, array, visible)
+        return
     if pa.types.is_struct(array.type):
         for i, child in enumerate(field.children):
             _check_nulls(child, array.field(i), visible)
@@ -212,6 +217,17 @@ def _check_nulls(field: Field, array: pa.Array, visible: Visible) -> None:
         offsets, items = _items(array)
         lengths = np.diff(offsets.to_numpy())
         _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, lengths))
+
+
+def _forbids_nulls(field: Field) -> bool:
+    return not field.nullable or field.is_packed
+
+
+def _check_packed(field: Field, array: pa.StructArray, visible: Visible) -> None:
+    for i, child in enumerate(field.children):
+        member = array.field(i)
+        if member.null_count and _has_visible_nulls(member, visible):
+            raise UnsupportedError(f"nulls in member `{child.name}` of the packed struct `{field.name}`")
 
 
 def _has_visible_nulls(array: pa.Array, visible: Visible) -> bool:
