@@ -7,7 +7,8 @@ Specification: file container, sections 2.2 and 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from lance_io.encodings.api import PageLayout
     from lance_io.file.projection import FileColumns
-    from lance_io.format.columns import ColumnInfo
+    from lance_io.format.columns import ColumnInfo, PageInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.globals import FileDescriptor
     from lance_io.format.version import FileVersion
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 VIEWS_MAX: Final = 8  # projections of one file that are remembered
+SHARED_LAYOUTS_MAX: Final = 64  # page layouts that are remembered for files of the same schema
+SHARED_LAYOUT_BYTES_MAX: Final = 1024  # a longer message has a symbol table, which no other page has
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,11 +48,13 @@ class FileSchema:
     descriptor  the file's own schema and its number of rows
     paths       the ways to its leaf columns
     skeletons   `LeafPath.skeleton` of each
+    layouts     mini-block pages by what their layout depends on: pages of a writer differ in little but their place
     """
 
     descriptor: FileDescriptor
     paths: tuple[LeafPath, ...]
     skeletons: tuple[pa.DataType, ...]
+    layouts: dict[tuple[Any, ...], MiniBlockPage] = field(default_factory=dict)
 
     @classmethod
     def of(cls, descriptor: FileDescriptor) -> FileSchema:
@@ -162,7 +167,7 @@ class OpenedFile:
         self.global_buffers = global_buffers
         self.blocks = blocks
         self.paths = schema.paths
-        self._skeletons = schema.skeletons
+        self._schema = schema
         self._columns: dict[int, Column] = {}
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         if footer.num_columns != len(self.paths):
@@ -213,9 +218,9 @@ class OpenedFile:
             raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
         info = decode_column(self.blocks[index], index, self.footer, self.key)
         path = self.paths[index]
-        pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, path))
+        pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, self._schema))
         keys = [(self.identity, index, number) for number in range(len(pages))]
-        column = Column(index, path, info.row_starts, pages, info, keys, self._skeletons[index])
+        column = Column(index, path, info.row_starts, pages, info, keys, self._schema.skeletons[index])
         slots = path.slots_per_row
         if slots > 1:
             column.row_starts = _rows_of_slots(column, slots)
@@ -235,12 +240,28 @@ def _rows_of_slots(column: Column, slots: int) -> IntArray:
     return starts // slots
 
 
-def _open_page(key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, number: int) -> PageLayout:
+def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSchema, number: int) -> PageLayout:
     page = info.pages[number]
+    depends_on = (version, info.index, page.num_rows, len(page.buffer_sizes), page.encoding)
+    known = schema.layouts.get(depends_on)
+    if known is not None:
+        return _elsewhere(known, page)
+    path = schema.paths[info.index]
     try:
-        return open_page(version, page, path)
+        layout = open_page(version, page, path)
     except REFUSALS as error:
         raise placed(error, f"{_where(info.index, path)}, page {number}", key) from error.__cause__
+    if isinstance(layout, MiniBlockPage) and len(page.encoding) <= SHARED_LAYOUT_BYTES_MAX:
+        if len(schema.layouts) < SHARED_LAYOUTS_MAX:
+            schema.layouts[depends_on] = layout
+    return layout
+
+
+def _elsewhere(layout: MiniBlockPage, page: PageInfo) -> MiniBlockPage:
+    """The same layout over other buffers."""
+    found = copy(layout)
+    found.source = replace(layout.source, buffer_offsets=page.buffer_offsets, buffer_sizes=page.buffer_sizes)
+    return found
 
 
 def _where(index: int, path: LeafPath) -> str:

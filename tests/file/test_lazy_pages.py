@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
+from lance_io.encodings.registry import open_page
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.format.lazy import LazySequence
@@ -87,6 +88,26 @@ def test_lengths_are_checked_when_the_column_is_opened(data: bytes, tmp_path: Pa
     reader = LanceFileReader(damaged(data, tmp_path, lambda page: setattr(page, "length", length)))
     with pytest.raises(FormatError, match="column 1"):
         reader.take_rows([0]).to_table()
+
+
+def test_pages_that_differ_in_place_share_their_layout(data: bytes, tmp_path: Path) -> None:
+    files = []
+    for name in ("a", "b"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        files.append(LanceFileReader(str(path))._access.file)
+    first, second, elsewhere = files[0].column(0).pages[0], files[0].column(0).pages[1], files[1].column(0).pages[0]
+    assert first.codec is second.codec is elsewhere.codec
+    assert first.program is second.program is elsewhere.program
+    assert first.source.buffer_offsets == elsewhere.source.buffer_offsets != second.source.buffer_offsets
+    assert [page.source.buffer_offsets for page in files[0].column(0).pages] == [
+        page.buffer_offsets for page in files[0].column(0).info.pages
+    ]
+    fresh = open_page(files[0].version, files[0].column(0).info.pages[1], files[0].paths[0])
+    assert {name: repr(value) for name, value in vars(fresh).items()} == {
+        name: repr(value) for name, value in vars(second).items()
+    }
+    assert LanceFileReader(str(tmp_path / "b")).read_all().to_table() == TABLE
 
 
 def test_items_are_made_once_and_when_asked_for() -> None:
