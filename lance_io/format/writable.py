@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
-from lance_io.format.logical_types import fixed_size_list_dimension
+from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
 from lance_io.format.schema import BLOB_KEY
 from lance_io.format.version import V2_1, V2_2
 
@@ -20,6 +20,7 @@ _ITEMS: Final = frozenset(
     | {"fixed_size_binary"}
 )
 _FIXED_SIZE_LIST: Final = "fixed_size_list:"
+_VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
 
 
 def check_writable(schema: Schema, version: FileVersion) -> None:
@@ -68,9 +69,24 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
     if logical == "struct" and not field.children and in_list:
         raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
+    if field.is_packed and not field.is_blob_v2:
+        _check_packed(name, field, version)
     in_list = in_list or logical == "map" or logical.startswith(("list", "large_list"))
     for child in field.children:
         _check_field(child, version, in_list=in_list, below=f"{name}.")
+
+
+def _check_packed(name: str, field: Field, version: FileVersion) -> None:
+    for child in field.children:
+        logical = child.logical_type
+        if is_nested(logical):
+            raise UnsupportedError(f"{name}: a packed struct holds no member of type {logical} (`{child.name}`)")
+        if logical == "bool":
+            raise UnsupportedError(f"{name}: a packed struct holds whole bytes only, and no bool (`{child.name}`)")
+        if version < V2_2 and (logical in _VARIABLE or logical.startswith(_FIXED_SIZE_LIST)):
+            raise UnsupportedError(
+                f"{name}: Variable packed struct encoding is not enabled by the selected file format (`{child.name}`)"
+            )
 
 
 def _check_fixed_size_list(name: str, logical: str, version: FileVersion, *, in_list: bool) -> None:

@@ -223,12 +223,17 @@ def test_refuses_versions(version: str, kind: type[Exception], words: str, tmp_p
         (pa.list_(pa.list_(pa.int8()), 2), "2.2", "cannot be stored"),
         (pa.map_(pa.string(), pa.int32(), keys_sorted=True), "2.2", "sorted"),
         (pa.list_(pa.struct([])), "2.2", "Empty structs"),
+        (pa.struct([("x", pa.list_(pa.int8()))]), "2.2", "no member of type list"),
+        (pa.struct([("x", pa.bool_())]), "2.2", "whole bytes"),
+        (pa.struct([("x", pa.string())]), "2.1", "Variable packed struct"),
     ],
     ids=str,
 )
 def test_refuses_types(dtype: pa.DataType, version: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=words):
-        LanceFileWriter(tmp_path / "one.lance", pa.schema([pa.field("c", dtype)]), version=version)
+        LanceFileWriter(
+            tmp_path / "one.lance", pa.schema([pa.field("c", dtype, metadata={"packed": "true"})]), version=version
+        )
     assert leftovers(tmp_path) == []
 
 
