@@ -46,6 +46,7 @@ from lance_io.table.manifest import Manifest, decode_manifest, read_section
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
 from lance_io.table.operations import Delete, Overwrite, Restore, Update
 from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, transaction_path
+from lance_io.table.rebase import Rebased, adapt
 from lance_io.table.transaction import Transaction, decode_transaction, encode_transaction
 
 if TYPE_CHECKING:
@@ -163,6 +164,8 @@ class _Loop:
     written   keys of transaction files of this commit, and of files made by rebasing
     fetched   manifest files that were read, by version
     checked   versions up to this one have been checked for conflicts
+    made_on   the version that the deletion files of a Delete or Update were made on
+    adapted   whether the transaction is no longer the one that was written
     """
 
     def __init__(self, target: CommitTarget, request: CommitRequest) -> None:
@@ -177,6 +180,7 @@ class _Loop:
         self.checked = self.transaction.read_version
         self.prepared = False
         self.made_on = request.base
+        self.adapted = False
         if request.affected is not None and (self.base is None or self.base.version != self.checked):
             raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
 
@@ -289,7 +293,7 @@ class _Loop:
     def _missing(self, newest: VersionFile) -> list[Plan[None]]:
         """Plans that read the versions that came since, and were not read before."""
         assert self.listing is not None
-        wanted = [] if self._checks_nothing else [one for one in self.listing.versions if one.version > self.checked]
+        wanted = [one for one in self.listing.versions if one.version > self.checked and not self.request.detached]
         if not self._holds(newest) and newest not in wanted:
             wanted.append(newest)
         plans = [self._read(one.version, one.key) for one in wanted if one.version not in self.fetched]
@@ -297,10 +301,6 @@ class _Loop:
         if isinstance(operation, Restore) and operation.version not in self.fetched:
             plans.append(self._read_version(operation.version))
         return plans
-
-    @property
-    def _checks_nothing(self) -> bool:
-        return self.request.is_strict or self.request.detached
 
     def _holds(self, newest: VersionFile) -> bool:
         """Whether the base is the newest version, with all that is needed of it."""
@@ -333,14 +333,7 @@ class _Loop:
 
     def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
         """Look at what was committed since; gives the version that turns out to be this very transaction."""
-        if self._checks_nothing:
-            if self.request.is_strict and newest.version > self.transaction.read_version:
-                raise CommitConflictError(
-                    f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
-                    "overwritten, which is no longer the newest",
-                    path=self.target.place.uri,
-                    retryable=True,
-                )
+        if self.request.detached:
             return None
         assert self.listing is not None
         for file in self.listing.versions:
@@ -350,10 +343,25 @@ class _Loop:
             if other.uuid == self.transaction.uuid:
                 yield from self._forget_other_names(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
-            check_conflict(self.transaction, other, version=file.version, knows_rows=self.request.affected is not None)
+            if not self.request.is_strict:
+                self._adapt(other, file.version)
             self.checked = file.version
+        if self.request.is_strict and newest.version > self.transaction.read_version:
+            raise CommitConflictError(
+                f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
+                "overwritten, which is no longer the newest",
+                path=self.target.place.uri,
+                retryable=True,
+            )
         self.checked = max(self.checked, newest.version)
         return None
+
+    def _adapt(self, other: Transaction, version: int) -> None:
+        """Make sure that the transaction may be committed after another one, and take into account what that did."""
+        check_conflict(self.transaction, other, version=version, knows_rows=self.request.affected is not None)
+        adapted = adapt(self.transaction, other)
+        self.adapted = self.adapted or adapted is not self.transaction
+        self.transaction = adapted
 
     def _transaction_of(self, version: int) -> Plan[Transaction]:
         data = self.fetched[version]
@@ -390,11 +398,13 @@ class _Loop:
         """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
         base = self.base
         assert base is not None
+        change = Rebased(self.transaction, {})
         is_rows = isinstance(self.transaction.operation, (Delete, Update))
-        if self._checks_nothing or not is_rows or self.transaction.read_version >= base.version:
+        if is_rows and not self.request.detached and self.transaction.read_version < base.version:
+            change = yield from rebased(self.target.place, self.transaction, self.made_on, base, self.request.affected)
+        elif not self.adapted:
             return
-        change = yield from rebased(self.target.place, self.transaction, self.made_on, base, self.request.affected)
-        self.made_on = base
+        self.made_on, self.adapted = base, False
         self.transaction = change.transaction
         key = self.target.place.key(self.transaction.path)
         data = encode_transaction(self.transaction).SerializeToString(deterministic=True)

@@ -4,6 +4,7 @@ Most need nothing: the manifest is built anew, and with it ids and row ids. A De
 their deletion files; where another writer deleted rows of the same fragment meanwhile, the two lists are merged, which
 needs the current one to be read. That is the only question asked here, so the caller does the reading:
 
+    adapt(...)                 the transaction after one that it goes together with
     marked_fragments(...)      which deletion files to read
     merge_deletions(...)       the transaction with merged ones, and their content
 """
@@ -16,9 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lance_io.errors import CommitConflictError
+from lance_io.table.coverage import without_fragments
 from lance_io.table.deletion import encode_deletions
 from lance_io.table.fragment import DeletionFile
-from lance_io.table.operations import Delete, Update
+from lance_io.table.operations import CreateIndex, Delete, Update
 from lance_io.table.paths import deletion_file_place
 
 if TYPE_CHECKING:
@@ -41,6 +43,21 @@ class Rebased:
 
     transaction: Transaction
     files: Mapping[str, bytes]
+
+
+def adapt(mine: Transaction, other: Transaction) -> Transaction:
+    """`mine`, to be committed after `other`; itself when that makes no difference.
+
+    An index that was built while columns it is over were rewritten does not know the fragments that have new ones.
+    """
+    built, update = mine.operation, other.operation
+    if not isinstance(built, CreateIndex) or not isinstance(update, Update) or update.mode != "rewrite_columns":
+        return mine
+    gone = {fragment.id for fragment in update.updated_fragments}
+    indices = tuple(without_fragments(built.new_indices, update.fields_modified, gone))
+    if indices == built.new_indices:
+        return mine
+    return mine.changed(replace(built, new_indices=indices), mine.read_version)
 
 
 def marked_fragments(

@@ -24,8 +24,9 @@ from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops
 from lance_io.table.deletion import decode_deletions, encode_deletions
 from lance_io.table.fragment import DeletionFile
+from lance_io.table.indices import IndexMetadata, decode_indices
 from lance_io.table.paths import DETACHED_BIT, HINT_NAME
-from lance_io.table.transaction import Transaction
+from lance_io.table.transaction import Transaction, decode_transaction
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.wrap import Request, WrappedStore
 from tests.commit.tables import ROWS, Sample, commit_later, commit_now
@@ -302,7 +303,24 @@ def test_a_strict_overwrite_yields_to_anything(target: CommitTarget, sample: Sam
     with pytest.raises(CommitConflictError) as caught:
         commit_now(target, sample.overwrite(1), max_retries=0)
     assert caught.value.retryable
-    assert commit_now(target, sample.overwrite(2), max_retries=0).manifest.version == 3
+    transaction = sample.overwrite(2)
+    assert commit_now(target, transaction, max_retries=0).manifest.version == 3
+    again = commit_now(target, transaction, max_retries=0)
+    assert (again.attempts, again.manifest.version) == (0, 3)
+    assert len(keys(target, "_transactions")) == 3
+
+
+def test_a_new_index_does_not_cover_what_was_rewritten_meanwhile(target: CommitTarget, sample: Sample) -> None:
+    base = sample.create_now(target).manifest
+    rewritten = ops.Update(updated_fragments=tuple(base.fragments), fields_modified=(0,), mode="rewrite_columns")
+    commit_now(target, Transaction(1, rewritten))
+    index = IndexMetadata("00000000-0000-4000-8000-000000000001", "i", (0,), 1, frozenset({0}))
+    done = commit_now(target, Transaction(1, ops.CreateIndex((index,))))
+    assert done.manifest.index_section is not None
+    assert [one.fragment_ids for one in decode_indices(done.manifest.index_section)] == [frozenset()]
+    stored = target.place.store.get_now(target.place.key(done.transaction.path))  # type: ignore[attr-defined]
+    assert decode_transaction(stored) == done.transaction
+    assert done.transaction.operation.new_indices[0].fragment_ids == frozenset()
 
 
 class AlwaysTaken(PutAbsentHandler):
