@@ -121,7 +121,7 @@ def project(
     """The projection for `columns`: a list of names or dotted paths, a dict of expressions, or None for all columns.
 
     Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice and an expression
-    that does not fit the schema, `UsageError` for text that is no expression.
+    that does not fit the schema, `BindError` for text that is no expression.
     """
     if columns is None:
         outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.to_arrow()]

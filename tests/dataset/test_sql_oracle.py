@@ -10,7 +10,7 @@ import pytest
 
 import lance_io
 from lance_io.dataset.predicate import compile_filter
-from lance_io.errors import BindError, UsageError
+from lance_io.errors import BindError
 from tests.dataset import sqlgen
 
 if TYPE_CHECKING:
@@ -200,13 +200,13 @@ def test_what_follows_is_ignored(text: str, both: tuple[lance.LanceDataset, Lanc
         ("uper(s) = 'a'", BindError, "Invalid function 'uper'. Did you mean 'upper'?"),
         ("upper(s, s) = 'a'", BindError, "'upper' expects 1 arguments but received 2"),
         ("upper(b) = 'a'", BindError, "requires text, but received int64"),
-        ("b > ", UsageError, "sql parser error: Expected an expression, found the end at line 1, column 3"),
-        ("b > 1 adn p", UsageError, "found 'adn' at line 1, column 9"),
-        ("s like 'a!' escape '!'", UsageError, "takes no other character than a backslash"),
-        ("cast(b as nosuch) = 1", UsageError, "Unsupported data type: NOSUCH"),
+        ("b > ", BindError, "sql parser error: Expected an expression, found the end at line 1, column 3"),
+        ("b > 1 adn p", BindError, "found 'adn' at line 1, column 9"),
+        ("s like 'a!' escape '!'", BindError, "takes no other character than a backslash"),
+        ("cast(b as nosuch) = 1", BindError, "Unsupported data type: NOSUCH"),
         ("regexp_like(s, '(')", BindError, "regular expression"),
         ("date_part('nosuch', d) = 1", BindError, "Date part 'nosuch' not supported; known are year,"),
-        ("s = 'a", UsageError, "Missing '"),
+        ("s = 'a", BindError, "Missing '"),
     ],
 )
 def test_messages(text: str, error: type[Exception], words: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TABLES = 12
-quiet = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+quiet = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @lru_cache(maxsize=TABLES)

@@ -115,7 +115,7 @@ class Binder:
             case Cast(arg, to, safe):
                 return self._cast(arg, to, safe), to
             case Call():
-                return self._call(expr)
+                return self._call(expr, [self.bind(arg) for arg in expr.args])
             case InList() | SqlCast() | Function():
                 raise AssertionError("comes from text only, which `bindsql` binds")
 
@@ -193,8 +193,7 @@ class Binder:
             raise BindError(f"cannot cast {describe(arg)} from {found} to {to}: {error}") from error
         return Cast(bound, to, safe)
 
-    def _call(self, expr: Call) -> tuple[Expr, pa.DataType]:
-        operands = [self.bind(arg) for arg in expr.args]
+    def _call(self, expr: Call, operands: list[tuple[Expr, pa.DataType]]) -> tuple[Expr, pa.DataType]:
         function = expr.function
         if function in _ARITHMETIC:
             operands = _arithmetic(operands)

@@ -117,7 +117,9 @@ class SqlBinder(Binder):
     # -- comparisons -------------------------------------------------------------------------------------------------
 
     def _compare(self, expr: Comparison, *, strict: bool) -> Expr:
-        left, right = self.bind(expr.left), self.bind(expr.right)
+        return self._compared(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
+
+    def _compared(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
         if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
             right = _fitted(expr.right, left[1], expr.left)
         elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
@@ -160,7 +162,10 @@ class SqlBinder(Binder):
                 fits = isinstance(constant, Literal) and _same_kind(constant.value.type, found)
                 values.append(fit_literal(constant.value, found) if fits and isinstance(constant, Literal) else None)
         if None in values or pt.is_null(found) or pt.is_nested(found):
-            tests = [self._compare(Comparison("=", expr.arg, item), strict=False) for item in expr.items]
+            tests = [
+                self._compared(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
+                for source, item in zip(expr.items, items, strict=True)
+            ]
             return _folded(Or(tuple(tests))) if len(tests) > 1 else tests[0]
         known = [value for value in values if value is not None and value.is_valid]
         wanted = pa.array([value.as_py() for value in known], found)
@@ -188,19 +193,18 @@ class SqlBinder(Binder):
             return self._days(expr, operands)
         decimals = [decimal_of(found) for found in types if pt.is_integer(found) or pt.is_decimal(found)]
         if len(decimals) == len(types) == 2 and any(map(pt.is_decimal, [*types, common_type(*types, exact=True)])):
-            return self._decimal_call(expr, decimals)
-        return self._call(Call(expr.function, expr.args, expr.options))
+            return self._decimal_call(expr, operands, decimals)
+        return self._call(expr, operands)
 
-    def _decimal_call(self, expr: Call, types: list[pa.DataType]) -> Operand:
+    def _decimal_call(self, expr: Call, operands: list[Operand], types: list[pa.DataType]) -> Operand:
         """Arithmetic with a decimal, or of unsigned and signed 64-bit integers, which is that of decimals."""
-        if expr.function == "divide":
-            args = tuple(SqlCast(arg, to) for arg, to in zip(expr.args, types, strict=True))
-            return self._function(Function("/", args))
         if expr.function == "multiply" and sum(one.precision for one in types) >= 38:
             types = [pa.decimal256(one.precision, one.scale) for one in types]
-        return self._call(
-            Call(expr.function, tuple(SqlCast(arg, to) for arg, to in zip(expr.args, types, strict=True)))
-        )
+        pairs = zip(operands, types, strict=True)
+        converted = [(self._sql_cast(*one, to, lenient=False), to) for one, to in pairs]
+        if expr.function == "divide":
+            return self._applied(Function("/", expr.args), FUNCTIONS["/"], converted)
+        return self._call(expr, converted)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
@@ -237,7 +241,11 @@ class SqlBinder(Binder):
         if len(expr.args) < least or (most is not None and len(expr.args) > most):
             wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
-        operands = _Arguments(self, expr, function).convert([self.bind(arg) for arg in expr.args])
+        return self._applied(expr, function, [self.bind(arg) for arg in expr.args])
+
+    def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+        """The call of a function with bound operands."""
+        operands = _Arguments(self, expr, function).convert(operands)
         bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
         try:

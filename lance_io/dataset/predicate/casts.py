@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.dataset.predicate.coerce import decimal_of, is_string
-from lance_io.errors import UsageError
+from lance_io.errors import BindError
 
 Value: TypeAlias = pa.Array | pa.Scalar
 
@@ -61,7 +61,7 @@ _ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
 
 
 def sql_type(name: str) -> pa.DataType:
-    """The Arrow type of a type name in upper case, as `DECIMAL(10,2)`. Raises UsageError for an unknown one."""
+    """The Arrow type of a type name in upper case, as `DECIMAL(10,2)`. Raises BindError for an unknown one."""
     found = _TYPES.get(name)
     if found is not None:
         return found
@@ -73,7 +73,7 @@ def sql_type(name: str) -> pa.DataType:
     matched = re.fullmatch(r"(?:TIMESTAMP|DATETIME)(?:\((\d)\))?", name)
     if matched and (matched[1] or "6") in _UNITS:
         return pa.timestamp(_UNITS[matched[1] or "6"])
-    raise UsageError(
+    raise BindError(
         f"Unsupported data type: {name}. Supported are boolean, tinyint, smallint, int, bigint (each also unsigned), "
         "float, double, decimal(p,s), string, binary, date, timestamp(0|3|6|9)"
     )

@@ -82,8 +82,8 @@ def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
 
     filter  SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
     schema  of the dataset, without the pseudo columns
-    Raises UsageError for text that cannot be parsed and for anything that is not a filter, BindError if it does not
-    fit the schema or is not boolean, UnsupportedError for a function or a form that has no counterpart here.
+    Raises BindError for text that cannot be parsed, and for a filter that does not fit the schema or is not boolean,
+    UsageError for anything that is not a filter, UnsupportedError for a function or form without a counterpart here.
     """
     if isinstance(filter, str):
         return Predicate(_bind_text(filter, schema))
@@ -129,7 +129,7 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     """A SQL expression, checked against the dataset's schema; the path of a column if it is nothing else.
 
     schema  of the dataset, without the pseudo columns
-    Raises UsageError for text that cannot be parsed, BindError if it does not fit the schema.
+    Raises BindError for text that cannot be parsed or does not fit the schema.
     """
     from lance_io.dataset.predicate.bindsql import SqlBinder  # the parser takes a while to load: only for text
     from lance_io.dataset.predicate.text import from_text

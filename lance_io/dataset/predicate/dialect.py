@@ -261,7 +261,7 @@ class LanceFilter(Dialect):
 
         def _member(self) -> exp.Identifier:
             token = self._curr
-            if token.token_type not in _WORDS and not token.text.isidentifier():
+            if not token or (token.token_type not in _WORDS and not token.text.isidentifier()):
                 self._fail("Expected the name of a field")
             self._advance()
             return self.expression(
@@ -329,9 +329,7 @@ def _check_nesting(tokens: list[Token]) -> None:
             run = 0
         depth = max(depth, runs[-1] + run)
     if depth > NESTING_MAX:
-        raise BindError(
-            f"sql parser error: the filter is nested {depth} levels deep, at most {NESTING_MAX} are parsed"
-        )
+        raise BindError(f"sql parser error: the filter is nested {depth} levels deep, at most {NESTING_MAX} are parsed")
 
 
 def _message(error: ParseError | TokenError) -> str:

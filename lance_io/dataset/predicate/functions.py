@@ -73,6 +73,18 @@ def _value_if_not_null(tested: Value, given: Value, otherwise: Value) -> Value:
     return pc.if_else(pc.is_valid(tested), given, otherwise)
 
 
+def _between(value: Value, low: Value, high: Value) -> Value:
+    return pc.and_kleene(compare(">=", value, low), compare("<=", value, high))
+
+
+def _distinct(left: Value, right: Value) -> Value:
+    if pa.types.is_null(left.type):
+        return pa.array([False] * len(left if isinstance(left, pa.Array) else right))
+    equal = lists.nested_equal(left, right) if pa.types.is_nested(left.type) else compare("=", left, right)
+    both_null = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.invert(pc.or_(pc.fill_null(equal, False), both_null))
+
+
 def _extreme(op: str) -> Callable[..., Value]:
     def choose(*values: Value) -> Value:
         chosen = values[0]
@@ -98,6 +110,8 @@ _define("coalesce", "same same*", pc.coalesce)
 _define("nvl ifnull", "same same", pc.coalesce)
 _define("nvl2", "any same same", _value_if_not_null)
 _define("nullif", "same same", _null_if)
+_define("between", "same same same", _between)
+_define("is_distinct", "same same", _distinct)
 _define("greatest", "same same*", _extreme(">"))
 _define("least", "same same*", _extreme("<"))
 

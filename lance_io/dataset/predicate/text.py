@@ -197,17 +197,17 @@ class _Rebuilding:
         return Function("coalesce", (value if node.expression.this else Not(value), _FALSE))
 
     def _distinct(self, node: exp.Expr, depth: int) -> Expr:
-        left, right = self._both(node, depth)
-        same = Function("coalesce", (Comparison("=", left, right), _FALSE))
-        equal = Or((same, And((IsNull(left), IsNull(right)))))
-        return Not(equal) if isinstance(node, exp.NullSafeNEQ) else equal
+        different = Function("is_distinct", self._both(node, depth))
+        return different if isinstance(node, exp.NullSafeNEQ) else Not(different)
 
     def _in(self, node: exp.Expr, depth: int) -> Expr:
         return InList(self.build(node.this, depth), tuple(self.build(item, depth) for item in node.expressions))
 
     def _between(self, node: exp.Expr, depth: int) -> Expr:
         value, low, high = (self.build(node.args[name], depth) for name in ("this", "low", "high"))
-        return And((Comparison(">=", value, low), Comparison("<=", value, high)))
+        if isinstance(value, Column | Literal):
+            return And((Comparison(">=", value, low), Comparison("<=", value, high)))
+        return Function("between", (value, low, high))  # nested ones must not repeat the value at each level
 
     def _escape(self, node: exp.Expr, depth: int) -> Expr:
         if node.expression.name != "\\":
