@@ -13,7 +13,7 @@ indices    the entries of the index section
 
 transaction, operations, operation_messages   what a commit changes, as values and as messages
 conflicts, rebase   do two changes go together, and one brought onto the other
-apply, coverage, lineage   the next version: its fragments, what indices cover, row ids and row versions
+apply, draft, coverage, lineage   the next version: its fragments, what indices cover, row ids and row versions
 manifest_write      its file
 garbage    what a cleanup may remove
 """

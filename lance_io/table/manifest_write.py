@@ -18,7 +18,7 @@ from lance_io.table.manifest import Manifest, from_message
 from lance_io.table.transaction import INLINE_BYTES_MAX
 
 if TYPE_CHECKING:
-    from lance_io.table.apply import NextVersion
+    from lance_io.table.draft import NextVersion
 
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<qHH4s")
