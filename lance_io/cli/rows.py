@@ -14,23 +14,28 @@ if TYPE_CHECKING:
 
 CELL_CHARACTERS_MAX = 60
 
+Filter = Annotated[
+    str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only rows that pass, such as "price > 40".')
+]
+
 
 def head(
     uri: DatasetUri,
     num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
     columns: Columns = None,
+    filter: Filter = None,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """The first rows."""
+    """The first rows, or the first that pass a filter."""
     from lance_io.dataset.execute import collect
     from lance_io.dataset.options import scan_options
     from lance_io.dataset.scan import scan_projection
 
     state = open_table(uri, version, tag, storage_option)
-    options = scan_options(columns=column_names(columns), limit=num_rows)
+    options = scan_options(columns=column_names(columns), filter=filter, limit=num_rows)
     with progress("reading"):
         found = collect(state, options, scan_projection(state, options).arrow_schema)
     report = {
@@ -88,18 +93,19 @@ def _cell(value: Any) -> str:
 
 def count(
     uri: DatasetUri,
+    filter: Filter = None,
     version: Version = None,
     tag: Tag = None,
     storage_option: StorageOptions = None,
     as_json: Json = False,
 ) -> None:
-    """The number of rows; reads no data."""
+    """The number of rows; without a filter no data is read."""
     from lance_io.dataset.execute import count as count_rows
     from lance_io.dataset.options import ScanOptions
 
     state = open_table(uri, version, tag, storage_option)
     with progress("counting"):
-        num_rows = count_rows(state, ScanOptions())
+        num_rows = count_rows(state, ScanOptions(filter=filter))
     show({"version": state.manifest.version, "num_rows": num_rows}, as_json, _show_count)
 
 

@@ -113,7 +113,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         """A scan, to be run by its methods.
 
         columns   names (`n.x` for a member), or a dict of new names; None for all columns
-        filter    a boolean `pyarrow.compute` expression
+        filter    SQL text or a boolean `pyarrow.compute` expression, see docs/filters.md
         limit, offset          row window, after the filter
         batch_size             rows per batch (8192); `strict_batch_size` lets batches span fragments
         with_row_id, with_row_address  append `_rowid`, `_rowaddr`

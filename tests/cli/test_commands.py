@@ -152,6 +152,13 @@ def test_count_of_versions(run: Any, table: lance.LanceDataset) -> None:
     assert run("count", table.uri, "--tag", "second", "--json").report == {"version": 2, "num_rows": 6000}
 
 
+def test_filters(run: Any, table: lance.LanceDataset) -> None:
+    chosen = "id % 7 = 3 and word is not null"
+    assert run("count", table.uri, "--filter", chosen).out == f"{table.count_rows(chosen)}\n"
+    report = run("head", table.uri, "-n", 4, "-c", "id", "-f", chosen, "--json").report
+    assert report["rows"] == table.to_table(["id"], chosen, limit=4).to_pylist()
+
+
 def test_bench(run: Any, table: lance.LanceDataset) -> None:
     report = run("bench", table.uri, "-c", "id,text", "--take-rows", "1,10,1000000", "--json").report
     assert [one["columns"] for one in report["scans"]] == ["id", "text", "all columns"]
