@@ -325,6 +325,12 @@ def distinct_fixed(
 ) -> tuple[OwnedBuffer, OwnedBuffer] | None:
     """The same for values of 64 or 128 bits: `(indices, values)`."""
 
+def pack_block(data: Buffer, bits: int, num_values: int, /) -> tuple[int, OwnedBuffer]:
+    """Values of 32 or 64 bits at the width of the widest: `(width, block)`.
+
+    Up to 1024 values as InlineBitpacking, more as OutOfLineBitpacking.
+    """
+
 def compress_block(data: Buffer, scheme: int, level: int | None, /) -> OwnedBuffer:
     """A buffer behind its size (scheme 1 LZ4, 2 zstd)."""
 

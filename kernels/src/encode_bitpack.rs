@@ -4,10 +4,12 @@
 //! shorter last chunk is filled with zeros.
 
 use crate::bitpack::{Word, GROUP};
+use crate::buffer::{Input, OwnedBuffer};
 use crate::codec::invalid;
 use crate::encode_values::{ChunkSink, Values};
+use crate::gil;
 use fastlanes::BitPacking;
-use pyo3::PyResult;
+use pyo3::prelude::*;
 use std::borrow::Cow;
 
 /// The words that groups are packed from.
@@ -92,6 +94,45 @@ impl<T: PackWord> Values for Packed<'_, T> {
             put_group(width, values, out);
         });
     }
+}
+
+/// `pack_block` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, bits, num_values, /))]
+pub fn pack_block(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    bits: usize,
+    num_values: usize,
+) -> PyResult<(usize, OwnedBuffer)> {
+    let input = Input::new(data)?;
+    match bits {
+        32 => block::<u32>(py, &input, num_values),
+        64 => block::<u64>(py, &input, num_values),
+        _ => Err(invalid(format!("blocks of {bits}-bit values are not packed"))),
+    }
+}
+
+/// One group with its width in front, or several of the same width and a tail (spec: 8.0).
+fn block<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyResult<(usize, OwnedBuffer)> {
+    let values = words::<T>(input.bytes(), num_values)?;
+    let (width, block) = gil::release(py, num_values, || {
+        let width = bit_width(&values);
+        let mut block = Vec::new();
+        if values.len() <= GROUP {
+            block.extend_from_slice(bytemuck::bytes_of(&T::from_u64(width as u64)));
+            put_group(width, &values, &mut block);
+            return (width, block);
+        }
+        let (groups, tail) = values.as_chunks::<GROUP>();
+        groups.iter().for_each(|group| T::pack_group(width, group, &mut block));
+        match width * (GROUP - tail.len()) < (T::BITS - width) * tail.len() {
+            true => put_group(width, tail, &mut block),
+            false => block.extend_from_slice(bytemuck::cast_slice(tail)),
+        }
+        (width, block)
+    });
+    Ok((width, block.into()))
 }
 
 /// Append up to 1024 values as a group, missing ones as 0.

@@ -32,7 +32,9 @@ impl Deflater {
                 out.extend_from_slice(&(input.len() as u32).to_le_bytes());
                 let at = out.len();
                 out.resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0);
-                let made = lz4_flex::block::compress_into(input, &mut out[at..]).expect("room for the worst case");
+                // The C library finds more matches in small buffers than `lz4_flex` does, which decompresses as well.
+                let made = lz4::block::compress_to_buffer(input, None, false, &mut out[at..]);
+                let made = made.expect("room for the worst case");
                 out.truncate(at + made);
             }
             Deflater::Zstd(context) => {

@@ -79,6 +79,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_bitpack::pack_block, m)?)?;
     m.add_function(wrap_pyfunction!(encode_dictionary::distinct_variable, m)?)?;
     m.add_function(wrap_pyfunction!(encode_dictionary::distinct_fixed, m)?)?;
     m.add_function(wrap_pyfunction!(encode_fsst::encode_fsst, m)?)?;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lance_io.encodings.options import column_options
-from lance_io.encodings.v2_1.write import encode_page
+from lance_io.encodings.v2_1.write import encode_pages
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.levels.chunks import leaf_chunks
@@ -39,8 +39,11 @@ def encode(table: pa.Table, version: FileVersion, cuts: int = 1) -> list[list[En
     step = max(1, -(-len(table) // cuts))
     return [
         [
-            encode_page(path, shred([chunk.slice(start, min(step, len(table) - start))]), options, version)
+            encoded
             for start in range(0, max(1, len(table)), step)
+            for encoded in encode_pages(
+                path, shred([chunk.slice(start, min(step, len(table) - start))]), options, version
+            )
         ]
         for path, chunk in zip(paths, chunks, strict=True)
         for options in [column_options(path.top, path.leaf)]

@@ -26,6 +26,7 @@ from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_valu
 from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
 from lance_io.encodings.v2_1.write_fullzip import encode_fullzip
 from lance_io.encodings.v2_1.write_miniblock import MiniBlock, encode_miniblock
+from lance_io.encodings.v2_1.write_split import split_page
 from lance_io.encodings.v2_1.write_strings import code_strings
 from lance_io.encodings.v2_2.write_constant import encode_constant_page
 
@@ -38,16 +39,36 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath
 
 
-def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version: FileVersion) -> EncodedPage:
-    """Encode some rows of a leaf column as one page.
+def encode_pages(path: LeafPath, page: LeafPage, options: ColumnOptions, version: FileVersion) -> list[EncodedPage]:
+    """Encode some rows of a leaf column, as one page where possible.
 
     path     the column's way through the schema
     page     its levels and values
     options  what the field's metadata asks for (`options.column_options`)
     version  of the file, 2.1 or 2.2
-    Raises UnsupportedError for what this file version cannot store.
+
+    Several pages, in row order, come out where lists have so many nulls and empties between two values that chunks
+    cannot count them. Raises UnsupportedError for what this file version cannot store.
     """
     rules = rules_for(version)
+    encoded = _encode_whole(path, page, options, rules)
+    if encoded is not None:
+        return [encoded]
+    halves = split_page(page)
+    if halves is None:
+        return [encode_fullzip(path, page, options, rules)]
+    return [each for half in halves for each in encode_pages(path, half, options, version)]
+
+
+def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version: FileVersion) -> EncodedPage:
+    """`encode_pages` where it has to be one page: where chunks cannot count levels, the page becomes full-zip."""
+    rules = rules_for(version)
+    encoded = _encode_whole(path, page, options, rules)
+    return encode_fullzip(path, page, options, rules) if encoded is None else encoded
+
+
+def _encode_whole(path: LeafPath, page: LeafPage, options: ColumnOptions, rules: VersionRules) -> EncodedPage | None:
+    """The page as a whole; None when it is to be mini-blocks but chunks cannot count its levels."""
     if path.leaf.is_blob:
         return encode_blob_page(path, page, options, rules)
     if has_no_values(page):
@@ -56,9 +77,9 @@ def encode_page(path: LeafPath, page: LeafPage, options: ColumnOptions, version:
     if constant is not None:
         return constant
     plan = _plan_miniblock(page, options, rules)
-    encoded = None if plan is None else encode_miniblock(page, plan, options, rules)
-    # Where lists hold so many nulls and empties that chunks cannot count them, entries can.
-    return encode_fullzip(path, page, options, rules) if encoded is None else encoded
+    if plan is None:
+        return encode_fullzip(path, page, options, rules)
+    return encode_miniblock(page, plan, options, rules)
 
 
 def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> MiniBlock | None:

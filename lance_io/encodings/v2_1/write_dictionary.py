@@ -31,6 +31,8 @@ ITEMS_MAX: Final = 100_000
 INDEX_BITS: Final = 32
 # Blocks below this are left alone: the frame of the compression is most of what it could save.
 COMPRESSED_BYTES_MIN: Final = 64
+PACKED_BITS: Final = (32, 64)
+PACKED_INLINE_MAX: Final = 1024  # one group carries its width, more have one that the message tells
 
 
 def has_word_dictionaries(rules: VersionRules) -> bool:
@@ -47,7 +49,9 @@ def split_dictionary(
         return None
     items_max = min(num_values // options.dictionary_divisor, ITEMS_MAX)
     bytes_max = _bytes_max(values, options)
-    if isinstance(shape, FixedShape) and options.compression is None:
+    # Words have other ways to become small, unless options say which way to go.
+    competes = isinstance(shape, FixedShape) and options.compression is None and options.layout != "fullzip"
+    if competes:
         bytes_max = min(bytes_max, _word_bytes_max(values))
     if items_max < 1 or bytes_max < 1:
         return None
@@ -55,6 +59,8 @@ def split_dictionary(
     if found is None:
         return None
     indices, items = found
+    if competes and not _pays(values, items):
+        return None
     return LeafValues(FixedShape(INDEX_BITS), num_values, [(indices, 0)]), encode_dictionary(items, options, rules)
 
 
@@ -75,12 +81,24 @@ def _bytes_max(values: LeafValues, options: ColumnOptions) -> int:
 
 
 def _word_bytes_max(values: LeafValues) -> int:
-    """The same for words, which have other ways to become small; indices come in the same runs as their values."""
+    """The same beside other ways to write words; indices come in the same runs as their values."""
     facts = word_statistics(values)
     if facts is None:
         return values.num_bytes
     direct_bytes = min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
     return direct_bytes - min(facts.num_runs * (INDEX_BITS // 8 + 1), facts.num_values // 8)
+
+
+def _pays(values: LeafValues, items: LeafValues) -> bool:
+    """Whether indices and dictionary are smaller than the values written in another way."""
+    facts = word_statistics(values)
+    if facts is None:
+        return True
+    index_bits = max(items.num_values - 1, 1).bit_length()
+    indices_bytes = min(facts.num_runs * (INDEX_BITS // 8 + 1), facts.num_values * index_bits // 8)
+    item_facts = word_statistics(items)
+    items_bytes = items.num_bytes if item_facts is None else min(item_facts.packed_bytes, item_facts.plain_bytes)
+    return indices_bytes + items_bytes < min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
 
 
 def _distinct(values: LeafValues, items_max: int, bytes_max: int) -> tuple[Any, LeafValues] | None:
@@ -116,23 +134,34 @@ def split_arrow_dictionary(
 
 def encode_dictionary(items: LeafValues, options: ColumnOptions, rules: VersionRules) -> Dictionary:
     """The items of a dictionary as one block."""
-    codec: tree.Codec
+    forms = [_plain_block(items)]
+    scheme = _scheme(options, rules)
+    if scheme is not None and items.num_bytes >= COMPRESSED_BYTES_MIN:
+        codec, block = forms[0]
+        level = options.dictionary_compression_level
+        forms.append((tree.General(scheme, codec), _kernels.compress_block(block, SCHEMES[scheme], level)))
+        if isinstance(items.shape, FixedShape) and items.shape.bits in PACKED_BITS:
+            forms.append(_packed_block(items, items.shape.bits))
+    codec, block = min(forms, key=lambda form: memoryview(form[1]).nbytes)
+    message = encode_codec(codec, level=options.dictionary_compression_level)
+    return Dictionary(message, items.num_values, block)
+
+
+def _plain_block(items: LeafValues) -> tuple[tree.Codec, Any]:
     match items.shape:
         case VariableShape(offset_bits):
-            codec, block = tree.Variable(offset_bits), _variable_block(items, offset_bits)
+            return tree.Variable(offset_bits), _variable_block(items, offset_bits)
         case FixedShape(bits):
-            codec, block = tree.Flat(bits), bytes(items.data)
+            return tree.Flat(bits), bytes(items.data)
         case shape:
             raise UnsupportedError(f"dictionaries of {shape}")
-    scheme = _scheme(options, rules)
-    if scheme is None or len(block) < COMPRESSED_BYTES_MIN:
-        return Dictionary(encode_codec(codec), items.num_values, block)
-    level = options.dictionary_compression_level
-    compressed = _kernels.compress_block(block, SCHEMES[scheme], level)
-    if compressed.nbytes >= len(block):
-        return Dictionary(encode_codec(codec), items.num_values, block)
-    message = encode_codec(tree.General(scheme, codec), level=level)
-    return Dictionary(message, items.num_values, compressed)
+
+
+def _packed_block(items: LeafValues, bits: int) -> tuple[tree.Codec, Any]:
+    width, block = _kernels.pack_block(items.data, bits, items.num_values)
+    if items.num_values <= PACKED_INLINE_MAX:
+        return tree.InlineBitpacking(bits), block
+    return tree.OutOfLineBitpacking(bits, width), block
 
 
 def _scheme(options: ColumnOptions, rules: VersionRules) -> str | None:

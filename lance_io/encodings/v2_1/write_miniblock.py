@@ -38,6 +38,7 @@ NARROW_CHUNK_BYTES_MAX: Final = (32 << 10) - 64
 # Codecs of fixed-width values make chunks of at most this size, those of variable width follow their option.
 VALUE_BYTES_MAX: Final = 8192
 NARROW_TARGET_BYTES_MAX: Final = 16 << 10
+LEVEL_GROUP_BYTES: Final = 128  # a group of 1024 levels, per bit of their width
 # Compression must save something over the page, and pages with less than this are left alone (4.9).
 GENERAL_BYTES_MIN: Final = 4096
 
@@ -168,12 +169,17 @@ def _target_bytes(options: ColumnOptions, rules: VersionRules) -> int:
 
 
 def _levels_max(page: LeafPage, options: ColumnOptions, rules: VersionRules) -> int:
-    """Levels of a chunk, so that it keeps within its size even if none of them can be packed."""
-    num_vectors = (page.repetition is not None) + (page.definition is not None)
-    if rules.wide_chunks or num_vectors == 0:
+    """Levels of a chunk, so that it keeps within its size.
+
+    Packing works on groups of 1024 levels, all of the page's width; no other codec is taken where it makes more of
+    the page, and so of a chunk with many levels.
+    """
+    widths = [int(each.max(initial=0)).bit_length() for each in (page.repetition, page.definition) if each is not None]
+    if rules.wide_chunks or not sum(widths):
         return CHUNK_LEVELS_MAX
     value_bytes = max(VALUE_BYTES_MAX, _target_bytes(options, rules))
-    return (NARROW_CHUNK_BYTES_MAX - value_bytes) // (2 * num_vectors)
+    level_bytes = NARROW_CHUNK_BYTES_MAX - value_bytes - LEVEL_GROUP_BYTES * sum(widths)
+    return min(CHUNK_LEVELS_MAX, level_bytes * 8 // sum(widths))
 
 
 def max_visible(layers: Sequence[int]) -> int:

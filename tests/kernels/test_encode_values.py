@@ -1,0 +1,98 @@
+"""Statistics, dictionaries, FSST and packed rows, against plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_io import _kernels
+from lance_io.codecs import tree
+from tests.kernels.pages import longs, strings, uints
+from tests.kernels.test_encode_miniblock import decoded
+
+MINE = settings(max_examples=40, deadline=None)
+
+
+@MINE
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=3000), st.sampled_from([8, 16, 32, 64]))
+def test_measures_groups_and_changes(values: list[int], bits: int) -> None:
+    raw = np.array(values, dtype=f"<u{bits // 8}")
+    runs, packed, constant = _kernels.measure_words(raw, bits, len(values))
+    groups = [values[at : at + 1024] for at in range(0, len(values), 1024)]
+    assert packed == sum(bits // 8 + 128 * max(group).bit_length() for group in groups)
+    assert constant == (len(set(values)) == 1)
+    assert runs == sum(-(-len(list(run)) // 255) for _, run in itertools.groupby(values))
+
+
+def test_runs_end_with_4096_values() -> None:
+    assert _kernels.measure_words(bytes(8 * 10_000), 64, 10_000)[0] == 17 + 17 + -(-(10_000 - 8192) // 255)
+
+
+def first_seen(values: list) -> tuple[list[int], list]:
+    items = list(dict.fromkeys(values))
+    return [items.index(value) for value in values], items
+
+
+@MINE
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=300), st.sampled_from([32, 64]))
+def test_distinct_strings(values: list[bytes], bits: int) -> None:
+    values = [*values, *values[::2]]
+    offsets = np.cumsum([0, *map(len, values)]).astype(f"<i{bits // 8}")
+    found = _kernels.distinct_variable(offsets, b"".join(values), bits == 64, len(values), 10_000, 1 << 30)
+    indices, items = first_seen(values)
+    assert found is not None
+    assert longs(found[0], "<i4") == indices
+    assert strings(found[1], found[2], bits) == items
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_distinct_words(bits: int) -> None:
+    dice = np.random.default_rng(bits)
+    values = [bytes(v) for v in dice.integers(0, 256, (700, bits // 8), dtype=np.uint8)]
+    values = [values[i] for i in dice.integers(0, 700, 6000)]
+    found = _kernels.distinct_fixed(b"".join(values), bits, 6000, 1000, 1 << 20)
+    indices, items = first_seen(values)
+    assert found is not None and longs(found[0], "<i4") == indices and bytes(found[1]) == b"".join(items)
+
+
+def test_dictionaries_keep_within_their_budget() -> None:
+    raw = np.arange(900, dtype="<u8")
+    assert _kernels.distinct_fixed(raw, 64, 900, 899, 1 << 20) is None
+    assert _kernels.distinct_fixed(raw, 64, 900, 900, 7199) is None
+    assert _kernels.distinct_fixed(raw, 64, 900, 900, 7200) is not None
+
+
+@MINE
+@given(st.lists(st.text(alphabet="abc de\0é", max_size=40), min_size=1, max_size=500), st.sampled_from([32, 64]))
+def test_fsst_codes_decode(texts: list[str], bits: int) -> None:
+    values = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, values)]).astype(f"<i{bits // 8}")
+    table, ends, codes = _kernels.encode_fsst(offsets, b"".join(values), bits == 64, len(values))
+    codec = tree.Fsst(bytes(table), tree.Variable(bits))
+    found = decoded(codec, [(ends, 0), (codes, 0)], len(values), wide=True)
+    assert strings(*found, bits) == values
+
+
+def test_fsst_makes_text_smaller() -> None:
+    data = b"the quick brown fox jumps over the lazy dog " * 2000
+    offsets = np.arange(0, len(data) + 1, 44).astype("<i4")
+    _, _, codes = _kernels.encode_fsst(offsets, data, False, len(offsets) - 1)
+    assert codes.nbytes < len(data) / 4
+
+
+def test_rows_are_packed_in_order() -> None:
+    rows = _kernels.pack_rows([(struct.pack("<2i", 1, 3), 4), (struct.pack("<2d", 2.0, 4.0), 8)], 2)
+    assert bytes(rows).hex() == "010000000000000000000040030000000000000000001040"  # spec: 11, j
+
+
+@pytest.mark.parametrize("count", [5, 1024, 1025, 2047, 4096])
+def test_packed_blocks_decode(count: int) -> None:
+    raw = np.arange(count, dtype="<u8") * 5
+    width, block = _kernels.pack_block(raw, 64, count)
+    codec = tree.InlineBitpacking(64) if count <= 1024 else tree.OutOfLineBitpacking(64, width)
+    assert uints(_kernels.decode_dictionary(codec.program(), block, count)[0], 64) == raw.tolist()
