@@ -15,6 +15,7 @@ from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.opening import checked_out
 from lance_io.dataset.versions import keep_manifest
+from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.deleting import deletion_of, matching_rows
 from lance_io.errors import BindError, CommitConflictError
 from lance_io.table.operations import Delete, Restore, UpdateConfig, UpdateMap
@@ -56,7 +57,9 @@ def change(
     """
     transaction = Transaction(state.manifest.version, operation)
     request = CommitRequest(transaction, base=state.manifest, affected=affected, alongside=alongside)
-    return moved(state, (yield from commit(commit_target(state), request)))
+    after = moved(state, (yield from commit(commit_target(state), request)))
+    yield from after_commit(after)
+    return after
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

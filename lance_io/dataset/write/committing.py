@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.versions import manifest_in
+from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.convert import to_stored
 from lance_io.dataset.write.operations import LanceOperation
 from lance_io.errors import NotFound
@@ -53,7 +54,10 @@ def commit_operation(
         timeout_s=TIMEOUT_S if timeout_seconds is None else timeout_seconds,
         detached=detached,
     )
-    return target.state((yield from commit(where, request)))
+    state = target.state((yield from commit(where, request)))
+    if not detached:
+        yield from after_commit(state)
+    return state
 
 
 def _create(

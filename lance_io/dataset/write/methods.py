@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 from lance_io import runtime
 from lance_io.dataset import execute
 from lance_io.dataset.steps import drive
-from lance_io.dataset.write import changes, history
+from lance_io.dataset.write import changes, cleaning, history
 from lance_io.dataset.write.convert import to_public
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
+    from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.aio import AsyncDataset
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
     from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.write.cleaning import CleanupExplanation
     from lance_io.dataset.write.operations import LanceOperation, Transaction
 
     Values = Mapping[str, str | None]
@@ -126,6 +128,69 @@ class DatasetChanges:
         """What made the newest versions, newest first."""
         found = execute.run(self._state, history.recent_transactions(self._state.location, recent_transactions))
         return [public(one) for one in found]
+
+    # -- cleaning up ------------------------------------------------------------------------------------------------
+
+    def cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: list[int] | None = None,
+        delete_concurrency: int | None = None,
+    ) -> CleanupStats:
+        """Remove old versions, and files that no version refers to.
+
+        older_than         versions committed longer ago; two weeks when nothing else is given. Those younger than ten
+                           minutes are kept unless it is zero
+        retain_versions    keep the last so many
+        versions           only these
+        delete_unverified  also files younger than seven days that no version refers to. Only when no writer is under
+                           way: they may belong to a commit that is still to come
+        error_if_tagged_old_versions  False keeps tagged versions silently
+        delete_rate_limit  at most so many files a second
+        delete_concurrency accepted; requests are bounded per store
+
+        The newest version, tagged versions and what branches refer to always stay. Raises `OSError` for tagged versions
+        that would go, and for a manifest that cannot be read: nothing is removed on a guess.
+        """
+        policy = cleaning.cleanup_policy(
+            older_than,
+            retain_versions,
+            delete_unverified=delete_unverified,
+            error_if_tagged=error_if_tagged_old_versions,
+            versions=versions,
+        )
+        return execute.run(self._state, cleaning.clean_up(self._state, policy, delete_rate_limit))
+
+    def explain_cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: list[int] | None = None,
+        include_files: bool = False,
+        max_files: int = cleaning.FILES_SHOWN,
+    ) -> CleanupExplanation:
+        """What `cleanup_old_versions` would remove; removes nothing.
+
+        include_files  list the files, at most `max_files`
+        """
+        policy = cleaning.cleanup_policy(
+            older_than,
+            retain_versions,
+            delete_unverified=delete_unverified,
+            error_if_tagged=error_if_tagged_old_versions,
+            versions=versions,
+        )
+        plan = cleaning.explain_cleanup(self._state, policy, include_files=include_files, max_files=max_files)
+        return execute.run(self._state, plan)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -290,6 +355,50 @@ class AsyncDatasetChanges:
         """What made the newest versions, newest first."""
         plan = history.recent_transactions(self._state.location, recent_transactions)
         return [public(one) for one in await runtime.wrap(drive(plan))]
+
+    async def cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: list[int] | None = None,
+        delete_concurrency: int | None = None,
+    ) -> CleanupStats:
+        """Remove old versions, and files that no version refers to; see `LanceDataset.cleanup_old_versions`."""
+        policy = cleaning.cleanup_policy(
+            older_than,
+            retain_versions,
+            delete_unverified=delete_unverified,
+            error_if_tagged=error_if_tagged_old_versions,
+            versions=versions,
+        )
+        return await runtime.wrap(drive(cleaning.clean_up(self._state, policy, delete_rate_limit)))
+
+    async def explain_cleanup_old_versions(
+        self,
+        older_than: timedelta | None = None,
+        retain_versions: int | None = None,
+        *,
+        delete_unverified: bool = False,
+        error_if_tagged_old_versions: bool = True,
+        delete_rate_limit: int | None = None,
+        versions: list[int] | None = None,
+        include_files: bool = False,
+        max_files: int = cleaning.FILES_SHOWN,
+    ) -> CleanupExplanation:
+        """What `cleanup_old_versions` would remove; removes nothing."""
+        policy = cleaning.cleanup_policy(
+            older_than,
+            retain_versions,
+            delete_unverified=delete_unverified,
+            error_if_tagged=error_if_tagged_old_versions,
+            versions=versions,
+        )
+        plan = cleaning.explain_cleanup(self._state, policy, include_files=include_files, max_files=max_files)
+        return await runtime.wrap(drive(plan))
 
     @staticmethod
     async def write(

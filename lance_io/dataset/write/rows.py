@@ -23,6 +23,7 @@ from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.beside import Beside
+from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
 from lance_io.dataset.write.fit import check_version, fitted, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
@@ -213,4 +214,6 @@ def _add(
         return (yield from commit(target.commit_target(), request))
 
     committed: CommittedVersion = yield Keeping(files, write())
-    return target.state(committed)
+    state = target.state(committed)
+    yield from after_commit(state)
+    return state
