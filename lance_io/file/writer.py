@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lance_io.encodings.options import column_options
-from lance_io.encodings.v2_1.write import encode_page
+from lance_io.encodings.v2_1.write import encode_pages
 from lance_io.errors import SchemaError
 from lance_io.file.accumulate import ColumnQueue
 from lance_io.file.blobwrite import BlobSink
@@ -214,14 +214,18 @@ class FileWriter:
 
     def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> WriteSteps[None]:
         page, ticket = under_way.popleft()
-        encoded: EncodedPage = yield Result(ticket)
+        encoded: list[EncodedPage] = yield Result(ticket)
         self._encoding_bytes -= page.num_bytes
-        for buffers in self._places.page(page.column, page.first_row, encoded):
-            yield Write(buffers)
+        first_row, slots_per_row = page.first_row, self._columns[page.column].path.slots_per_row
+        for one in encoded:
+            for buffers in self._places.page(page.column, first_row, one):
+                yield Write(buffers)
+            first_row += one.num_rows // slots_per_row
 
-    def _encode(self, page: ClosedPage) -> EncodedPage:
+    def _encode(self, page: ClosedPage) -> list[EncodedPage]:
+        """One page; more only where the format cannot hold these rows in one."""
         column = self._columns[page.column]
-        return encode_page(column.path, shred(page.chunks), column.options, self.version)
+        return encode_pages(column.path, shred(page.chunks), column.options, self.version)
 
     # -- the rest of the file -----------------------------------------------------------------------------------------
 

@@ -144,7 +144,7 @@ def requests_of(writer: FileWriter, rows: pa.RecordBatch) -> list[Begin]:
             if isinstance(request, Begin):
                 begun.append(request)
             elif isinstance(request, Result):
-                answer = EncodedPage(1, b"", ())
+                answer = [EncodedPage(1, b"", ())]
     except StopIteration:
         return begun
 
@@ -292,7 +292,7 @@ def test_a_failing_encoder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
     writer = LanceFileWriter(tmp_path / "one.lance", SCHEMA)
     writer.write_batch(batch(0, 100))
-    monkeypatch.setattr("lance_io.file.writer.encode_page", failing)
+    monkeypatch.setattr("lance_io.file.writer.encode_pages", failing)
     with pytest.raises(Boom):
         writer.close()
     assert calls and leftovers(tmp_path) == []
