@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.steps import ListAll, Pause, Read, Remove, Together
 from lance_io.errors import FormatError, LanceError, UsageError
+from lance_io.table.autoclean import auto_cleanup_policy
 from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
 from lance_io.table.manifest import Manifest, decode_manifest
 from lance_io.table.paths import (
@@ -188,6 +189,24 @@ def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int |
     removed, failed_files = yield from _remove(place, [meta for meta, _ in files], deletes_per_s)
     done = [(meta, kind) for meta, kind in files if meta.key in removed]
     return _stats(gone, done, failed=len(failed) + len(failed_files))
+
+
+def auto_cleanup(
+    target: CommitTarget, committed: Manifest, *, root: Location | None = None, branch: str | None = None
+) -> Plan[CleanupStats | None]:
+    """The cleanup that the table's config asks for after a commit; None when there was none.
+
+    The commit has succeeded whatever happens here: errors are logged, never raised.
+    """
+    try:
+        policy = auto_cleanup_policy(committed.config, committed.version)
+        if policy is None:
+            return None
+        plan = yield from plan_cleanup(target, policy, root=root, branch=branch)
+        return (yield from run_cleanup(target, plan))
+    except LanceError as error:
+        _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
+        return None
 
 
 def _remove(place: Location, metas: Sequence[ObjectMeta], deletes_per_s: int | None) -> Plan[tuple[set[str], set[str]]]:

@@ -15,5 +15,5 @@ transaction, operations, operation_messages   what a commit changes, as values a
 conflicts, rebase   do two changes go together, and one brought onto the other
 apply, draft, coverage, lineage   the next version: its fragments, what indices cover, row ids and row versions
 manifest_write      its file
-garbage    what a cleanup may remove
+garbage, autoclean  what a cleanup may remove, and when one follows a commit
 """

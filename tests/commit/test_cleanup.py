@@ -14,13 +14,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from lance_io.commit.cleanup import CleanupRefused, CleanupStats, plan_cleanup, run_cleanup
+from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.steps import drive, drive_now
 from lance_io.commit.target import CommitTarget, SystemClock
-from lance_io.errors import FormatError
+from lance_io.errors import FormatError, UsageError
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops
+from lance_io.table.autoclean import INTERVAL_KEY, OLDER_THAN_KEY, RETAIN_KEY, auto_cleanup_policy, duration_s
 from lance_io.table.garbage import (
     NS,
     CleanupPolicy,
@@ -286,6 +287,82 @@ def test_which_versions_go(policy: CleanupPolicy, gone: Any) -> None:
 
 def test_after_two_weeks_they_go_by_default() -> None:
     assert going(CleanupPolicy(), 10 * HOUR_NS + 14 * DAY_S * NS) == set(range(1, 10))
+
+
+# -- after a commit --------------------------------------------------------------------------------------------------
+
+
+def test_config_asks_for_cleanups(target: CommitTarget, sample: Sample, caplog: pytest.LogCaptureFixture) -> None:
+    sample.create_now(target)
+    config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "0s"}
+    second = commit_now(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
+    assert drive_now(auto_cleanup(target, second.manifest)) is None
+    target.clock.ahead_ns = 11 * 60 * NS  # type: ignore[attr-defined]
+    third = commit_now(target, sample.append(1))
+    done = drive_now(auto_cleanup(target, third.manifest))
+    assert done is not None and done.old_versions == 2
+    broken = Transaction(3, ops.UpdateConfig(config=ops.UpdateMap({OLDER_THAN_KEY: "x", INTERVAL_KEY: "1"})))
+    assert drive_now(auto_cleanup(target, commit_now(target, broken).manifest)) is None
+    assert "expected a duration" in caplog.text
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return Sample(tmp_path_factory.mktemp("sample") / "t")
+
+
+class LaterClock(SystemClock):
+    ahead_ns = 0
+
+    def time_ns(self) -> int:
+        return super().time_ns() + self.ahead_ns
+
+
+@pytest.fixture
+def target() -> CommitTarget:
+    return CommitTarget(Location(MemoryStore(), "t", "memory://t"), clock=LaterClock())
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0s", 0),
+        ("14days", 14 * DAY_S),
+        ("1h 30m", 5400),
+        ("2weeks1day", 15 * DAY_S),
+        ("500ms", 0.5),
+        ("1 M", 30.44 * DAY_S),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert duration_s(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "x", "1 fortnight", "-1s", "1h x"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(UsageError, match="duration"):
+        duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "policy"),
+    [
+        ({}, 20, None),
+        ({INTERVAL_KEY: "20"}, 19, None),
+        ({INTERVAL_KEY: "0"}, 20, None),
+        ({INTERVAL_KEY: "20"}, 40, CleanupPolicy(error_if_tagged=False)),
+        (
+            {INTERVAL_KEY: "20", OLDER_THAN_KEY: "1h", RETAIN_KEY: "5"},
+            40,
+            CleanupPolicy(older_than_s=3600.0, retain_versions=5, error_if_tagged=False),
+        ),
+    ],
+)
+def test_when_a_cleanup_follows(config: dict[str, str], version: int, policy: CleanupPolicy | None) -> None:
+    assert auto_cleanup_policy(config, version) == policy
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
