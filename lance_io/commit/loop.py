@@ -340,7 +340,7 @@ class _Loop:
             if file.version <= self.checked or file.version not in self.fetched:
                 continue
             other = yield from self._transaction_of(file.version)
-            if other.uuid == self.transaction.uuid:
+            if other.uuid == self.transaction.uuid and other.name == self.transaction.name:
                 yield from self._forget_other_names(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
             if not self.request.is_strict:

@@ -7,9 +7,10 @@ survive when it is committed again.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
     from lance_io.table.operations import Operation
 
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 COMMIT_MESSAGE_KEY: Final = "__lance_commit_message"
 INLINE_BYTES_MAX: Final = 20 << 20  # a longer transaction is kept in its own file only
 
@@ -99,11 +101,7 @@ def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
 
 
 def _checked_uuid(text: str) -> str:
-    """`text` itself if it is a UUID: it becomes a part of file names."""
-    try:
-        UUID(text)
-    except ValueError:
-        raise FormatError(f"transaction: expected a UUID, found {text[:100]!r}") from None
-    if "/" in text or "\\" in text:
+    """`text` itself if it is a UUID or empty: it becomes a part of file names."""
+    if text and not _UUID.fullmatch(text):
         raise FormatError(f"transaction: expected a UUID, found {text[:100]!r}")
     return text
