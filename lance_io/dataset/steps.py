@@ -1,76 +1,29 @@
-"""One logic, two drivers: computations that ask for I/O without doing it.
+"""One logic, two drivers: what this room's plans ask for; plans and drivers are those of `commit.steps`.
 
-A `Plan` is a generator that yields `Ask`s and is sent their answers. An `Ask` knows both ways of being answered: at
-once in the caller's thread (`now`, on stores that offer `SyncReads`) and awaited on an event loop (`later`, on any
-store). Failures are thrown into the generator at the place that asked. `drive_now` and `drive` are the only lines of
-this room that do I/O for metadata and takes; streams of batches have their two drivers in `stream`.
+An `Ask` knows both ways of being answered: at once in the caller's thread (`now`, on stores that offer `SyncReads`),
+and awaited on an event loop (`later`, on any store). Requests are counted here, as reads of the operation that asks.
+Streams of batches have their two drivers in `stream`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from lance_io.commit.steps import Ask, Plan, drive, drive_now
 from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, SyncReads, SyncWrites
 
+__all__ = ["Ask", "Delete", "Get", "Head", "List", "Plan", "Put", "Together", "Wait", "drive", "drive_now"]
+
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Ask(Protocol[T_co]):
-    """One request of a plan."""
-
-    def now(self) -> T_co:
-        """Answer in this thread, without a loop."""
-
-    async def later(self) -> T_co:
-        """Answer on the running loop."""
-
-
-Plan: TypeAlias = Generator[Ask[Any], Any, T]
-"""A computation that yields what it wants to know and is sent the answers."""
-
-
-def drive_now(plan: Plan[T]) -> T:
-    """Run a plan in this thread."""
-    try:
-        ask = next(plan)
-        while True:
-            try:
-                answer = ask.now()
-            except Exception as error:
-                ask = plan.throw(error)
-            else:
-                ask = plan.send(answer)
-    except StopIteration as finished:
-        return cast("T", finished.value)
-    finally:
-        plan.close()
-
-
-async def drive(plan: Plan[T]) -> T:
-    """Run a plan on the running loop."""
-    try:
-        ask = next(plan)
-        while True:
-            try:
-                answer = await ask.later()
-            except Exception as error:
-                ask = plan.throw(error)
-            else:
-                ask = plan.send(answer)
-    except StopIteration as finished:
-        return cast("T", finished.value)
-    finally:
-        plan.close()
 
 
 @dataclass(frozen=True, slots=True)

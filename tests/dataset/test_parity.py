@@ -22,7 +22,8 @@ from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.file import AsyncFileReader, LanceFileReader
 
 WRITING = """
-add_bases add_columns alter_columns create_branch deep_clone delta drop_columns from_pydantic_model merge merge_insert migrate_manifest_paths_v2 new_file_session optimize
+add_bases add_columns alter_columns create_branch deep_clone delta drop_columns from_pydantic_model merge merge_insert
+migrate_manifest_paths_v2 new_file_session optimize
 shallow_clone update
 """
 INDICES = """
