@@ -18,13 +18,13 @@ from __future__ import annotations
 import logging
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 from uuid import uuid4
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import VersionFile, find_version, list_after
-from lance_io.commit.put_absent import unknown_outcome
-from lance_io.commit.steps import Head, Pause, Put, Read, Remove
+from lance_io.commit.put_absent import PutAbsentHandler, unknown_outcome
+from lance_io.commit.steps import Head, Pause, Put, Read, Remove, Together
 from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, StoreError
 from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, is_detached, manifest_name, parse_manifest_name
 
@@ -101,7 +101,9 @@ class ExternalHandler:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
-        """Steps 1 to 5; see `CommitHandler`."""
+        """Steps 1 to 5; see `CommitHandler`. Detached versions are in no sequence, and have no rows."""
+        if new.scheme == "detached":
+            return (yield from PutAbsentHandler().create(place, new))
         key = new.key(place)
         staging = f"{key}-{uuid4()}"
         yield Put(place.store, staging, new.data)
@@ -202,14 +204,22 @@ class ExternalHandler:
         return file
 
     def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
-        """What the store lists, with the version of the highest row if its object is still to be moved."""
+        """What the store lists, with the version of the highest row if its object is still to be moved; one round."""
         yield from self.rows.check()
-        row = yield from self.rows.get_latest(place.path)
-        newest = None if row is None else (yield from self._resolve(place, row))
-        listed = yield from list_after(place.store, place.path, version)
-        if newest is None or any(file.version >= newest.version for file in listed):
-            return listed
-        return [*(file for file in listed if file.version > version), newest]
+        plans = [self.rows.get_latest(place.path), list_after(place.store, place.path, version)]
+        row, listed = yield Together(plans)
+        if row is None:
+            return cast("list[VersionFile]", listed)
+        there = next((file for file in listed if file.version == row.version), None)
+        if row.is_final and there is not None:
+            _check_size(row, there.size_bytes, there.key)
+        elif there is None or not row.is_final:
+            newest = yield from self._resolve(place, row)
+            listed = [file for file in listed if file.version != row.version]
+            if newest.version > version or not listed:
+                listed = sorted([*listed, newest], key=lambda file: file.version)
+        newer = [file for file in listed if file.version > version]
+        return newer or listed[-1:]
 
     def _resolve(self, place: Location, row: Row) -> Plan[VersionFile]:
         """The manifest that a row stands for, moved to its final name if its writer did not live to do so."""

@@ -11,6 +11,7 @@ not a plain success is followed by a look at what is there:
 
 from __future__ import annotations
 
+import logging
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,7 @@ from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import find_latest, find_version, list_after
 from lance_io.commit.steps import Head, Pause, ProbeCreate, Put, Read
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
+from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
 from lance_io.table.paths import VERSIONS
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 PUTS_MAX: Final = 5
 READS_MAX: Final = 3
 FIRST_PAUSE_S: Final = 0.1
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,18 @@ class PutAbsentHandler:
         raise failure
 
     def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
-        """What it means that `there` was read under the name of a new version."""
+        """What it means that `there` was read under the name of a new version.
+
+        Once it is known to be ours no failure may hide that: whoever is told that a commit failed removes its files.
+        """
         if not new.is_in(there):
             return Taken(there)
-        meta = yield Head(place.store, new.key(place))
+        key = new.key(place)
+        try:
+            meta = yield Head(place.store, key)
+        except LanceError as error:  # it only says how the store calls this state of the object
+            _logger.info("version %d is committed, its etag is not known: %s", new.version, error)
+            meta = ObjectMeta(key, memoryview(there).nbytes)
         return Created(new.file(meta))
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:

@@ -160,6 +160,14 @@ def test_a_row_that_names_something_else_is_damage(table: Table, path: str) -> N
         table.latest()
 
 
+def test_a_detached_version_has_no_row(table: Table, sample: Sample) -> None:
+    detached = commit_now(table.target, sample.append(1), detached=True)
+    assert list(table.rows.rows) == [("t", 1)]
+    assert (table.latest(), table.has(detached.file.key)) == (1, True)
+    found = drive_now(table.target.handler.find_version(table.target.place, detached.manifest.version))
+    assert (found.key, list(table.rows.rows)) == (detached.file.key, [("t", 1)])
+
+
 def test_two_writers_of_one_number(table: Table, sample: Sample) -> None:
     """The second finds the first one's staging object, finishes it, and takes the next number."""
     table.store.put_now(table.staging, table.data)
