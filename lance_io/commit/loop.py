@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer
     from lance_io.table.roaring import U32Array
 
+VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
+
 _logger = logging.getLogger(__name__)
 
 
@@ -228,6 +230,8 @@ class _Loop:
             committed = yield from self._check(newest)
             if committed is not None:
                 return committed
+            if self._unchecked:
+                continue
             self._settle_base(newest)
             yield from self._rebase()
             if self._is_fresh():
@@ -293,14 +297,26 @@ class _Loop:
     def _missing(self, newest: VersionFile) -> list[Plan[None]]:
         """Plans that read the versions that came since, and were not read before."""
         assert self.listing is not None
-        wanted = [one for one in self.listing.versions if one.version > self.checked and not self.request.detached]
-        if not self._holds(newest) and newest not in wanted:
+        wanted = [*self._unchecked[:VERSIONS_AT_ONCE]]
+        if len(wanted) == len(self._unchecked) and not self._holds(newest) and newest not in wanted:
             wanted.append(newest)
         plans = [self._read(one.version, one.key) for one in wanted if one.version not in self.fetched]
-        operation = self.transaction.operation
-        if isinstance(operation, Restore) and operation.version not in self.fetched:
-            plans.append(self._read_version(operation.version))
+        if self._restored is not None and self._restored not in self.fetched:
+            plans.append(self._read_version(self._restored))
         return plans
+
+    @property
+    def _restored(self) -> int | None:
+        """The version that is to be restored."""
+        operation = self.transaction.operation
+        return operation.version if isinstance(operation, Restore) else None
+
+    @property
+    def _unchecked(self) -> Sequence[VersionFile]:
+        """The versions that came since and have not been looked at."""
+        if self.request.detached or self.listing is None:
+            return ()
+        return [file for file in self.listing.versions if file.version > self.checked]
 
     def _holds(self, newest: VersionFile) -> bool:
         """Whether the base is the newest version, with all that is needed of it."""
@@ -333,11 +349,9 @@ class _Loop:
 
     def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
         """Look at what was committed since; gives the version that turns out to be this very transaction."""
-        if self.request.detached:
-            return None
-        assert self.listing is not None
-        for file in self.listing.versions:
-            if file.version <= self.checked or file.version not in self.fetched:
+        for file in self._unchecked[:VERSIONS_AT_ONCE]:
+            self.checked = file.version
+            if file.version not in self.fetched:  # cleaned up meanwhile
                 continue
             other = yield from self._transaction_of(file.version)
             if other.uuid == self.transaction.uuid and other.name == self.transaction.name:
@@ -345,15 +359,15 @@ class _Loop:
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
             if not self.request.is_strict:
                 self._adapt(other, file.version)
-            self.checked = file.version
-        if self.request.is_strict and newest.version > self.transaction.read_version:
+            if file.version not in (newest.version, self._restored):
+                del self.fetched[file.version]
+        if self.request.is_strict and not self._unchecked and newest.version > self.transaction.read_version:
             raise CommitConflictError(
                 f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
                 "overwritten, which is no longer the newest",
                 path=self.target.place.uri,
                 retryable=True,
             )
-        self.checked = max(self.checked, newest.version)
         return None
 
     def _adapt(self, other: Transaction, version: int) -> None:
@@ -390,9 +404,7 @@ class _Loop:
         """The newest version, with its index section; what else was read is no longer needed."""
         if not self._holds(newest):
             self.base = self._manifest(newest.version)
-        operation = self.transaction.operation
-        restored = operation.version if isinstance(operation, Restore) else None
-        self.fetched = {version: data for version, data in self.fetched.items() if version == restored}
+        self.fetched = {version: data for version, data in self.fetched.items() if version == self._restored}
 
     def _rebase(self) -> Plan[None]:
         """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""
@@ -426,7 +438,7 @@ class _Loop:
         version, scheme = self.base.version + 1, newest.scheme if newest is not None else target.scheme
         if self.request.detached:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
-        restored = self._manifest(transaction.operation.version) if isinstance(transaction.operation, Restore) else None
+        restored = None if self._restored is None else self._manifest(self._restored)
         file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
         new = NewVersion(version, scheme, file.data, transaction.uuid)
         outcome = yield Shielded(_decide(target, new))

@@ -25,6 +25,8 @@ from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
 from lance_io.table.paths import VERSIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.store.api import Buffer, ObjectStore
@@ -53,50 +55,14 @@ class PutAbsentHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Create the manifest file; see `CommitHandler`."""
-        store, key = place.store, new.key(place)
-        unknown = False  # whether an earlier PUT may still land
-        for attempt in range(PUTS_MAX):
-            try:
-                meta = yield Put(store, key, new.data, if_absent=True)
-            except AlreadyExists as error:
-                failure: LanceError = error
-            except (OutcomeUnknown, ConflictRetry, Unsent) as error:
-                failure = error
-                unknown = unknown or isinstance(error, OutcomeUnknown)
-            except StoreError as error:
-                if error.retryable:
-                    unknown = True
-                failure = error
-            except LanceError as error:  # refused, but an earlier attempt may have landed
-                if unknown:
-                    raise unknown_outcome(key, error) from error
-                raise
-            else:
-                return Created(new.file(meta))
-            there = yield from read_back(store, key, failure, unknown=unknown)
-            if there is not None:
-                return (yield from self.found(place, new, there))
-            if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
-                break
-            yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
-        if unknown:
-            raise unknown_outcome(key, failure) from failure
-        raise failure
+        created = yield from create_once(place.store, new.key(place), new.data, new.is_in, what="the manifest")
+        return Created(new.file(created)) if isinstance(created, ObjectMeta) else created
 
     def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
-        """What it means that `there` was read under the name of a new version.
-
-        Once it is known to be ours no failure may hide that: whoever is told that a commit failed removes its files.
-        """
+        """What it means that `there` was read under the name of a new version."""
         if not new.is_in(there):
             return Taken(there)
-        key = new.key(place)
-        try:
-            meta = yield Head(place.store, key)
-        except LanceError as error:  # it only says how the store calls this state of the object
-            _logger.info("version %d is committed, its etag is not known: %s", new.version, error)
-            meta = ObjectMeta(key, memoryview(there).nbytes)
-        return Created(new.file(meta))
+        return Created(new.file((yield from _described(place.store, new.key(place), there))))
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing; see `latest.py`."""
@@ -109,6 +75,57 @@ class PutAbsentHandler:
     def list_after(self, place: Location, version: int) -> Plan[list[VersionFile]]:
         """By the listing."""
         return (yield from list_after(place.store, place.path, version))
+
+
+def create_once(
+    store: ObjectStore, key: str, data: bytes, is_ours: Callable[[Buffer], bool], *, what: str
+) -> Plan[ObjectMeta | Taken]:
+    """Create an object unless there is one; see the module.
+
+    is_ours  whether what was found under the key is this object, or as good as it
+    what     it is, for messages
+
+    Raises `CommitUnknownError` when there is no telling whether it is there; after any other error it is not.
+    """
+    unknown = False  # whether an earlier PUT may still land
+    for attempt in range(PUTS_MAX):
+        try:
+            meta: ObjectMeta = yield Put(store, key, data, if_absent=True)
+        except AlreadyExists as error:
+            failure: LanceError = error
+        except (OutcomeUnknown, ConflictRetry, Unsent) as error:
+            failure = error
+            unknown = unknown or isinstance(error, OutcomeUnknown)
+        except StoreError as error:
+            unknown = unknown or error.retryable
+            failure = error
+        except LanceError as error:  # refused, but an earlier attempt may have landed
+            if unknown:
+                raise unknown_outcome(key, error, what) from error
+            raise
+        else:
+            return meta
+        there = yield from read_back(store, key, failure, unknown=unknown)
+        if there is not None:
+            return (yield from _described(store, key, there)) if is_ours(there) else Taken(there)
+        if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
+            break
+        yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
+    if unknown:
+        raise unknown_outcome(key, failure, what) from failure
+    raise failure
+
+
+def _described(store: ObjectStore, key: str, there: Buffer) -> Plan[ObjectMeta]:
+    """What the store says about an object of ours that was read.
+
+    No failure may hide that it is there: whoever is told that a commit failed removes its files.
+    """
+    try:
+        return (yield Head(store, key))
+    except LanceError as error:
+        _logger.info("%s is there, its etag is not known: %s", key, error)
+        return ObjectMeta(key, memoryview(there).nbytes)
 
 
 def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
@@ -127,9 +144,10 @@ def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: boo
     raise failure
 
 
-def unknown_outcome(key: str, failure: LanceError) -> CommitUnknownError:
+def unknown_outcome(key: str, failure: LanceError, what: str = "the manifest") -> CommitUnknownError:
+    """The error of a write that may have been applied."""
     return CommitUnknownError(
-        f"the manifest may or may not have been committed: {failure}. Commit the same transaction again to find out: "
+        f"{what} may or may not have been committed: {failure}. Commit the same transaction again to find out: "
         "it is recognised and never applied twice",
         path=key,
     )

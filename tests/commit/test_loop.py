@@ -254,6 +254,21 @@ def test_a_short_listing_that_hides_versions_is_made_longer(target: CommitTarget
         commit_now(target, replace(sample.append(0), operation=ops.Delete((), (0,))))
 
 
+def test_a_writer_far_behind_looks_at_a_few_versions_at_a_time(
+    target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lance_io.commit.loop.VERSIONS_AT_ONCE", 3)
+    base = sample.create_now(target).manifest
+    for _ in range(7):
+        commit_now(target, sample.append(1))
+    commit_now(target, Transaction(8, ops.Delete((), (0,), "all")))
+    with pytest.raises(CommitConflictError, match="version 9"):
+        commit_now(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
+    assert commit_now(target, sample.append(1), base=base).manifest.version == 10
+    restored = commit_now(target, Transaction(1, ops.Restore(4)), base=base)
+    assert (restored.manifest.version, restored.manifest.fragments.ids) == (11, [0, 1, 2, 3])
+
+
 # -- other writers ---------------------------------------------------------------------------------------------------
 
 
