@@ -10,6 +10,7 @@ The lock must be one that all writers of the table take. A PUT whose answer was 
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +20,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.commit.handler import Created, NewVersion, Taken
-from lance_io.commit.put_absent import PutAbsentHandler, read_back
+from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
 from lance_io.commit.steps import Call, Put, Read
 from lance_io.errors import CommitConflictError, NotFound, StoreError
+from lance_io.store.failures import Unsent
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.store.url import Location
+
+_logger = logging.getLogger(__name__)
 
 CommitLock: TypeAlias = Callable[[int], AbstractContextManager[Any]]
 """Takes the version that is to be committed, gives the lock for it."""
@@ -67,7 +71,10 @@ class LockHandler:
         except BaseException:
             yield Call(partial(held.__exit__, *sys.exc_info()), threads)
             raise
-        yield Call(partial(held.__exit__, None, None, None), threads)
+        try:
+            yield Call(partial(held.__exit__, None, None, None), threads)
+        except Exception as error:  # of the lock's; the number is decided
+            _logger.warning("version %d: the commit lock was not released: %s", new.version, error)
         return outcome
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
@@ -94,7 +101,9 @@ def _put(place: Location, new: NewVersion) -> Plan[Created | Taken]:
         meta = yield Put(store, key, new.data)
     except StoreError as error:
         there = yield from read_back(store, key, error, unknown=True)
-        if there is None or not new.is_in(there):
+        if there is None and (isinstance(error, Unsent) or not error.retryable):
             raise
+        if there is None or not new.is_in(there):  # the PUT may still arrive
+            raise unknown_outcome(key, error) from error
         return (yield from PutAbsentHandler().found(place, new, there))
     return Created(new.file(meta))

@@ -104,10 +104,10 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     """
     transaction = request.transaction
     file = _encoded(target, None, request, transaction, version=1)
-    key = target.place.key(transaction.path)
+    written = [target.place.key(transaction.path)]
     plans = [
         *request.alongside,
-        ask(Put(target.place.store, key, file.transaction)),
+        ask(Put(target.place.store, written[0], file.transaction)),
         target.handler.prepare(target.place),
     ]
     try:
@@ -119,13 +119,13 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
         if versions:
             return (yield from _created_before(target, transaction, versions[0]))
         new = NewVersion(1, target.scheme, file.data, transaction.uuid)
-        outcome = yield Shielded(_decide(target, new))
+        outcome = yield from _decided(target, new, written)
         if isinstance(outcome, Taken):
             raise _exists(target)
     except CommitUnknownError:
         raise
     except Exception:  # also those of somebody else's uploads
-        yield from _forget(target, [key])
+        yield from _forget(target, written)
         raise
     return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
 
@@ -441,7 +441,7 @@ class _Loop:
         restored = None if self._restored is None else self._manifest(self._restored)
         file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
         new = NewVersion(version, scheme, file.data, transaction.uuid)
-        outcome = yield Shielded(_decide(target, new))
+        outcome = yield from _decided(target, new, self.written)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
         assert isinstance(outcome, Taken)
@@ -468,6 +468,21 @@ def _encoded(
         restored=restored,
     )
     return encode_manifest_file(following)
+
+
+def _decided(target: CommitTarget, new: NewVersion, written: list[str]) -> Plan[Created | Taken]:
+    """The deciding write, to its end.
+
+    written  emptied when somebody else's code fails, such as a lock: that does not say whether the version is visible
+    """
+    try:
+        outcome: Created | Taken = yield Shielded(_decide(target, new))
+    except LanceError:
+        raise
+    except Exception:
+        written.clear()
+        raise
+    return outcome
 
 
 def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:

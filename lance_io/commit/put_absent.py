@@ -55,7 +55,7 @@ class PutAbsentHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Create the manifest file; see `CommitHandler`."""
-        created = yield from create_once(place.store, new.key(place), new.data, new.is_in, what="the manifest")
+        created = yield from create_once(place.store, new.key(place), new.data, new.is_in)
         return Created(new.file(created)) if isinstance(created, ObjectMeta) else created
 
     def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
@@ -78,12 +78,11 @@ class PutAbsentHandler:
 
 
 def create_once(
-    store: ObjectStore, key: str, data: bytes, is_ours: Callable[[Buffer], bool], *, what: str
+    store: ObjectStore, key: str, data: bytes, is_ours: Callable[[Buffer], bool]
 ) -> Plan[ObjectMeta | Taken]:
     """Create an object unless there is one; see the module.
 
     is_ours  whether what was found under the key is this object, or as good as it
-    what     it is, for messages
 
     Raises `CommitUnknownError` when there is no telling whether it is there; after any other error it is not.
     """
@@ -101,7 +100,7 @@ def create_once(
             failure = error
         except LanceError as error:  # refused, but an earlier attempt may have landed
             if unknown:
-                raise unknown_outcome(key, error, what) from error
+                raise unknown_outcome(key, error) from error
             raise
         else:
             return meta
@@ -112,7 +111,7 @@ def create_once(
             break
         yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
     if unknown:
-        raise unknown_outcome(key, failure, what) from failure
+        raise unknown_outcome(key, failure) from failure
     raise failure
 
 
@@ -122,10 +121,11 @@ def _described(store: ObjectStore, key: str, there: Buffer) -> Plan[ObjectMeta]:
     No failure may hide that it is there: whoever is told that a commit failed removes its files.
     """
     try:
-        return (yield Head(store, key))
+        meta: ObjectMeta = yield Head(store, key)
     except LanceError as error:
         _logger.info("%s is there, its etag is not known: %s", key, error)
         return ObjectMeta(key, memoryview(there).nbytes)
+    return meta
 
 
 def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: bool) -> Plan[Buffer | None]:
@@ -135,8 +135,10 @@ def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: boo
             return (yield Read(store, key))
         except NotFound:
             return None
-        except StoreError as error:
+        except LanceError as error:  # also: not allowed to; the PUT may be there nevertheless
             failure.add_note(f"reading back: {error}")
+            if not isinstance(error, StoreError):
+                break
             if attempt + 1 < READS_MAX:
                 yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
     if isinstance(failure, AlreadyExists) or unknown:
@@ -144,10 +146,10 @@ def read_back(store: ObjectStore, key: str, failure: LanceError, *, unknown: boo
     raise failure
 
 
-def unknown_outcome(key: str, failure: LanceError, what: str = "the manifest") -> CommitUnknownError:
+def unknown_outcome(key: str, failure: LanceError) -> CommitUnknownError:
     """The error of a write that may have been applied."""
     return CommitUnknownError(
-        f"{what} may or may not have been committed: {failure}. Commit the same transaction again to find out: "
+        f"the manifest may or may not have been committed: {failure}. Commit the same transaction again to find out: "
         "it is recognised and never applied twice",
         path=key,
     )
