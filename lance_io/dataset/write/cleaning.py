@@ -1,0 +1,96 @@
+"""Cleaning up: removing old versions and files that nobody refers to (spec: commit, section 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from lance_io.commit.cleanup import CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
+from lance_io.commit.target import CommitTarget
+from lance_io.errors import BindError
+from lance_io.table.garbage import CleanupPolicy
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+
+FILES_SHOWN: Final = 1000
+
+
+@dataclass(frozen=True)
+class CleanupExplanation:
+    """What a cleanup would remove.
+
+    read_version          newest version when this was found out
+    stats                 sums
+    candidate_files       paths of the files, if they were asked for
+    candidate_files_truncated, candidate_file_limit  whether there are more than are shown, and how many are
+    referenced_branches   always empty; branches keep what they refer to
+    warnings              what else should be known
+    """
+
+    read_version: int
+    stats: CleanupStats
+    candidate_files: list[str] = field(default_factory=list)
+    candidate_files_truncated: bool = False
+    candidate_file_limit: int = FILES_SHOWN
+    referenced_branches: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def cleanup_policy(
+    older_than: timedelta | None,
+    retain_versions: int | None,
+    *,
+    delete_unverified: bool,
+    error_if_tagged: bool,
+    versions: list[int] | None,
+) -> CleanupPolicy:
+    """The rules of one cleanup. Raises `BindError` for numbers that make no sense."""
+    if retain_versions is not None and retain_versions < 1:
+        raise BindError(f"retain_versions must be greater than 0, got {retain_versions}")
+    asked = older_than is not None and not older_than  # "older than now" is meant: also what was just written
+    return CleanupPolicy(
+        older_than_s=None if older_than is None else older_than.total_seconds(),
+        retain_versions=retain_versions,
+        versions=None if versions is None else frozenset(versions),
+        delete_unverified=delete_unverified,
+        error_if_tagged=error_if_tagged,
+        **({"young_s": 0.0} if asked else {}),
+    )
+
+
+def clean_up(state: DatasetState, policy: CleanupPolicy, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
+    """Remove what the rules say."""
+    target = _target(state)
+    plan = yield from plan_cleanup(target, policy, root=state.root, branch=state.manifest.branch)
+    return (yield from run_cleanup(target, plan, deletes_per_s=deletes_per_s))
+
+
+def explain_cleanup(
+    state: DatasetState, policy: CleanupPolicy, *, include_files: bool, max_files: int
+) -> Plan[CleanupExplanation]:
+    """What they would remove."""
+    plan = yield from plan_cleanup(_target(state), policy, root=state.root, branch=state.manifest.branch)
+    depth = len(state.location.key("x")) - 1
+    paths = [meta.key[depth:] for meta in (*plan.manifests, *(meta for meta, _ in plan.files))] if include_files else []
+    warnings = [f"version {version} is kept because of a tag" for version in plan.kept_tags]
+    return CleanupExplanation(
+        read_version=plan.newest,
+        stats=plan.stats,
+        candidate_files=paths[:max_files],
+        candidate_files_truncated=len(paths) > max_files,
+        candidate_file_limit=max_files,
+        warnings=warnings,
+    )
+
+
+def _target(state: DatasetState) -> CommitTarget:
+    return CommitTarget(state.location, state.session.handler(state.location, state.commit_lock))
+
+
+def after_commit(state: DatasetState) -> Plan[None]:
+    """Clean up, if the table's configuration says so for this version; never fails."""
+    yield from auto_cleanup(_target(state), state.manifest, root=state.root, branch=state.manifest.branch)
