@@ -32,7 +32,7 @@ impl Deflater {
                 out.extend_from_slice(&(input.len() as u32).to_le_bytes());
                 let at = out.len();
                 out.resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0);
-                // The C library finds more matches in small buffers than `lz4_flex` does, which decompresses as well.
+                // The C library finds more matches in small buffers than `lz4_flex`, which only decompresses here.
                 let made = lz4::block::compress_to_buffer(input, None, false, &mut out[at..]);
                 let made = made.expect("room for the worst case");
                 out.truncate(at + made);
