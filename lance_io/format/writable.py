@@ -81,12 +81,21 @@ def _check_packed(name: str, field: Field, version: FileVersion) -> None:
         logical = child.logical_type
         if is_nested(logical):
             raise UnsupportedError(f"{name}: a packed struct holds no member of type {logical} (`{child.name}`)")
-        if logical == "bool":
-            raise UnsupportedError(f"{name}: a packed struct holds whole bytes only, and no bool (`{child.name}`)")
+        if logical == "bool" or _num_bools(logical) % 8:
+            raise UnsupportedError(f"{name}: a packed struct holds whole bytes only, not {logical} (`{child.name}`)")
         if version < V2_2 and (logical in _VARIABLE or logical.startswith(_FIXED_SIZE_LIST)):
             raise UnsupportedError(
                 f"{name}: Variable packed struct encoding is not enabled by the selected file format (`{child.name}`)"
             )
+
+
+def _num_bools(logical: str) -> int:
+    """Items of a fixed-size list of bool; 0 for all other types."""
+    items = 1
+    while logical.startswith(_FIXED_SIZE_LIST):
+        logical, _, dimension = logical[len(_FIXED_SIZE_LIST) :].rpartition(":")
+        items *= int(dimension)
+    return items if logical == "bool" else 0
 
 
 def _check_fixed_size_list(name: str, logical: str, version: FileVersion, *, in_list: bool) -> None:
