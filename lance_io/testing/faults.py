@@ -66,6 +66,11 @@ class FaultyStore(WrappedStore):
         self._written: set[str] = set()
         self.seen: list[Request] = []
 
+    @property
+    def is_crashed(self) -> bool:
+        """Whether the process is gone."""
+        return self._crashed
+
     async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         """Carry out a request, or what the script says."""
         if self._crashed:

@@ -6,9 +6,11 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lance_io.commit.handler import Taken
+from lance_io.commit.put_absent import create_once
 from lance_io.dataset.opening import branch_location, checked_number, tag_of
 from lance_io.dataset.steps import Delete, Put
-from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
 from lance_io.table.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
 
 if TYPE_CHECKING:
@@ -28,10 +30,15 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
     check_tag_name(name)
     branch, file = yield from _named(state, reference)
     now = ref_time(time.time_ns())
+    tag = encode_tag(Tag(file.version, branch, file.size_bytes, now, now))
+    key = state.root.key(tag_path(name))
     try:
-        yield from _write(state, name, Tag(file.version, branch, file.size_bytes, now, now), if_absent=True)
-    except AlreadyExists as error:
-        raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri) from error
+        created = yield from create_once(state.root.store, key, tag, lambda there: bytes(there) == tag)
+    except CommitUnknownError as error:
+        text = f"tag {name} may or may not have been created: the answer was lost, and reading it back failed"
+        raise CommitUnknownError(text, path=state.root.uri) from error
+    if isinstance(created, Taken):
+        raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri)
 
 
 def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
@@ -54,8 +61,8 @@ def delete_tag(state: DatasetState, name: str) -> Plan[None]:
     yield Delete(state.root.store, [state.root.key(tag_path(name))])
 
 
-def _write(state: DatasetState, name: str, tag: Tag, *, if_absent: bool = False) -> Plan[None]:
-    yield Put(state.root.store, state.root.key(tag_path(name)), encode_tag(tag), if_absent=if_absent)
+def _write(state: DatasetState, name: str, tag: Tag) -> Plan[None]:
+    yield Put(state.root.store, state.root.key(tag_path(name)), encode_tag(tag))
 
 
 def _named(state: DatasetState, reference: Any) -> Plan[tuple[str | None, VersionFile]]:

@@ -1,0 +1,200 @@
+"""Every request of every change refused, its answer lost, or its process gone, through the public interface.
+
+Each case runs once to count its requests, then once for every one of them that writes and every fault. Afterwards the
+table is the old one or the new one and whole; trying again gives every row once. `LANCE_IO_FAULTS` says how many
+scripts of two faults, on reads as well, are drawn per case besides.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from lance_io import runtime
+from lance_io.dataset.aio import AsyncDataset
+from lance_io.dataset.write.entry import commit_async, write_fragments_async
+from lance_io.dataset.write.tagging import RefConflict
+from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
+from lance_io.testing.latency import run_virtual
+from tests.simulate.world import CASES, SCHEMA, URI, Case, World, append, create, rows
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from lance_io.dataset.session import Session
+    from lance_io.testing.wrap import Request
+
+SCRIPTS = int(os.environ.get("LANCE_IO_FAULTS", "6"))
+FAULTS = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH)
+REQUESTS_MAX = 60
+
+
+def run(session: Session, change: Callable[[Session], Awaitable[Any]]) -> BaseException | None:
+    """What a change raised; time does not pass for pauses."""
+
+    async def body() -> BaseException | None:
+        import asyncio
+
+        with runtime.use_loop(asyncio.get_running_loop()):
+            try:
+                await change(session)
+            except (LanceError, Crashed) as error:
+                return error
+        return None
+
+    return run_virtual(body)[0]
+
+
+_worlds: dict[tuple[Any, bool], World] = {}
+
+
+def world_of(case: Case, *, database: bool) -> World:
+    """The world before the change of a case."""
+    key = (case.before, database)
+    if key not in _worlds:
+        world = World(rows={} if database else None)
+        for change in case.before:
+            assert run(world.session(), change) is None
+        _worlds[key] = world
+    return _worlds[key].copy()
+
+
+def any_request(_: Request) -> bool:
+    """Reads count, too."""
+    return True
+
+
+def num_requests(case: Case, counts: Callable[[Request], bool], *, database: bool) -> int:
+    """How many requests the change makes when nothing fails; checks the case itself, too."""
+    world = world_of(case, database=database)
+    store = FaultyStore(world.place.store, counts=counts)
+    version = world.newest()[0]
+    assert run(world.session(store), case.change) is None
+    assert world.newest() == (version + case.commits, list(case.after))
+    world.check()
+    assert 0 < len(store.seen) < REQUESTS_MAX
+    return len(store.seen)
+
+
+def check_faults(case: Case, script: dict[int, Fault], counts: Callable[[Request], bool], *, database: bool) -> None:
+    """Run the change under faults, look at what is left, try again, look again."""
+    world = world_of(case, database=database)
+    old_version, old = world.newest()
+    expected = (old_version + case.commits, list(case.after))
+    store = FaultyStore(world.place.store, script, counts)
+    session = world.session(store)
+    for _ in range(len(script) + 1):
+        outcome = run(session, case.change)
+        world.check()
+        left = world.newest()
+        assert left in ((old_version, old), expected), outcome
+        if outcome is None:
+            break
+        if isinstance(outcome, CommitUnknownError):
+            return  # only the same transaction may be tried again: see below
+        if isinstance(outcome, Crashed):
+            session = world.session()
+            if left == expected and case.commits:
+                return  # nobody is left who would try again
+        elif isinstance(outcome, RefConflict) and store.is_crashed:
+            return  # what a process that is gone has named is nobody else's
+        else:
+            assert not case.commits or left == (old_version, old), f"committed, but told otherwise: {outcome!r}"
+    assert outcome is None, f"trying again did not help: {outcome!r}"
+    assert left == expected
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_write_may_fail(case: Case, fault: Fault, database: bool) -> None:
+    for number in range(num_requests(case, is_write, database=database)):
+        check_faults(case, {number: fault}, is_write, database=database)
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_two_requests_may_fail(case: Case, database: bool) -> None:
+    dice = random.Random(f"{case.name} {database}")
+    count = num_requests(case, any_request, database=database) + 4  # what is done about the first fault
+    for _ in range(SCRIPTS):
+        script = {dice.randrange(count): dice.choice(FAULTS) for _ in range(2)}
+        check_faults(case, script, any_request, database=database)
+
+
+# -- the same transaction, again and again ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_same_transaction_is_applied_once(mode: str, fault: Fault, database: bool) -> None:
+    """Files first, then as many commits of one transaction as it takes, by this process and by others."""
+    before = () if mode == "overwrite" else (create,)
+    case = Case(mode, append, before, ())
+    number, count = 0, 1
+    while number < count:
+        world = world_of(case, database=database)
+        old_version, old = world.newest()
+        made: list[Any] = []
+
+        async def write(session: Session, made: list[Any] = made) -> None:
+            options = {"session": session, "return_transaction": True}
+            made.append(await write_fragments_async(rows(50), URI, SCHEMA, mode=mode, **options))
+
+        async def commit(session: Session, made: list[Any] = made) -> None:
+            await commit_async(URI, made[0], session=session)
+
+        assert run(world.session(), write) is None
+        if number == 0:
+            rehearsal = world.copy()
+            counting = FaultyStore(rehearsal.place.store, counts=any_request)
+            assert run(rehearsal.session(counting), commit) is None
+            count = len(counting.seen)
+        store = FaultyStore(world.place.store, {number: fault}, any_request)
+        session = world.session(store)
+        new = sorted([*old, *range(50, 56)])
+        while (outcome := run(session, commit)) is not None:
+            world.check()
+            assert world.newest() in ((old_version, old), (old_version + 1, new))
+            if isinstance(outcome, Crashed):
+                break
+        assert run(world.session(), commit) is None
+        assert world.newest() == (old_version + 1, new)
+        world.check()
+        assert run(world.session(), append) is None
+        assert run(world.session(), commit) is None  # recognised below the newest version, too
+        assert world.newest() == (old_version + 2, sorted([*new, *range(10, 16)]))
+        world.check()
+        number += 1
+
+
+def test_writing_again_is_another_append() -> None:
+    """What a process that is gone had committed, nobody recognises by its rows."""
+    world = world_of(Case("append", append, (create,), ()), database=False)
+    store = FaultyStore(world.place.store, {3: Fault.CRASH})
+    assert isinstance(run(world.session(store), append), Crashed)
+    assert world.newest()[0] == 2
+    assert run(world.session(), append) is None
+    assert world.newest() == (3, sorted([*range(6), *range(10, 16), *range(10, 16)]))
+
+
+def test_retrying_by_the_same_open_table() -> None:
+    """An open table that failed to append appends when it is told to again."""
+    world = world_of(Case("append", append, (create,), ()), database=False)
+    store = FaultyStore(world.place.store, {0: Fault.REFUSED, 3: Fault.LOST_ANSWER})
+    tables: list[AsyncDataset] = []
+
+    async def insert(session: Session) -> None:
+        if not tables:
+            tables.append(await AsyncDataset.open(URI, session=session))
+        await tables[0].insert(rows(10), schema=SCHEMA)
+
+    session = world.session(store)
+    while run(session, insert) is not None:
+        world.check()
+    assert world.newest() == (2, [*range(6), *range(10, 16)])

@@ -1,0 +1,254 @@
+"""A table in a store that outlives the processes which write to it, and what must be true of it at any time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+import lance_io
+from lance_io.commit.external import ExternalHandler, MemoryManifestStore
+from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.dataset.aio import AsyncDataset
+from lance_io.dataset.session import Session
+from lance_io.dataset.steps import drive, drive_now
+from lance_io.dataset.write.tagging import create_tag, delete_tag, update_tag
+from lance_io.store.memory import MemoryStore
+from lance_io.store.url import Location
+from lance_io.table.manifest import decode_manifest
+from lance_io.table.paths import deletion_file_place
+from lance_io.testing.wrap import Request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from lance_io.commit.external import Row
+    from lance_io.store.api import ObjectStore
+    from lance_io.table.manifest import Manifest
+    from lance_io.testing.wrap import WrappedStore
+
+URI = "memory://t"
+Change = "Callable[[Session], Awaitable[Any]]"
+
+
+async def rows(start: int, num_rows: int = 6) -> AsyncIterator[pa.RecordBatch]:
+    """Batches of one row each, from the running loop; numbers tell rows apart."""
+    for number in range(start, start + num_rows):
+        yield pa.record_batch({"a": pa.array([number], pa.int64())})
+
+
+SCHEMA = pa.schema([("a", pa.int64())])
+
+
+@dataclass
+class World:
+    """Objects of a store, and rows of a database beside it (None: the store alone decides).
+
+    place  where the table is, by the store as it is
+    """
+
+    place: Location = field(default_factory=lambda: Location(MemoryStore(), "t", URI))
+    rows: dict[tuple[str, int], Row] | None = None
+
+    def copy(self) -> World:
+        """Another world that begins as this one is."""
+        other = MemoryStore()
+        other._objects = dict(self.place.store._objects)  # type: ignore[attr-defined]
+        return World(Location(other, "t", URI), None if self.rows is None else dict(self.rows))
+
+    def session(self, store: WrappedStore | None = None) -> Session:
+        """What one process knows when it begins; `store`: how it sees the world's store."""
+        session = Session()
+        seen: ObjectStore = store or self.place.store
+        location = Location(seen, self.place.path, self.place.uri)
+        handler: Any = PutAbsentHandler()
+        if self.rows is not None:
+            database = MemoryManifestStore() if store is None else CountedRows(store)
+            database.rows = self.rows
+            handler = ExternalHandler(database)
+        session._handlers[id(seen)] = (seen, handler)
+        session.locate = lambda uri, options: location  # type: ignore[method-assign]
+        return session
+
+    # -- what a fresh process sees -----------------------------------------------------------------------------------
+
+    def manifests(self) -> list[Manifest]:
+        """All versions that there are, oldest first; half-done ones of the database are finished by looking."""
+        store: Any = self.place.store
+        session = self.session()
+        handler = session.handler(session.locate(URI, None))
+        files = drive_now(handler.list_after(self.place, 0))
+        return [decode_manifest(store.get_now(file.key)) for file in files]
+
+    def newest(self) -> tuple[int, list[int]]:
+        """Number and rows of the newest version; 0 and none without a table."""
+        try:
+            table = lance_io.dataset(URI, session=self.session())
+        except ValueError:
+            return 0, []
+        return table.version, numbers(table)
+
+    def check(self) -> None:
+        """Every version is whole: its files are there and its rows can be read, and every tag names a version."""
+        store: Any = self.place.store
+        manifests = self.manifests()
+        for manifest in manifests:
+            for path in referenced(manifest):
+                store.head_now(self.place.key(path))
+            numbers(lance_io.dataset(URI, manifest.version, session=self.session()))
+        if manifests:
+            tags = lance_io.dataset(URI, session=self.session()).tags.list()
+            assert {tag["version"] for tag in tags.values()} <= {manifest.version for manifest in manifests}
+
+
+def numbers(table: lance_io.LanceDataset) -> list[int]:
+    """The rows of a version, sorted."""
+    found: list[int] = sorted(table.to_table()["a"].to_pylist())
+    return found
+
+
+def referenced(manifest: Manifest) -> set[str]:
+    """Paths of all files that a version names, below the table's folder."""
+    paths = {f"_transactions/{manifest.transaction_file}"}
+    for fragment in manifest.fragments:
+        paths |= {f"data/{file.path}" for file in fragment.files}
+        if fragment.deletion_file is not None:
+            paths.add(deletion_file_place(fragment.id, fragment.deletion_file, manifest.base_paths).relative)
+    return paths
+
+
+class CountedRows(MemoryManifestStore):
+    """Rows whose writes are requests of the store beside them, so that they are counted and fail as those do."""
+
+    def __init__(self, store: WrappedStore) -> None:
+        super().__init__()
+        self._store = store
+
+    answers_now = False
+
+    def get(self, base: str, version: int) -> Any:
+        """One row."""
+        return (yield _Counted(self._store, "get", super().get(base, version)))
+
+    def get_latest(self, base: str) -> Any:
+        """The highest row."""
+        return (yield _Counted(self._store, "get", super().get_latest(base)))
+
+    def put_if_absent(self, base: str, row: Row) -> Any:
+        """Reserve a number."""
+        yield _Counted(self._store, "put", super().put_if_absent(base, row))
+
+    def put_if_present(self, base: str, row: Row) -> Any:
+        """Finalize a version."""
+        yield _Counted(self._store, "put", super().put_if_present(base, row))
+
+
+class _Counted:
+    """A request to the database."""
+
+    def __init__(self, store: WrappedStore, operation: Any, plan: Any) -> None:
+        self._store, self._request, self._plan = store, Request(operation, "a row"), plan
+
+    def now(self) -> None:
+        raise AssertionError("asked on the loop only")
+
+    async def later(self) -> Any:
+        async def send() -> Any:
+            return drive_now(self._plan)
+
+        return await self._store.request(self._request, send)
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A change of a table.
+
+    before  changes that make the table that it is made on
+    after   rows of the newest version when the change was made once
+    commits whether it makes a version
+    """
+
+    name: str
+    change: Callable[[Session], Awaitable[Any]]
+    before: tuple[Callable[[Session], Awaitable[Any]], ...]
+    after: tuple[int, ...]
+    commits: bool = True
+
+
+async def create(session: Session) -> None:
+    """Rows 0 to 5 in two files."""
+    await AsyncDataset.write(rows(0), URI, SCHEMA, session=session, max_rows_per_file=3)
+
+
+async def append(session: Session) -> None:
+    """Rows 10 to 15 in two files."""
+    await AsyncDataset.write(rows(10), URI, SCHEMA, "append", session=session, max_rows_per_file=3)
+
+
+async def overwrite(session: Session) -> None:
+    """Rows 20 to 25 and no others."""
+    await AsyncDataset.write(rows(20), URI, SCHEMA, "overwrite", session=session)
+
+
+async def delete(session: Session) -> None:
+    """All rows below 4: one fragment goes, another gets a deletion file."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.delete("a < 4")
+
+
+async def restore(session: Session) -> None:
+    """The first version again."""
+    table = await AsyncDataset.open(URI, 1, session=session)
+    await table.restore()
+
+
+async def tag(session: Session) -> None:
+    """A name for the first version."""
+    table = await AsyncDataset.open(URI, session=session)
+    await drive(create_tag(table._state, "named", 1))
+
+
+async def move_tag(session: Session) -> None:
+    """The name for the second version."""
+    table = await AsyncDataset.open(URI, session=session)
+    await drive(update_tag(table._state, "named", 2))
+
+
+async def remove_tag(session: Session) -> None:
+    """No name."""
+    table = await AsyncDataset.open(URI, session=session)
+    if "named" in await table.tags():
+        await drive(delete_tag(table._state, "named"))
+
+
+async def clean(session: Session) -> None:
+    """Only the newest version stays, and what a tag names."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
+
+
+FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))
+CASES = (
+    Case("create", create, (), FIRST),
+    Case("append", append, (create,), FIRST + SECOND),
+    Case("overwrite", overwrite, (create,), tuple(range(20, 26))),
+    Case("delete", delete, (create, append), (4, 5, *SECOND)),
+    Case("delete again", delete, (create, append, lambda session: delete_one(session)), (4, 5, *SECOND)),
+    Case("restore", restore, (create, append), FIRST),
+    Case("tag", tag, (create,), FIRST, commits=False),
+    Case("move tag", move_tag, (create, append, tag), FIRST + SECOND, commits=False),
+    Case("remove tag", remove_tag, (create, tag), FIRST, commits=False),
+    Case("cleanup", clean, (create, append, delete, overwrite), tuple(range(20, 26)), commits=False),
+    Case("cleanup beside a tag", clean, (create, append, tag, delete), (4, 5, *SECOND), commits=False),
+)
+
+
+async def delete_one(session: Session) -> None:
+    """Row 0, so that the next delete merges deletion files."""
+    table = await AsyncDataset.open(URI, session=session)
+    await table.delete("a = 0")
