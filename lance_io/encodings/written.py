@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.spans import Buffer
+    from lance_io.format.wire import Buffer
 
 
 class Role(Enum):
