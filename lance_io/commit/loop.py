@@ -78,6 +78,8 @@ class CommitRequest:
                  still be the newest
     timeout_s    no further attempt after this many seconds
     detached     make a version that is in no sequence
+    is_repeated  an earlier call may have committed the same transaction: when this one fails, the file of that name
+                 stays, which a version may refer to
     """
 
     transaction: Transaction
@@ -89,6 +91,7 @@ class CommitRequest:
     max_retries: int | None = None
     timeout_s: float = TIMEOUT_S
     detached: bool = False
+    is_repeated: bool = False
 
     @property
     def is_strict(self) -> bool:
@@ -104,10 +107,11 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     """
     transaction = request.transaction
     file = _encoded(target, None, request, transaction, version=1)
-    written = [target.place.key(transaction.path)]
+    key = target.place.key(transaction.path)
+    written = [] if request.is_repeated else [key]
     plans = [
         *request.alongside,
-        ask(Put(target.place.store, written[0], file.transaction)),
+        ask(Put(target.place.store, key, file.transaction)),
         target.handler.prepare(target.place),
     ]
     try:
@@ -156,7 +160,8 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     except CommitUnknownError:
         raise
     except Exception:  # also those of somebody else's uploads
-        yield from _forget(target, loop.written)
+        first = target.place.key(request.transaction.path) if request.is_repeated else None
+        yield from _forget(target, [key for key in loop.written if key != first])
         raise
 
 

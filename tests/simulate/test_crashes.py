@@ -173,6 +173,35 @@ def test_the_same_transaction_is_applied_once(mode: str, fault: Fault, database:
         number += 1
 
 
+@pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_failing_to_commit_again_damages_nothing(mode: str, database: bool) -> None:
+    """What a call wrote that fails may be what an earlier one has committed."""
+    world = world_of(Case(mode, append, () if mode == "overwrite" else (create,), ()), database=database)
+    made: list[Any] = []
+
+    async def write(session: Session) -> None:
+        made.append(
+            await write_fragments_async(rows(50), URI, SCHEMA, mode=mode, session=session, return_transaction=True)
+        )
+
+    async def commit(session: Session) -> None:
+        await commit_async(URI, made[0], session=session)
+
+    assert run(world.session(), write) is None
+    assert run(world.session(), commit) is None
+    committed = world.newest()
+    for number in range(REQUESTS_MAX):
+        for fault in FAULTS:
+            store = FaultyStore(world.place.store, {number: fault}, any_request)
+            run(world.session(store), commit)
+            world.check()
+            assert world.newest() == committed
+        if len(store.seen) <= number:
+            return
+    raise AssertionError("it makes fewer requests")
+
+
 def test_writing_again_is_another_append() -> None:
     """What a process that is gone had committed, nobody recognises by its rows."""
     world = world_of(Case("append", append, (create,), ()), database=False)

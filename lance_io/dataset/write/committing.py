@@ -53,6 +53,7 @@ def commit_operation(
         max_retries=max_retries,
         timeout_s=TIMEOUT_S if timeout_seconds is None else timeout_seconds,
         detached=detached,
+        is_repeated=True,
     )
     state = target.state((yield from commit(where, request)))
     if not detached:
@@ -69,5 +70,5 @@ def _create(
             "The dataset must already exist unless the operation is Overwrite",
             path=target.location.uri,
         ) from missing
-    request = CommitRequest(to_stored(transaction, None), creation=Creation(None, stable_row_ids))
+    request = CommitRequest(to_stored(transaction, None), creation=Creation(None, stable_row_ids), is_repeated=True)
     return target.state((yield from create_table(target.commit_target(scheme), request)))
