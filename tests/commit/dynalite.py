@@ -10,8 +10,9 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,13 +29,26 @@ def program() -> str:
         return found
     cached = CACHE / "node_modules" / ".bin" / "dynalite"
     if not cached.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        npm = shutil.which("npm")
-        if npm is None:
-            raise RuntimeError("tests of s3+ddb:// need dynalite, and to install it npm; neither was found")
-        command = [npm, "install", "--no-audit", "--no-fund", f"dynalite@{VERSION}"]
-        subprocess.run(command, cwd=CACHE, check=True, capture_output=True, timeout=300)
+        _install()
     return str(cached)
+
+
+def _install() -> None:
+    """Elsewhere first, then into the cache at once: several test processes may do this at the same time."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise RuntimeError("tests of s3+ddb:// need dynalite, and to install it npm; neither was found")
+    CACHE.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE.parent) as folder:
+        command = [npm, "install", "--no-audit", "--no-fund", f"dynalite@{VERSION}"]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+        with suppress(OSError):  # another process was faster
+            (Path(folder) / "node_modules").rename(_made(CACHE) / "node_modules")
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 def _free_port() -> int:

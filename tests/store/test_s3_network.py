@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import socket
-import subprocess
 import traceback
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 from servers import load_minio_module
 
 from lance_io.errors import LanceError, StoreError
@@ -28,21 +28,15 @@ DOMAIN = "s3.test.invalid"  # no resolver knows it
 BUCKET = "lance-io"
 
 
-def openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority of our own (`ca.crt`), and a certificate that it gave to 127.0.0.1 and the domain."""
     folder = tmp_path_factory.mktemp("certificates")
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    authority = ("-x509", "-days", "2", "-subj", "/CN=test authority", "-addext", "keyUsage=critical,keyCertSign")
-    openssl(folder, "req", *key, *authority, "-keyout", "ca.key", "-out", "ca.crt")
-    openssl(folder, "req", *key, "-subj", "/CN=test server", "-keyout", "private.key", "-out", "server.csr")
-    (folder / "names").write_text(f"subjectAltName=IP:127.0.0.1,DNS:{DOMAIN},DNS:*.{DOMAIN}")
-    signed_by = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
-    openssl(folder, "x509", "-req", "-in", "server.csr", *signed_by, "-out", "public.crt")
+    authority = trustme.CA()
+    server = authority.issue_cert("127.0.0.1", DOMAIN, f"*.{DOMAIN}")
+    authority.cert_pem.write_to_path(folder / "ca.crt")
+    server.private_key_pem.write_to_path(folder / "private.key")
+    server.cert_chain_pems[0].write_to_path(folder / "public.crt")
     return folder
 
 
