@@ -1,0 +1,56 @@
+"""SPARK: `format("lance_io")`, a data source in plain Python, and helpers for the driver program.
+
+    options     texts by name, checked
+    types       which Spark type stands for which Arrow type; `casting` converts batches both ways
+    source      the class that Spark finds through the package `pyspark_lance_io`
+    planning    a table version cut into partitions of about the same bytes
+    reader      what a task does: batches of one partition
+    helpers     register, read_table, plan
+
+Importing this room loads neither pyspark nor pyarrow; `pyspark_lance_io` loads pyspark's base class and no more,
+because Spark starts several processes that all import it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lance_io.spark.helpers import plan, read_table, register
+    from lance_io.spark.planning import ReadPlan
+    from lance_io.spark.source import LanceDataSource
+    from lance_io.spark.writehelpers import cleanup_job, write_table
+
+_HOMES = {
+    "LanceDataSource": "source",
+    "ReadPlan": "planning",
+    "cleanup_job": "writehelpers",
+    "plan": "helpers",
+    "read_table": "helpers",
+    "register": "helpers",
+    "write_table": "writehelpers",
+}
+
+__all__ = [
+    "LanceDataSource",
+    "ReadPlan",
+    "cleanup_job",
+    "plan",
+    "read_table",
+    "register",
+    "write_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

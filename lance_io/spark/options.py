@@ -1,0 +1,483 @@
+"""The options of `format("lance_io")`: texts by name, checked, as one frozen value for each kind of job.
+
+Names of our own are matched without regard to case, and `_` in them is ignored: `versionAsOf`, `version_as_of` and
+`versionasof` (which is how Spark hands them over) are one. In the families `storage.*`, `properties.*` and
+`<column>.arrow.fixed-size-list.size` the part that is not ours is kept as it arrives.
+
+    read          ReadOptions
+    stream_read   StreamReadOptions    the options of a read, without a version and a limit, and the triggers
+    write         WriteOptions
+    stream_write  StreamWriteOptions   the options of a write, `stream_id` among them
+
+A write into a view carries the options with which the view reads; these are ignored, but for those that name a version.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+
+from lance_io.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+Purpose: TypeAlias = Literal["read", "write", "stream_read", "stream_write"]
+
+MIB: Final = 1 << 20
+BATCH_BYTES: Final = 16 * MIB  # on vectors, large batches cross into the JVM twice as fast as small ones
+SPLIT_BYTES: Final = 128 * MIB  # a task costs 60 to 150 ms before any data: few and large ones
+PARTITIONS_MAX: Final = 10_000
+ROWS_PER_FILE_MAX: Final = 1 << 20
+BYTES_PER_FILE_MAX: Final = 90 << 30
+COMMIT_RETRIES: Final = 20
+JOB_ID_SEARCH: Final = 1_000  # kept versions that are searched for a caller's `job_id`
+
+VECTOR_SIZE: Final = "arrow.fixed-size-list.size"  # also the metadata key of a Spark column that holds vectors
+SYSTEM_COLUMNS: Final = ("_rowid", "_rowaddr", "_fragid")
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class TargetOptions:
+    """Where the table is.
+
+    path      URI of the table
+    storage   storage options by name; not shown, because credentials are among them
+    io_concurrency  requests in flight per worker process, None for the store's default
+    """
+
+    path: str
+    storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    io_concurrency: int | None = None
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """What a dataset is opened with."""
+        options = dict(self.storage)
+        if self.io_concurrency is not None:
+            options.setdefault("requests_max", str(self.io_concurrency))
+        return options
+
+
+@dataclass(frozen=True)
+class ReadOptions(TargetOptions):
+    """What a read is asked for.
+
+    version, timestamp_as_of, tag  which version, at most one of them; none is the newest. A time without zone is of
+                                   the session's zone
+    columns           paths of names, None for all columns
+    filter            SQL predicate, or None
+    limit             rows at most, or None
+    batch_size        rows per record batch, or None
+    batch_bytes       bytes per record batch, about
+    split_bytes       decoded bytes of the projected columns per partition
+    num_partitions    how many partitions, instead of `split_bytes`
+    max_partitions    more are refused
+    with_row_id, with_row_address, with_fragment_id  append `_rowid`, `_rowaddr`, `_fragid`
+    uint64            "decimal" or "long"
+    timestamp_ns      "error_on_loss", "truncate" or "long"
+    blobs             "binary" or "descriptions"
+    io_buffer_bytes   bytes that a scan has read ahead, None for the engine's default
+    """
+
+    version: int | None = None
+    timestamp_as_of: datetime | None = None
+    tag: str | None = None
+    columns: tuple[tuple[str, ...], ...] | None = None
+    filter: str | None = None
+    limit: int | None = None
+    batch_size: int | None = None
+    batch_bytes: int = BATCH_BYTES
+    split_bytes: int = SPLIT_BYTES
+    num_partitions: int | None = None
+    max_partitions: int = PARTITIONS_MAX
+    with_row_id: bool = False
+    with_row_address: bool = False
+    with_fragment_id: bool = False
+    uint64: str = "decimal"
+    timestamp_ns: str = "error_on_loss"
+    blobs: str = "binary"
+    io_buffer_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamReadOptions(ReadOptions):
+    """What a streaming read is asked for.
+
+    starting_version       only what came after it; None begins with the rows of the newest version
+    max_rows_per_trigger, max_bytes_per_trigger  whole fragments up to here, at least one; None for no bound
+    skip_changes           leave deletes, updates and overwrites out instead of stopping at them
+    """
+
+    starting_version: int | None = None
+    max_rows_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    skip_changes: bool = False
+
+
+@dataclass(frozen=True)
+class WriteOptions(TargetOptions):
+    """What a write is asked for.
+
+    data_storage_version  file version, None for the table's or else the default
+    max_rows_per_file, max_bytes_per_file  when a file is full; `rows_per_file_given` tells that the first was asked
+                          for and is therefore a hard limit
+    merge_schema          add columns that the table lacks
+    overwrite_schema      an overwrite may change the schema
+    create                an append creates the table that it does not find
+    commit_retries        attempts to commit after the first
+    job_id                the caller's idempotence key, None for none
+    job_id_search         how many kept versions are searched for it
+    commit_message        property of the transaction, or None
+    properties            other properties of the transaction
+    vector_sizes          items of the columns to be written as vectors, by lower-case name
+    narrow_floats         FLOAT and DOUBLE may be stored in narrower floats
+    """
+
+    data_storage_version: str | None = None
+    max_rows_per_file: int = ROWS_PER_FILE_MAX
+    rows_per_file_given: bool = False
+    max_bytes_per_file: int = BYTES_PER_FILE_MAX
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+    create: bool = True
+    commit_retries: int = COMMIT_RETRIES
+    job_id: str | None = None
+    job_id_search: int = JOB_ID_SEARCH
+    commit_message: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    vector_sizes: Mapping[str, int] = field(default_factory=dict)
+    narrow_floats: bool = False
+
+
+@dataclass(frozen=True)
+class StreamWriteOptions(WriteOptions):
+    """What a streaming write is asked for.
+
+    stream_id            idempotence key, together with the number of a batch
+    stream_reset         start over under the same key
+    checkpoint_location  where the query keeps its checkpoint, None when Spark did not say
+    """
+
+    stream_id: str = ""
+    stream_reset: bool = False
+    checkpoint_location: str | None = None
+
+
+# -- values ----------------------------------------------------------------------------------------------------------
+
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _text(name: str, text: str) -> str:
+    if not text.strip():
+        raise UsageError(f"option {name}: expected a text, found nothing")
+    return text
+
+
+def _switch(name: str, text: str) -> bool:
+    lower = text.strip().lower()
+    if lower not in ("true", "false", "1", "0"):
+        raise UsageError(f"option {name}: expected true or false, found {text!r}")
+    return lower in ("true", "1")
+
+
+def _whole(least: int) -> Callable[[str, str], int]:
+    def parse(name: str, text: str) -> int:
+        text = text.strip()
+        if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) < least:
+            raise UsageError(f"option {name}: expected a whole number of at least {least}, found {text!r}")
+        return int(text)
+
+    return parse
+
+
+def _bytes(name: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or len(match[1]) > 18 or int(match[1]) == 0:
+        raise UsageError(f"option {name}: expected bytes such as 134217728, 128m or 1g, found {text!r}")
+    return int(match[1]) * _FACTORS[match[2].lower()]
+
+
+def _one_of(*choices: str) -> Callable[[str, str], str]:
+    def parse(name: str, text: str) -> str:
+        if text.strip().lower() not in choices:
+            raise UsageError(f"option {name}: expected {' or '.join(choices)}, found {text!r}")
+        return text.strip().lower()
+
+    return parse
+
+
+def _moment(name: str, text: str) -> datetime:
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise UsageError(f"option {name}: expected a time such as 2026-01-31T12:00:00Z, found {text!r}") from error
+
+
+def parse_columns(name: str, text: str) -> tuple[tuple[str, ...], ...]:
+    """A comma list of names: dots lead to members of structs, back-quotes (doubled inside) keep odd names together.
+
+    Raises `UsageError` for an empty name and an open back-quote.
+    """
+    paths: list[tuple[str, ...]] = []
+    parts: list[str] = []
+    position = 0
+    while True:
+        part, position = _name_at(name, text, position)
+        parts.append(part)
+        separator = text[position : position + 1]
+        if separator != ".":
+            paths.append(tuple(parts))
+            parts = []
+        if not separator:
+            return tuple(paths)
+        if separator not in ".,":
+            raise UsageError(f"option {name}: expected ',' or '.' at {text[position:]!r}")
+        position += 1
+
+
+_BARE = re.compile(r"\s*([^`.,]*)")
+_QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*")
+
+
+def _name_at(name: str, text: str, position: int) -> tuple[str, int]:
+    quoted = _QUOTED.match(text, position)
+    if quoted is not None:
+        return quoted[1].replace("``", "`"), quoted.end()
+    bare = _BARE.match(text, position)
+    if bare is None or not bare[1].strip():
+        raise UsageError(f"option {name}: expected a column name at {text[position:]!r} of {text!r}")
+    return bare[1].strip(), bare.end()
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option: the field that it fills, how its text is read, and what it is for."""
+
+    field: str
+    parse: Callable[[str, str], Any]
+    purposes: tuple[Purpose, ...]
+
+
+_READ: Final[tuple[Purpose, ...]] = ("read",)
+_READS: Final[tuple[Purpose, ...]] = ("read", "stream_read")
+_WRITES: Final[tuple[Purpose, ...]] = ("write", "stream_write")
+_ALL: Final[tuple[Purpose, ...]] = (*_READS, *_WRITES)
+
+_OPTIONS: Final[Mapping[str, _Option]] = {
+    "path": _Option("path", _text, _ALL),
+    "io_concurrency": _Option("io_concurrency", _whole(1), _ALL),
+    # which version
+    "version": _Option("version", _whole(0), _READ),
+    "versionAsOf": _Option("version", _whole(0), _READ),
+    "timestampAsOf": _Option("timestamp_as_of", _moment, _READ),
+    "asOfTimestamp": _Option("timestamp_as_of", _moment, _READ),
+    "tag": _Option("tag", _text, _READ),
+    # which rows and columns
+    "columns": _Option("columns", parse_columns, _READS),
+    "filter": _Option("filter", _text, _READS),
+    "limit": _Option("limit", _whole(0), _READ),
+    "with_row_id": _Option("with_row_id", _switch, _READS),
+    "with_row_address": _Option("with_row_address", _switch, _READS),
+    "with_fragment_id": _Option("with_fragment_id", _switch, _READS),
+    # in which form
+    "batch_size": _Option("batch_size", _whole(1), _READS),
+    "batch_bytes": _Option("batch_bytes", _bytes, _READS),
+    "split_bytes": _Option("split_bytes", _bytes, _READS),
+    "num_partitions": _Option("num_partitions", _whole(1), _READS),
+    "max_partitions": _Option("max_partitions", _whole(1), _READS),
+    "uint64": _Option("uint64", _one_of("decimal", "long"), _READS),
+    "timestamp_ns": _Option("timestamp_ns", _one_of("error_on_loss", "truncate", "long"), _READS),
+    "blobs": _Option("blobs", _one_of("binary", "descriptions"), _READS),
+    "io_buffer_bytes": _Option("io_buffer_bytes", _bytes, _READS),
+    # streaming reads
+    "starting_version": _Option("starting_version", _whole(0), ("stream_read",)),
+    "max_rows_per_trigger": _Option("max_rows_per_trigger", _whole(1), ("stream_read",)),
+    "max_bytes_per_trigger": _Option("max_bytes_per_trigger", _bytes, ("stream_read",)),
+    "skip_changes": _Option("skip_changes", _switch, ("stream_read",)),
+    # writes
+    "data_storage_version": _Option("data_storage_version", _text, _WRITES),
+    "max_rows_per_file": _Option("max_rows_per_file", _whole(1), _WRITES),
+    "max_bytes_per_file": _Option("max_bytes_per_file", _bytes, _WRITES),
+    "mergeSchema": _Option("merge_schema", _switch, _WRITES),
+    "overwriteSchema": _Option("overwrite_schema", _switch, _WRITES),
+    "create": _Option("create", _switch, _WRITES),
+    "commit_retries": _Option("commit_retries", _whole(0), _WRITES),
+    "commit_message": _Option("commit_message", _text, _WRITES),
+    "narrow_floats": _Option("narrow_floats", _switch, _WRITES),
+    "job_id": _Option("job_id", _text, ("write",)),
+    "job_id_search": _Option("job_id_search", _whole(0), ("write",)),
+    # streaming writes
+    "stream_id": _Option("stream_id", _text, ("stream_write",)),
+    "txnAppId": _Option("stream_id", _text, ("stream_write",)),
+    "stream_reset": _Option("stream_reset", _switch, ("stream_write",)),
+    "checkpointLocation": _Option("checkpoint_location", _text, ("stream_write",)),
+}
+
+_LATER: Final = {
+    "overwrite_where": "delete the rows with the Python API and append, in two versions",
+    "pushdown": "use the options `columns` and `filter`, which are applied where the table is read",
+}
+_FROM_SPARK: Final = frozenset({"owner", "provider", "location", "checkpointlocation", "queryname"})
+_VERSION_FIELDS: Final = frozenset({"version", "timestamp_as_of", "tag"})
+_CLASSES: Final[Mapping[str, type[TargetOptions]]] = {
+    "read": ReadOptions,
+    "stream_read": StreamReadOptions,
+    "write": WriteOptions,
+    "stream_write": StreamWriteOptions,
+}
+_WORDS: Final = {
+    "read": "a read",
+    "stream_read": "a streaming read",
+    "write": "a write",
+    "stream_write": "a streaming write",
+}
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+_BY_NAME: Final = {_squeezed(name): (name, option) for name, option in _OPTIONS.items()}
+_UNKNOWN: Final = ("", _Option("", _text, ()))
+_LATER_BY_NAME: Final = {_squeezed(name): (name, instead) for name, instead in _LATER.items()}
+
+
+@overload
+def parse_options(given: Mapping[str, str], for_: Literal["read"]) -> ReadOptions: ...
+@overload
+def parse_options(given: Mapping[str, str], for_: Literal["stream_read"]) -> StreamReadOptions: ...
+@overload
+def parse_options(given: Mapping[str, str], for_: Literal["write"]) -> WriteOptions: ...
+@overload
+def parse_options(given: Mapping[str, str], for_: Literal["stream_write"]) -> StreamWriteOptions: ...
+def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
+    """The options of one job, checked.
+
+    given  texts by name, as Spark hands them over
+    Raises `UsageError` for an unknown name (with a suggestion), an option of another kind of job, a value that makes
+    no sense and a missing `path` or `stream_id`; `UnsupportedError` for an option of a later release.
+    """
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    families: dict[str, dict[str, Any]] = {"storage": {}, "properties": {}, "vector_sizes": {}}
+    for key, text in given.items():
+        if _take_family(key, str(text), families):
+            continue
+        name, option = _option(key, for_)
+        if option is None:
+            continue
+        if option.field in found:
+            raise UsageError(f"options {names[option.field]} and {key} say the same; give one of them")
+        found[option.field] = option.parse(name, str(text))
+        names[option.field] = key
+    _check_path(found, given)
+    values = {**found, "storage": families["storage"]}
+    if for_ in _WRITES:
+        values |= {"properties": families["properties"], "vector_sizes": families["vector_sizes"]}
+        values["rows_per_file_given"] = "max_rows_per_file" in found
+    _check_together(values, for_)
+    return _CLASSES[for_](**values)
+
+
+def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
+    """The options of a load whose kind is not known yet: Spark asks for the schema before it says what for.
+
+    A streaming read is told by the options that only it has. Raises as `parse_options`.
+    """
+    streams = any(
+        option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeezed(key), _UNKNOWN)]
+    )
+    return parse_options(given, "stream_read") if streams else parse_options(given, "read")
+
+
+def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bool:
+    """Whether the option is of a family, and if so put it there."""
+    family, dot, rest = key.partition(".")
+    if dot and rest and family.lower() in ("storage", "properties"):
+        families[family.lower()][rest] = text
+        return True
+    if key.lower().endswith(f".{VECTOR_SIZE}"):
+        column = key[: -len(VECTOR_SIZE) - 1].lower()
+        families["vector_sizes"][column] = _whole(1)(key, text)
+        return True
+    return False
+
+
+def _option(key: str, for_: Purpose) -> tuple[str, _Option | None]:
+    """The option that a key names; None for one that is to be ignored. Raises for all others."""
+    squeezed = _squeezed(key)
+    if squeezed in _LATER_BY_NAME:
+        name, instead = _LATER_BY_NAME[squeezed]
+        raise UnsupportedError(f"option {name} comes with a later release; {instead}")
+    if squeezed == "paths":
+        raise UsageError("a load reads one table: give one path, and join the DataFrames with union")
+    name, option = _BY_NAME.get(squeezed, (key, None))
+    if option is None:
+        if squeezed in _FROM_SPARK:
+            return key, None
+        raise UsageError(f"unknown option {key!r}{_suggestion(squeezed, for_)}")
+    if for_ in option.purposes:
+        return name, option
+    if squeezed in _FROM_SPARK:
+        return name, None
+    if for_ in _WRITES and not set(option.purposes) & {*_WRITES}:
+        if option.field in _VERSION_FIELDS:
+            raise UsageError(f"option {name}: a past version cannot be written to; write to the table itself")
+        return name, None
+    where = " and ".join(_WORDS[purpose] for purpose in option.purposes)
+    raise UsageError(f"option {name} belongs to {where}, and this is {_WORDS[for_]}{_hint(option, for_)}")
+
+
+def _hint(option: _Option, for_: Purpose) -> str:
+    if for_ == "stream_read" and option.field in _VERSION_FIELDS:
+        return ": give `starting_version` to say where the stream begins"
+    return ""
+
+
+def _suggestion(squeezed: str, for_: Purpose) -> str:
+    usable = [one for one, (_, option) in _BY_NAME.items() if for_ in option.purposes]
+    close = get_close_matches(squeezed, usable, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {_BY_NAME[close[0]][0]!r}?"
+    names = ", ".join(sorted({name for name, option in _OPTIONS.items() if for_ in option.purposes}))
+    return f"; {_WORDS[for_]} knows {names}, and storage.*"
+
+
+def _check_path(found: Mapping[str, Any], given: Mapping[str, str]) -> None:
+    if "path" in found:
+        return
+    if any(_squeezed(key) == "paths" for key in given):
+        raise UsageError("a load reads one table: give one path, and join the DataFrames with union")
+    raise UsageError(
+        "option path is missing. Give it: spark.read.format('lance_io').load(path), df.write.format('lance_io')"
+        ".mode('append').save(path), or in SQL CREATE TEMP VIEW v USING lance_io OPTIONS (path '...'). "
+        "A table of Spark's own catalog (CREATE TABLE ... USING lance_io, saveAsTable) does not work: Spark hands its "
+        "options on to no reader or writer"
+    )
+
+
+def _check_together(values: Mapping[str, Any], for_: Purpose) -> None:
+    versions = sorted(_VERSION_FIELDS & values.keys())
+    if len(versions) > 1:
+        raise UsageError(f"options {' and '.join(versions)}: give at most one of version, timestampAsOf and tag")
+    if for_ == "stream_write" and not values.get("stream_id"):
+        raise UsageError(
+            "option stream_id is missing: a streaming write needs a name that stays the same for as long as its "
+            "checkpoint, so that a batch that Spark sends again is recognised"
+        )
+    if "num_partitions" in values and values["num_partitions"] > values.get("max_partitions", PARTITIONS_MAX):
+        raise UsageError(f"option num_partitions: {values['num_partitions']} is more than max_partitions")
