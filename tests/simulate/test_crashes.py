@@ -1,13 +1,12 @@
 """Every request of every change refused, its answer lost, or its process gone, through the public interface.
 
 Each case runs once to count its requests, then once for every one of them that writes and every fault. Afterwards the
-table is the old one or the new one and whole; trying again gives every row once. `LANCE_IO_FAULTS` says how many
-scripts of two faults, on reads as well, are drawn per case besides.
+table is the old one or the new one and whole; trying again gives every row once. Besides, scripts of two faults, on
+reads as well, are drawn.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from lance_io.dataset.write.tagging import RefConflict
 from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
 from lance_io.testing.latency import run_virtual
-from tests.simulate.world import CASES, SCHEMA, URI, Case, World, append, create, rows
+from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, create, rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.session import Session
     from lance_io.testing.wrap import Request
 
-SCRIPTS = int(os.environ.get("LANCE_IO_FAULTS", "6"))
+SCRIPTS = 4 * SIZE  # per case
 FAULTS = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH)
 REQUESTS_MAX = 60
 

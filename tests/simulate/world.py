@@ -1,7 +1,11 @@
-"""A table in a store that outlives the processes which write to it, and what must be true of it at any time."""
+"""A table in a store that outlives the processes which write to it, and what must be true of it at any time.
+
+`LANCE_IO_SIMULATE` is the size of what is tried by chance or in samples, 1 by default; 50 leaves nothing out.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
     from lance_io.table.manifest import Manifest
     from lance_io.testing.wrap import WrappedStore
 
+SIZE = int(os.environ.get("LANCE_IO_SIMULATE", "1"))
 URI = "memory://t"
-Change = "Callable[[Session], Awaitable[Any]]"
 
 
 async def rows(start: int, num_rows: int = 6) -> AsyncIterator[pa.RecordBatch]:
