@@ -4,6 +4,7 @@
     options   arguments and options that commands share
     target    opening what a URI names
     output    tables for people, JSON for programs, progress
+    sources   files that `write` takes rows from
     others    one module per group of commands
 
 A command makes a report of plain values first; `--json` prints that report, otherwise a table is drawn from it. What is

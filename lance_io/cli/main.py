@@ -1,4 +1,4 @@
-"""`lance-io`: look into Lance datasets and files, and see what reading them costs.
+"""`lance-io`: look into Lance datasets and files, change them, and see what reading them costs.
 
 Failures that have a cause outside of this program are told in one line, without a traceback: exit code 2 when the call
 makes no sense, 1 for everything else. `LANCE_IO_DEBUG=1` shows the traceback.
@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lance_io.cli import bench, explain, inspect, pages, rows
+from lance_io.cli import bench, change, explain, inspect, log, pages, rows, tag, write
 from lance_io.errors import LanceError, UsageError
 
 DEBUG = "LANCE_IO_DEBUG"
@@ -50,16 +50,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # their tables of local variables would show storage options
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Look into Lance datasets and files, and see what reading them costs.",
+    help="Look into Lance datasets and files, change them, and see what reading them costs.",
 )
 for command in (
     inspect.info,
     inspect.schema,
     inspect.versions,
+    log.log,
     inspect.fragments,
     pages.pages,
     rows.head,
     rows.count,
+    write.write,
+    change.delete,
+    change.restore,
+    tag.tag,
+    change.cleanup,
     explain.explain,
     bench.bench,
 ):
@@ -80,7 +86,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Look into Lance datasets and files, and see what reading them costs."""
+    """Look into Lance datasets and files, change them, and see what reading them costs."""
 
 
 def main() -> None:

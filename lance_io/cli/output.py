@@ -1,4 +1,4 @@
-"""How answers look: JSON with stable keys, tables for people, a progress bar where something takes its time."""
+"""How answers look: JSON with stable keys, tables for people, progress bars where something takes its time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import sys
 import threading
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import Console, RenderableType
+    from rich.progress import Progress
 
     Report = dict[str, Any]
 
@@ -139,11 +141,78 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
         transient=True,
     )
     task = bar.add_task(what, total=total)
+    with _shown_later(bar):
+        yield lambda: bar.advance(task)
+
+
+@contextmanager
+def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int], None]]:
+    """A bar for rows under way, shown as `progress` is; call the result with rows and bytes that have gone through.
+
+    It tells rows, their bytes in memory, both per second, and the time that is left.
+    total_rows  None when it is not known
+    """
+    if not sys.stderr.isatty():
+        yield lambda num_rows, num_bytes: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[done]}", markup=False),
+        TimeElapsedColumn() if total_rows is None else TimeRemainingColumn(elapsed_when_finished=True),
+        console=_console(stderr=True),
+        transient=True,
+    )
+    meter = Meter(total_rows)
+    task = bar.add_task(what, total=total_rows, done=meter.text())
+    with _shown_later(bar):
+
+        def advance(num_rows: int, num_bytes: int) -> None:
+            meter.add(num_rows, num_bytes)
+            bar.update(task, advance=num_rows, done=meter.text())
+
+        yield advance
+
+
+class Meter:
+    """Rows and bytes that have gone through, and how fast.
+
+    clock  gives seconds
+    """
+
+    def __init__(self, total_rows: int | None, clock: Callable[[], float] = perf_counter) -> None:
+        self._total_rows = total_rows
+        self._clock = clock
+        self._started = clock()
+        self._num_rows = self._num_bytes = 0
+
+    def add(self, num_rows: int, num_bytes: int) -> None:
+        """So many more."""
+        self._num_rows += num_rows
+        self._num_bytes += num_bytes
+
+    def text(self) -> str:
+        """Such as `1,000/3,000 rows, 1.5 MiB, 500 rows/s, 0.8 MiB/s`."""
+        from lance_io.dataset.ioplan import format_bytes
+
+        of_all = "" if self._total_rows is None else f"/{self._total_rows:,}"
+        seconds = max(self._clock() - self._started, 1e-9)
+        return (
+            f"{self._num_rows:,}{of_all} rows, {format_bytes(self._num_bytes)}, "
+            f"{self._num_rows / seconds:,.0f} rows/s, {format_bytes(round(self._num_bytes / seconds))}/s"
+        )
+
+
+@contextmanager
+def _shown_later(bar: Progress) -> Iterator[None]:
+    """Start a bar unless the block is over by then."""
     timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda: bar.advance(task)
+        yield
     finally:
         timer.cancel()
         timer.join()

@@ -81,7 +81,7 @@ def _show_files(report: dict[str, Any], each_page: bool) -> "RenderableType":
             f"{format_bytes(file['size_bytes'])}"
         )
         rows = [line for column in file["columns"] for line in (_page_lines(column) if each_page else [_line(column)])]
-        parts.append(table(_HEADERS, rows, title=title))
+        parts.append(table([*_HEADERS, "details"] if each_page else _HEADERS, rows, title=title))
     return group(*parts) if parts else "no data files"
 
 
@@ -111,6 +111,7 @@ def _page_lines(column: dict[str, Any]) -> list[tuple[object, ...]]:
             page["num_rows"],
             page["num_bytes"],
             page["bits_per_value"],
+            ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in page["details"].items()),
         )
         for number, page in enumerate(column["pages"])
     ]

@@ -45,6 +45,13 @@ def run_on(store: ObjectStore, plan: Plan[T]) -> T:
     return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
 
 
+def change(state: DatasetState, plan: Plan[T]) -> T:
+    """Run a plan that concerns an open dataset, its commits included, and wait for it."""
+    from lance_io.dataset.execute import run
+
+    return run(state, plan)
+
+
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     """Run a computation on one file and wait for it."""
     from lance_io import runtime

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _START = Progress.start
-COMMANDS = ["info", "schema", "versions", "fragments", "pages", "head", "count", "explain", "bench"]
+COMMANDS = ["info", "schema", "versions", "log", "fragments", "pages", "head", "count", "explain", "bench"]
 
 
 def local(time: str) -> datetime:

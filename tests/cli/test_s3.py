@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    import lance
     from servers import S3Server
 
 
@@ -47,3 +50,20 @@ def test_refusal_is_one_line(run: Any, s3: S3Server, bucket_table: lance.LanceDa
     assert len(ran.err.splitlines()) == 1
     assert "not-the-secret" not in ran.err
     assert s3.user not in ran.err
+
+
+def test_changes_a_bucket(run: Any, s3: S3Server, tmp_path: Path) -> None:
+    uri, options = f"s3://{s3.bucket}/cli/written", s3.options()
+    given = arguments(options)
+    pq.write_table(pa.table({"a": range(1000)}), tmp_path / "a.parquet")
+    for mode in ("create", "append"):
+        assert run("write", tmp_path / "a.parquet", uri, "-m", mode, *given, "--json").report["num_rows"] == 1000
+    assert run("delete", uri, "a >= 10", "-y", *given, "--json").report["num_deleted_rows"] == 1980
+    assert run("tag", uri, "create", "few", *given).code == 0
+    assert lance.dataset(uri, "few", storage_options=options).to_table()["a"].to_pylist() == [*range(10)] * 2
+    assert run("restore", uri, "-v", 2, *given).code == 0
+    assert lance.dataset(uri, storage_options=options).count_rows() == 2000
+    log = run("log", uri, *given, "--json").report["versions"]
+    assert [one["operation"] for one in log] == ["Restore", "Delete", "Append", "Overwrite"]
+    assert run("cleanup", uri, "--older-than", "0s", "-y", *given, "--json").report["old_versions"] == 2
+    assert lance.dataset(uri, "few", storage_options=options).count_rows() == 20

@@ -1,0 +1,208 @@
+"""Files that `write` takes rows from: Parquet, CSV, Arrow. Rows are streamed; no file is ever in memory as a whole.
+
+The kind of a file is told by its first bytes, that of CSV by the end of its name:
+
+    PAR1               Parquet
+    ARROW1             Arrow IPC file (also: Feather, version 2)
+    FF FF FF FF        Arrow IPC stream
+    .csv, .tsv, .txt   CSV; behind any of them .gz, .bz2, .zst or .lz4
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from lance_io.errors import NotFound, SchemaError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping, Sequence
+
+BATCH_ROWS: Final = 64 * 1024  # rows of a Parquet file that are decoded at a time
+CSV_BLOCK_BYTES: Final = 4 << 20  # text that is parsed at a time; the first such block decides what the types are
+_CSV_NAMES: Final = (".csv", ".tsv", ".txt")
+_COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4")
+_PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+class SourceFormat(StrEnum):
+    """What a file of rows may be."""
+
+    PARQUET = "parquet"
+    CSV = "csv"
+    ARROW = "arrow"
+    ARROW_STREAM = "arrow-stream"
+
+
+@dataclass(frozen=True)
+class CsvOptions:
+    """How CSV is read.
+
+    delimiter  between values; None: a tab in `.tsv` files, else a comma
+    types      of columns by name; what is not named is inferred from the first block
+    """
+
+    delimiter: str | None = None
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of rows.
+
+    num_rows  where the file tells without being read
+    """
+
+    path: str
+    format: SourceFormat
+    schema: pa.Schema
+    num_rows: int | None
+    csv: CsvOptions = CsvOptions()
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Its rows with the columns of `schema`.
+
+        Raises `SchemaError` for a column that is missing and for values that do not fit.
+        """
+        with _opened(self.path, self.format, self.csv) as (_, _, batches):
+            try:
+                for batch in batches:
+                    if batch.num_rows:
+                        yield _as(batch, schema)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise _unreadable(self.path, self.format, error) from error
+
+
+def open_sources(paths: Sequence[str], format: SourceFormat | None, csv: CsvOptions) -> list[Source]:
+    """Look at the beginning (Parquet, Arrow files: the end) of each file, in order.
+
+    format  of all files, None to tell each by itself
+    Raises `NotFound`, `UsageError` for a file whose kind is not told, `SchemaError` for one that is damaged or lacks
+    columns of the first.
+    """
+    sources = [_open(path, format, csv) for path in paths]
+    first = sources[0].schema
+    for source in sources[1:]:
+        if set(source.schema.names) != set(first.names):
+            different = ", ".join(sorted(set(source.schema.names) ^ set(first.names)))
+            raise SchemaError(
+                f"its columns are not those of {sources[0].path}: {different} is in only one of them", path=source.path
+            )
+    if all(source.format is SourceFormat.CSV for source in sources):  # what the first file says holds for all
+        types = {one.name: one.type for one in first}
+        sources = [replace(one, csv=replace(csv, types=types)) for one in sources]
+    return sources
+
+
+def read_rows(sources: Sequence[Source]) -> Iterator[pa.RecordBatch]:
+    """The rows of all files, with the columns and types of the first."""
+    for source in sources:
+        yield from source.batches(sources[0].schema)
+
+
+def csv_types(table: pa.Schema) -> dict[str, pa.DataType]:
+    """The types of a table's columns as far as text can be read as them."""
+    nested = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
+    return {
+        one.name: one.type
+        for one in table
+        if not isinstance(one.type, pa.BaseExtensionType) and not any(is_kind(one.type) for is_kind in nested)
+    }
+
+
+def detected_format(path: str) -> SourceFormat:
+    """What a file is. Raises `NotFound`, `UsageError` when neither bytes nor name tell."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except FileNotFoundError as error:
+        raise NotFound("no such file", path=path) from error
+    except IsADirectoryError as error:
+        raise UsageError("expected a file, found a folder; name its files", path=path) from error
+    if start.startswith(b"PAR1"):
+        return SourceFormat.PARQUET
+    if start.startswith(b"ARROW1"):
+        return SourceFormat.ARROW
+    if start.startswith(b"\xff\xff\xff\xff"):
+        return SourceFormat.ARROW_STREAM
+    if _suffix(path) in _CSV_NAMES:
+        return SourceFormat.CSV
+    raise UsageError("neither Parquet nor Arrow; --format csv reads it as CSV", path=path)
+
+
+def _suffix(path: str) -> str:
+    """The end of a name, in small letters, without that of a compression."""
+    name = PurePath(path.lower())
+    return PurePath(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
+
+
+# -- opening ---------------------------------------------------------------------------------------------------------
+
+
+def _open(path: str, format: SourceFormat | None, csv: CsvOptions) -> Source:
+    detected = detected_format(path) if format is None else format
+    try:
+        with _opened(path, detected, csv) as (schema, num_rows, _):
+            return Source(path, detected, _without_parquet_ids(schema), num_rows, csv)
+    except pa.ArrowInvalid as error:
+        raise _unreadable(path, detected, error) from error
+
+
+def _unreadable(path: str, format: SourceFormat, error: pa.ArrowException) -> SchemaError:
+    hint = " (--csv-type NAME=TYPE says what a column is)" if format is SourceFormat.CSV else ""
+    return SchemaError(f"cannot be read as {format}: {error}{hint}", path=path)
+
+
+@contextmanager
+def _opened(
+    path: str, format: SourceFormat, csv: CsvOptions
+) -> Generator[tuple[pa.Schema, int | None, Iterator[pa.RecordBatch]], None, None]:
+    """A file's schema, its number of rows where known, and its rows."""
+    if not os.path.exists(path):
+        raise NotFound("no such file", path=path)
+    match format:
+        case SourceFormat.PARQUET:
+            with pq.ParquetFile(path, memory_map=True) as parquet:
+                yield parquet.schema_arrow, parquet.metadata.num_rows, parquet.iter_batches(BATCH_ROWS)
+        case SourceFormat.CSV:
+            with _csv_reader(path, csv) as reader:
+                yield reader.schema, None, iter(reader)
+        case SourceFormat.ARROW:
+            with pa.memory_map(path) as mapped, pa.ipa_csv.open_file(mapped) as file:
+                yield file.schema, None, (file.get_batch(number) for number in range(file.num_record_batches))
+        case SourceFormat.ARROW_STREAM:
+            with pa.OSFile(path) as plain, pa.ipa_csv.open_stream(plain) as stream:
+                yield stream.schema, None, iter(stream)
+
+
+def _csv_reader(path: str, options: CsvOptions) -> pa_csv.CSVStreamingReader:
+    delimiter = options.delimiter or ("\t" if _suffix(path) == ".tsv" else ",")
+    return pa_csv.open_csv(
+        path,
+        read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES),
+        parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa_csv.ConvertOptions(column_types=dict(options.types)),
+    )
+
+
+def _without_parquet_ids(schema: pa.Schema) -> pa.Schema:
+    """Fields without the numbers that they had in a Parquet file; they would be stored as if they meant something."""
+    fields = []
+    for one in schema:
+        kept = {key: value for key, value in (one.metadata or {}).items() if key != _PARQUET_FIELD_ID}
+        fields.append(one.with_metadata(kept) if one.metadata is not None else one)
+    return pa.schema(fields, schema.metadata)
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema, check_metadata=True):
+        return batch
+    return batch.select(schema.names).cast(schema)

@@ -1,0 +1,167 @@
+"""`write`: rows from Parquet, CSV and Arrow files into a dataset."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lance_io.cli.options import DatasetUri, Json, StorageOptions, storage_options
+from lance_io.cli.output import show, transfer
+from lance_io.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from rich.console import RenderableType
+
+    from lance_io.dataset.metadata import FragmentMetadata
+
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
+]
+Mode = Literal["create", "append", "overwrite"]
+Format = Literal["parquet", "csv", "arrow", "arrow-stream"]
+
+
+def write(
+    sources: Sources,
+    uri: DatasetUri,
+    mode: Annotated[
+        Mode, typer.Option("--mode", "-m", help="A new table; more rows; or a new version with these rows only.")
+    ] = "create",
+    format: Annotated[
+        Format | None, typer.Option("--format", help="Of the files; told by their first bytes by default.")
+    ] = None,
+    csv_type: Annotated[
+        list[str] | None,
+        typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
+    ] = None,
+    csv_delimiter: Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")] = None,
+    max_rows_per_file: Annotated[
+        int | None, typer.Option("--max-rows-per-file", min=1, help="Rows of a data file (and fragment) at most.")
+    ] = None,
+    data_storage_version: Annotated[
+        str | None,
+        typer.Option("--data-storage-version", help="File version: 2.1, 2.2, stable; that of the table by default."),
+    ] = None,
+    commit_message: Annotated[str | None, typer.Option("--commit-message", help="Kept with the version.")] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write rows of files to a dataset, as one new version."""
+    import pyarrow as pa
+
+    from lance_io.cli.sources import CsvOptions, SourceFormat, open_sources, read_rows
+    from lance_io.dataset.write.datafiles import ROWS_PER_FILE
+    from lance_io.dataset.write.entry import write_dataset
+
+    started = perf_counter()
+    types = _types_there(uri, storage_option) if mode == "append" else {}
+    options = CsvOptions(_delimiter(csv_delimiter), types | _types(csv_type or []))
+    opened = open_sources(sources, None if format is None else SourceFormat(format), options)
+    known = [source.num_rows for source in opened]
+    total = None if None in known else sum(number or 0 for number in known)
+    fragments: list[FragmentMetadata] = []
+    with transfer(f"writing {uri}", total) as advance:
+        counted = _counted(read_rows(opened), advance)
+        dataset = write_dataset(
+            pa.RecordBatchReader.from_batches(opened[0].schema, counted),
+            uri,
+            mode=mode,
+            max_rows_per_file=max_rows_per_file or ROWS_PER_FILE,
+            data_storage_version=data_storage_version,
+            commit_message=commit_message,
+            storage_options=storage_options(storage_option) or None,
+            progress=_collector(fragments),
+        )
+    files = [file for fragment in fragments for file in fragment.files]
+    report = {
+        "uri": dataset.uri,
+        "mode": mode,
+        "version": dataset.version,
+        "num_rows": sum(fragment.physical_rows for fragment in fragments),
+        "num_fragments": len(fragments),
+        "num_data_files": len(files),
+        "data_bytes": sum(file.file_size_bytes or 0 for file in files),
+        "seconds": perf_counter() - started,
+    }
+    show(report, as_json, _show)
+
+
+def _counted(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+        advance(batch.num_rows, batch.nbytes)
+
+
+def _collector(fragments: list[FragmentMetadata]) -> Any:
+    """What keeps the fragments that a write completes."""
+    from lance_io.dataset.write.progress import FragmentWriteProgress
+
+    class Collector(FragmentWriteProgress):
+        def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+            pass
+
+        def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+            fragments.append(fragment)
+
+    return Collector()
+
+
+# -- CSV -------------------------------------------------------------------------------------------------------------
+
+
+def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
+    """Column types of the table that rows are appended to; none when there is no table yet."""
+    from lance_io.cli.sources import csv_types
+    from lance_io.cli.target import open_table
+
+    try:
+        state = open_table(uri, options=options)
+    except NotFound:
+        return {}
+    return csv_types(state.arrow_schema)
+
+
+def _types(given: Sequence[str]) -> dict[str, pa.DataType]:
+    """`NAME=TYPE` texts as Arrow types. Raises `UsageError`."""
+    import pyarrow as pa
+
+    types = {}
+    for text in given:
+        name, equals, alias = text.rpartition("=")
+        if not equals or not name:
+            raise UsageError(f"--csv-type: expected NAME=TYPE, found {text!r}")
+        try:
+            types[name] = pa.type_for_alias(alias)
+        except ValueError:
+            raise UsageError(f"--csv-type {name}: {alias!r} is no Arrow type such as int64 or timestamp[us]") from None
+    return types
+
+
+def _delimiter(given: str | None) -> str | None:
+    if given is None:
+        return None
+    character = {"\\t": "\t", "tab": "\t"}.get(given, given)
+    if len(character) != 1:
+        raise UsageError(f"--csv-delimiter: expected one character, found {given!r}")
+    return character
+
+
+# -- for people ------------------------------------------------------------------------------------------------------
+
+
+def _show(report: dict[str, Any]) -> RenderableType:
+    from lance_io.dataset.ioplan import counted, format_bytes
+
+    seconds = report["seconds"]
+    rate = f", {report['num_rows'] / seconds:,.0f} rows/s" if seconds else ""
+    return (
+        f"{report['uri']}: version {report['version']}\n"
+        f"{counted(report['num_rows'], 'row')} in {counted(report['num_fragments'], 'fragment')}, "
+        f"{counted(report['num_data_files'], 'data file')}, {format_bytes(report['data_bytes'])}; "
+        f"{seconds:,.1f} s{rate}"
+    )
