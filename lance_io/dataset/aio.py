@@ -24,6 +24,7 @@ from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import AsyncStats
 from lance_io.dataset.steps import Plan, drive
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import AsyncDatasetChanges
 from lance_io.errors import UsageError
 
@@ -216,6 +217,10 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
         """The fragment with this id, or None."""
         place = self._state.place_by_id.get(fragment_id)
         return None if place is None else AsyncFragment(self._state, place)
+
+    async def validate(self) -> None:
+        """Check that all files of the version are there and agree with the manifest; see `LanceDataset.validate`."""
+        await self._run(validate(self._state, self._state.all_places))
 
     @property
     def stats(self) -> AsyncStats:

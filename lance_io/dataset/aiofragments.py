@@ -12,6 +12,7 @@ from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.steps import drive
 from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.validating import validate
 from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
 from lance_io.dataset.write.fragments import fragment_of_file
 
@@ -96,6 +97,10 @@ class AsyncFragment(FragmentFacts):
         """Rows by position among those that are left; errors as `LanceFragment.take`."""
         positions = row_numbers(indices)
         return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
+
+    async def validate(self) -> None:
+        """Check the fragment's files; see `LanceDataset.validate`."""
+        await runtime.wrap(drive(validate(self._state, [self._place])))
 
     async def delete(self, predicate: Any) -> FragmentMetadata | None:
         """The fragment without the rows that pass a filter; see `LanceFragment.delete`."""

@@ -13,6 +13,7 @@ from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.validating import validate
 from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
 from lance_io.dataset.write.fragments import fragment_of_file
 from lance_io.errors import UsageError
@@ -124,6 +125,10 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         """
         positions = row_numbers(indices)
         return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
+
+    def validate(self) -> None:
+        """Check the fragment's files; see `LanceDataset.validate`."""
+        execute.run(self._state, validate(self._state, [self._place]))
 
     # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
 

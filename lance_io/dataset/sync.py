@@ -18,6 +18,7 @@ from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import LanceStats
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import DatasetChanges
 from lance_io.errors import UsageError
 
@@ -222,6 +223,13 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
 
         place = self._state.place_by_id.get(fragment_id)
         return None if place is None else LanceFragment._of(self._state, place)
+
+    def validate(self) -> None:
+        """Check that all files of the version are there and agree with the manifest; reads metadata, no rows.
+
+        Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
+        """
+        execute.run(self._state, validate(self._state, self._state.all_places))
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_io.dataset.describe import fragment_metadata
+from lance_io.dataset.validating import OpenFile
 from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.datafiles import Keeping
 from lance_io.dataset.write.fit import fitted, schema_of
 from lance_io.dataset.write.rows import DEFAULT_VERSION, new_files
 from lance_io.errors import NotFound
-from lance_io.file.drive import drive as drive_file
-from lance_io.file.drive import drive_now as drive_file_now
-from lance_io.file.opening import opened
 from lance_io.file.source import FileRef
 from lance_io.levels.path import leaf_paths
 from lance_io.table.fragment import DataFile, Fragment
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.operations import Transaction
     from lance_io.dataset.write.rows import WriteOptions, WriteTarget
     from lance_io.file.opened import OpenedFile
-    from lance_io.file.source import ReadContext
     from lance_io.format.schema import Schema
     from lance_io.table.manifest import Manifest
 
@@ -95,7 +92,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     Raises `SchemaError` for a file with other columns.
     """
     key = state.location.key(DATA, check_relative(name, "data file"))
-    file: OpenedFile = yield _OpenFile(state.context, FileRef(key, 0, (), ()))
+    file: OpenedFile = yield OpenFile(state.context, FileRef(key, 0, (), ()))
     schema = fitted(file.descriptor.schema, state.schema)
     ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
     return Fragment(
@@ -107,20 +104,3 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
         created_at_versions=None,
         last_updated_at_versions=None,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenFile:
-    """The metadata of a data file."""
-
-    context: ReadContext
-    ref: FileRef
-
-    def now(self) -> OpenedFile:
-        store: Any = self.context.store
-        gap_bytes = store.profile.take_gap_bytes
-        return drive_file_now(opened(self.context, self.ref, []), store, self.ref.key, gap_bytes)[0]
-
-    async def later(self) -> OpenedFile:
-        reads = self.context.scheduler().file(self.ref.key, size_bytes=None)
-        return (await drive_file(opened(self.context, self.ref, []), reads, self.ref.key))[0]

@@ -1,0 +1,93 @@
+"""Whether a version's files are there and agree with what its manifest says about them; no rows are read.
+
+Per fragment: every data file opens, has the rows and columns that the manifest counts on, and its size; the deletion
+file is there and lists as many rows as the manifest says; row id sequences have as many ids as there are rows. Between
+fragments: ids are unique.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.dataset.loading import load_live, load_row_columns
+from lance_io.dataset.steps import Together
+from lance_io.dataset.system import ROW_ID
+from lance_io.errors import FormatError, LanceError, NotFound
+from lance_io.file.drive import drive as drive_file
+from lance_io.file.drive import drive_now as drive_file_now
+from lance_io.file.opening import opened
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.file.opened import OpenedFile
+    from lance_io.file.source import FileRef, ReadContext
+
+FRAGMENTS_AT_ONCE: Final = 64
+
+
+def validate(state: DatasetState, places: Sequence[int]) -> Plan[None]:
+    """Check the fragments at `places`. Raises `FormatError` or `NotFound` for the first thing that is not right."""
+    twice = [one for one, count in Counter(state.fragment_ids).items() if count > 1]
+    if twice:
+        raise FormatError(f"two fragments have the id {twice[0]}", path=state.location.uri)
+    for start in range(0, len(places), FRAGMENTS_AT_ONCE):
+        some = places[start : start + FRAGMENTS_AT_ONCE]
+        yield Together([_check_files(state, place) for place in some])
+        try:
+            yield from load_live(state, some)
+            if state.has_stable_row_ids:
+                yield from load_row_columns(state, some, [ROW_ID])
+        except NotFound as error:
+            raise _missing(state, error) from error
+
+
+def _check_files(state: DatasetState, place: int) -> Plan[None]:
+    fragment = state.manifest.fragments[place]
+    num_rows = int(state.physical_rows[place])
+    for file, ref in zip(fragment.files, state.sources[place].files, strict=True):
+        try:
+            found: OpenedFile = yield OpenFile(state.context, ref)
+        except NotFound as error:
+            raise _missing(state, error) from error
+        where = f"fragment {fragment.id}"
+        if found.num_rows != num_rows:
+            raise FormatError(
+                f"the file has {found.num_rows} rows, the manifest says {num_rows}", path=ref.key, where=where
+            )
+        beyond = [column for column in file.column_indices if column >= len(found.paths)]
+        if beyond:
+            raise FormatError(
+                f"the manifest names column {beyond[0]} of a file that has {len(found.paths)}",
+                path=ref.key,
+                where=where,
+            )
+
+
+def _missing(state: DatasetState, error: LanceError) -> NotFound:
+    return NotFound(
+        f"version {state.manifest.version} refers to a file that is not there: {error.message}", path=error.path
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """An `Ask` for the metadata of a data file; a size of 0 is one that is not known."""
+
+    context: ReadContext
+    ref: FileRef
+
+    def now(self) -> OpenedFile:
+        """See `Ask`."""
+        store: Any = self.context.store
+        gap_bytes = store.profile.take_gap_bytes
+        return drive_file_now(opened(self.context, self.ref, []), store, self.ref.key, gap_bytes)[0]
+
+    async def later(self) -> OpenedFile:
+        """See `Ask`."""
+        reads = self.context.scheduler().file(self.ref.key, size_bytes=None)
+        return (await drive_file(opened(self.context, self.ref, []), reads, self.ref.key))[0]
