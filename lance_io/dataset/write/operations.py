@@ -130,16 +130,16 @@ class LanceOperation:
         new_fragments         of id 0, with the rewritten rows
         fields_modified       ids of fields whose files were replaced ("rewrite_columns" only)
         fields_for_preserving_frag_bitmap  ids of fields whose values changed
-        update_mode           "rewrite_rows" or "rewrite_columns"
+        update_mode           "rewrite_rows" (also when empty) or "rewrite_columns"
         updated_fragment_offsets  per fragment the changed rows, as Roaring bytes
         """
 
-        removed_fragment_ids: list[int]
-        updated_fragments: list[FragmentMetadata]
-        new_fragments: list[FragmentMetadata]
-        fields_modified: list[int]
-        fields_for_preserving_frag_bitmap: list[int]
-        update_mode: str
+        removed_fragment_ids: list[int] = field(default_factory=list)
+        updated_fragments: list[FragmentMetadata] = field(default_factory=list)
+        new_fragments: list[FragmentMetadata] = field(default_factory=list)
+        fields_modified: list[int] = field(default_factory=list)
+        fields_for_preserving_frag_bitmap: list[int] = field(default_factory=list)
+        update_mode: str = ""
         updated_fragment_offsets: dict[int, bytes] | None = None
 
         def __post_init__(self) -> None:

@@ -1,0 +1,439 @@
+"""A table that both libraries change in turn, beside a model of it in plain Python.
+
+The model is a list of versions, each with its rows by key. After every step both libraries open the table anew: they
+must agree with the model about rows, columns, metadata, tags and what an index finds, and with each other about
+everything that only they know: the order of rows, row ids, field ids.
+
+`Alternation` is a Hypothesis state machine; who runs it says where the table lies, see `run`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import lance_io
+from tests.interop.comparing import LIBRARIES, assert_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+STEPS = int(os.environ.get("LANCE_IO_STATEFUL_STEPS", "0"))
+FIRST_COLUMNS = {
+    "key": pa.int64(),
+    "a": pa.int32(),
+    "s": pa.string(),
+    "n": pa.struct([("p", pa.int16()), ("q", pa.large_string())]),
+    "l": pa.list_(pa.int32()),
+    "v": pa.list_(pa.float32(), 2),
+}
+PICK = st.integers(0, 1 << 30)
+LIBRARY = st.sampled_from(LIBRARIES)
+
+
+# -- the model -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Version:
+    """What one version of the table holds: rows by key, each a dictionary of the columns."""
+
+    columns: dict[str, pa.DataType] = field(default_factory=lambda: dict(FIRST_COLUMNS))
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    config: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    is_indexed: bool = False
+
+    def expected(self) -> pa.Table:
+        """All rows in the order of their keys."""
+        rows = [self.rows[key] for key in sorted(self.rows)]
+        return pa.Table.from_pylist(rows, schema=pa.schema(list(self.columns.items())))
+
+
+def make_row(columns: Iterable[str], types: Mapping[str, pa.DataType], key: int, dice: random.Random) -> dict[str, Any]:
+    """A new row with values for some columns, nulls for the others."""
+    given = set(columns)
+    return {name: key if name == "key" else _value(t, dice) if name in given else None for name, t in types.items()}
+
+
+def _value(dtype: pa.DataType, dice: random.Random) -> Any:
+    if dice.random() < 0.2:
+        return None
+    if pa.types.is_struct(dtype):
+        return {one.name: _value(one.type, dice) for one in dtype}
+    if pa.types.is_fixed_size_list(dtype):
+        return [float(dice.randrange(9)) for _ in range(dtype.list_size)]
+    if pa.types.is_list(dtype):
+        return [_value(dtype.value_type, dice) for _ in range(dice.randrange(4))]
+    if pa.types.is_integer(dtype):
+        return dice.randrange(50)
+    return f"w{dice.randrange(6)}"
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """A filter as text, and as a function of a row."""
+
+    text: str
+    holds: Callable[[dict[str, Any]], bool]
+
+
+def predicates(version: Version, dice: random.Random) -> Predicate:
+    """A filter of columns that are there."""
+    number, modulus = dice.randrange(200), dice.choice((2, 3, 7, 11))
+    choices = [
+        Predicate(f"key % {modulus} = 0", lambda row: row["key"] % modulus == 0),
+        Predicate(f"key < {number}", lambda row: row["key"] < number),
+        Predicate(f"key = {number}", lambda row: row["key"] == number),
+        Predicate(f"key between {number} and {number + 9}", lambda row: number <= row["key"] <= number + 9),
+    ]
+    if version.columns.get("s") == pa.string():
+        choices += [
+            Predicate("s is null", lambda row: row["s"] is None),
+            Predicate("s in ('w1', 'w2')", lambda row: row["s"] in ("w1", "w2")),
+        ]
+    if "n" in version.columns:
+        choices.append(Predicate("n.p > 40", lambda row: ((row["n"] or {}).get("p") or 0) > 40))
+    return dice.choice(choices)
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------
+
+
+class Alternation(RuleBasedStateMachine):
+    """One table, two libraries. Subclasses place it by `place` and `options`."""
+
+    storage_options: Mapping[str, str] | None = None
+
+    def place(self) -> str:
+        """A folder or prefix that is not there yet."""
+        self.folder = tempfile.mkdtemp()
+        return f"{self.folder}/table"
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
+
+    @initialize(library=LIBRARY, seed=PICK, stable=st.booleans(), file_version=st.sampled_from(["2.1", "2.2"]))
+    def create(self, library: Any, seed: int, stable: bool, file_version: str) -> None:
+        self.uri = self.place()
+        self.next_key = 0
+        self.stable = stable
+        self.versions: dict[int, Version] = {}
+        self.tags: dict[str, int] = {}
+        self.stale: list[tuple[int, Any]] = []
+        self.row_ids: dict[int, int] = {}
+        self.current = Version()
+        rows = self.new_rows(seed, list(FIRST_COLUMNS))
+        self.write(library, rows, "create", seed, enable_stable_row_ids=stable, data_storage_version=file_version)
+        self.commit_model()
+
+    # what rules use
+
+    def open(self, library: Any, version: int | str | None = None) -> Any:
+        """The newest version, or another one, opened anew."""
+        options = dict(self.storage_options) if self.storage_options else None
+        return library.dataset(self.uri, version=version, storage_options=options)
+
+    def new_rows(self, seed: int, columns: list[str]) -> list[dict[str, Any]]:
+        """Between none and thirty rows with new keys."""
+        dice = random.Random(seed)
+        count = dice.choice((0, 1, 5, 30))
+        keys = range(self.next_key, self.next_key + count)
+        self.next_key += count
+        return [make_row(columns, self.current.columns, key, dice) for key in keys]
+
+    def write(self, library: Any, rows: list[dict[str, Any]], mode: str, seed: int, **options: Any) -> None:
+        """Write rows; those of the model follow."""
+        dice = random.Random(seed + 1)
+        names = options.pop("columns", list(self.current.columns))
+        schema = pa.schema([(name, self.current.columns[name]) for name in names])
+        data = pa.Table.from_pylist([{name: row[name] for name in names} for row in rows], schema=schema)
+        if dice.random() < 0.5 and len(data):
+            cut = dice.randrange(len(data))
+            data = pa.concat_tables([data.slice(0, cut), data.slice(cut)])
+        library.write_dataset(
+            data,
+            self.uri,
+            mode=mode,
+            max_rows_per_file=dice.choice((4, 13, 1000)),
+            storage_options=self.storage_options and dict(self.storage_options),
+            **options,
+        )
+        self.current.rows.update({row["key"]: row for row in rows})
+
+    def commit_model(self) -> None:
+        """What is current becomes the content of the newest version."""
+        self.versions[self.open(lance_io).version] = copy.deepcopy(self.current)
+
+    def touch(self, holds: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        return [row for row in self.current.rows.values() if holds(row)]
+
+    # rows
+
+    @rule(library=LIBRARY, seed=PICK)
+    def append(self, library: Any, seed: int) -> None:
+        dice = random.Random(seed)
+        others = [name for name in self.current.columns if name != "key"]
+        columns = ["key", *dice.sample(others, dice.randint(0, len(others)))]
+        dice.shuffle(columns)
+        self.write(library, self.new_rows(seed, columns), "append", seed, columns=columns)
+        self.commit_model()
+
+    @rule(library=LIBRARY, seed=PICK)
+    def overwrite(self, library: Any, seed: int) -> None:
+        kept = self.current
+        self.current = Version(config=kept.config, metadata=kept.metadata)
+        self.write(library, self.new_rows(seed, list(FIRST_COLUMNS)), "overwrite", seed)
+        self.row_ids.clear()
+        self.commit_model()
+
+    @rule(library=LIBRARY, seed=PICK)
+    def delete(self, library: Any, seed: int) -> None:
+        predicate = predicates(self.current, random.Random(seed))
+        gone = self.touch(predicate.holds)
+        found = self.open(library).delete(predicate.text)
+        assert found["num_deleted_rows"] == len(gone)
+        for row in gone:
+            del self.current.rows[row["key"]]
+        self.commit_model()
+
+    @rule(seed=PICK)
+    def update(self, seed: int) -> None:
+        names = [name for name, kind in self.current.columns.items() if name != "key" and pa.types.is_integer(kind)]
+        if not names:
+            return
+        dice = random.Random(seed)
+        name, predicate, value = dice.choice(names), predicates(self.current, dice), dice.randrange(100)
+        self.open(lance).update({name: str(value)}, where=predicate.text)
+        for row in self.touch(predicate.holds):
+            row[name] = value
+        self.commit_model()
+
+    @rule(seed=PICK)
+    def merge_insert(self, seed: int) -> None:
+        dice = random.Random(seed)
+        names = list(self.current.columns)
+        known = dice.sample(sorted(self.current.rows), min(4, len(self.current.rows)))
+        rows = [make_row(names, self.current.columns, key, dice) for key in known] + self.new_rows(seed, names)
+        data = pa.Table.from_pylist(rows, schema=pa.schema(list(self.current.columns.items())))
+        merge = self.open(lance).merge_insert("key").when_matched_update_all().when_not_matched_insert_all()
+        if rows:
+            merge.execute(data)
+        self.current.rows.update({row["key"]: row for row in rows})
+        self.commit_model()
+
+    @rule(rows=st.sampled_from([10, 1000]))
+    def compact(self, rows: int) -> None:
+        self.open(lance).optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=0.0)
+        self.commit_model()
+
+    # columns
+
+    @rule(seed=PICK, computed=st.booleans())
+    def add_column(self, seed: int, computed: bool) -> None:
+        name = next(name for name in (f"x{i}" for i in range(99)) if name not in self.current.columns)
+        self.open(lance).add_columns({name: "key * 2"} if computed else pa.field(name, pa.int64()))
+        self.current.columns[name] = pa.int64()
+        for row in self.current.rows.values():
+            row[name] = row["key"] * 2 if computed else None
+        self.commit_model()
+
+    @rule(seed=PICK)
+    def drop_column(self, seed: int) -> None:
+        names = [name for name in self.current.columns if name != "key"]
+        if not names:
+            return
+        name = random.Random(seed).choice(names)
+        self.open(lance).drop_columns([name])
+        del self.current.columns[name]
+        for row in self.current.rows.values():
+            del row[name]
+        self.commit_model()
+
+    @rule(seed=PICK)
+    def rename_column(self, seed: int) -> None:
+        names = [name for name in self.current.columns if name != "key"]
+        if not names:
+            return
+        old = random.Random(seed).choice(names)
+        new = next(name for name in (f"y{i}" for i in range(99)) if name not in self.current.columns)
+        self.open(lance).alter_columns({"path": old, "name": new})
+        renamed = {new if name == old else name: kind for name, kind in self.current.columns.items()}
+        self.current.columns = renamed
+        self.current.rows = {
+            key: {new if name == old else name: value for name, value in row.items()}
+            for key, row in self.current.rows.items()
+        }
+        self.commit_model()
+
+    # versions
+
+    @rule(library=LIBRARY, seed=PICK)
+    def restore(self, library: Any, seed: int) -> None:
+        version = random.Random(seed).choice(sorted(self.versions))
+        self.open(library, version).restore()
+        self.current = copy.deepcopy(self.versions[version])
+        self.row_ids.clear()
+        self.commit_model()
+
+    @rule(library=LIBRARY, seed=PICK)
+    def tag(self, library: Any, seed: int) -> None:
+        dice = random.Random(seed)
+        name, version = dice.choice(("one", "two")), dice.choice(sorted(self.versions))
+        tags = self.open(library).tags
+        if name not in self.tags:
+            tags.create(name, version)
+        elif dice.random() < 0.5:
+            tags.update(name, version)
+        else:
+            tags.delete(name)
+            del self.tags[name]
+            return
+        self.tags[name] = version
+
+    @rule(library=LIBRARY)
+    def keep_a_handle(self, library: Any) -> None:
+        table = self.open(library)
+        self.stale = [*self.stale[-2:], (table.version, table)]
+
+    @precondition(lambda self: self.stale)
+    @rule(seed=PICK)
+    def use_a_stale_handle(self, seed: int) -> None:
+        """Versions that others made since do not matter, or stop it; then nothing is changed."""
+        version, table = self.stale.pop(random.Random(seed).randrange(len(self.stale)))
+        assert_same(sorted_rows(table), self.versions[version].expected(), "stale")
+        before = self.open(lance_io).version
+        if version == before:
+            return
+        predicate = predicates(Version(columns={"key": pa.int64()}), random.Random(seed))
+        try:
+            table.delete(predicate.text)
+        except OSError as error:
+            assert "conflict" in str(error) or "incompatible" in str(error) or "preempted" in str(error), error
+            assert self.open(lance_io).version == before
+            return
+        # deleted of what the handle saw, or, made again, of what there is now
+        deleted = set(self.current.rows) - set(sorted_rows(self.open(lance_io))["key"].to_pylist())
+        now = {row["key"] for row in self.touch(predicate.holds)}
+        assert deleted in (now, {key for key in now if key in self.versions[version].rows})
+        for key in deleted:
+            del self.current.rows[key]
+        self.commit_model()
+
+    # metadata
+
+    @rule(library=LIBRARY, key=st.sampled_from("abc"), value=st.sampled_from(["1", "2", None]))
+    def configure(self, library: Any, key: str, value: str | None) -> None:
+        self.open(library).update_config({key: value})
+        _set(self.current.config, key, value)
+        self.commit_model()
+
+    @rule(library=LIBRARY, key=st.sampled_from("abc"), value=st.sampled_from(["1", "2", None]))
+    def describe(self, library: Any, key: str, value: str | None) -> None:
+        self.open(library).update_metadata({key: value})
+        _set(self.current.metadata, key, value)
+        self.commit_model()
+
+    @rule()
+    def index(self) -> None:
+        self.open(lance).create_scalar_index("key", "BTREE", replace=True)
+        self.current.is_indexed = True
+        self.commit_model()
+
+    # what must hold
+
+    @invariant()
+    def both_see_the_model(self) -> None:
+        theirs, ours = self.open(lance), self.open(lance_io)
+        assert theirs.version == ours.version
+        tables = [one.to_table(with_row_id=True, with_row_address=True) for one in (theirs, ours)]
+        assert_same(tables[1], tables[0], "ours beside pylance's")
+        names = list(self.current.columns)
+        assert_same(sorted_rows(ours), self.current.expected(), "model")
+        assert ours.count_rows() == theirs.count_rows() == len(self.current.rows)
+        assert ours.schema.names == theirs.schema.names == names
+        assert [one.id() for one in ours.lance_schema.fields()] == [one.id() for one in theirs.lance_schema.fields()]
+        for one in (theirs, ours):
+            assert dict(one.config()) == self.current.config
+            assert dict(one.metadata) == self.current.metadata
+            assert {name: tag["version"] for name, tag in one.tags.list().items()} == self.tags
+        self.check_row_ids(tables[0])
+
+    def check_row_ids(self, table: pa.Table) -> None:
+        """Row ids are unique, and rows keep them where they are stable."""
+        ids = dict(zip(table["key"].to_pylist(), table["_rowid"].to_pylist(), strict=True))
+        assert len(set(ids.values())) == len(ids)
+        if self.stable:
+            assert all(ids[key] == kept for key, kept in self.row_ids.items() if key in ids)
+            self.row_ids = ids
+
+    @invariant()
+    def an_old_version_is_what_it_was(self) -> None:
+        version = random.Random(len(self.versions) * 31 + len(self.current.rows)).choice(sorted(self.versions))
+        for library in LIBRARIES:
+            assert_same(sorted_rows(self.open(library, version)), self.versions[version].expected(), f"{version}")
+        for tag, tagged in self.tags.items():
+            assert self.open(lance_io, tag).version == tagged
+
+    @precondition(lambda self: self.current.is_indexed)
+    @invariant()
+    def an_index_finds_what_a_scan_finds(self) -> None:
+        table = self.open(lance)
+        low = self.next_key // 3
+        text = f"key >= {low} and key < {low + 40}"
+        found = table.to_table(["key"], filter=text)["key"].to_pylist()
+        assert found == table.to_table(["key"], filter=text, use_scalar_index=False)["key"].to_pylist()
+        assert found == self.open(lance_io).to_table(["key"], filter=text)["key"].to_pylist()
+        assert [one.field_names for one in table.describe_indices()] == [["key"]]
+        stats = table.stats.index_stats("key_idx")
+        assert stats["num_indexed_rows"] + stats["num_unindexed_rows"] == len(self.current.rows)
+
+
+def sorted_rows(table: Any) -> pa.Table:
+    """All rows in the order of their keys."""
+    return pa.Table.from_pylist(
+        sorted(table.to_table().to_pylist(), key=lambda row: row["key"]),
+        schema=pa.schema([(one.name, one.type) for one in table.schema]),
+    )
+
+
+def _set(values: dict[str, str], key: str, value: str | None) -> None:
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+
+
+def run(machine: type[Alternation], *, steps: int, examples: int) -> None:
+    """Run a machine: so many examples of so many steps; `LANCE_IO_STATEFUL_STEPS` asks for longer and other ones."""
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=examples * max(1, STEPS // steps),
+            stateful_step_count=max(steps, min(STEPS, 60)),
+            derandomize=not STEPS,
+            database=None,
+            report_multiple_bugs=False,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
