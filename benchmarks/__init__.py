@@ -1,7 +1,12 @@
 """Comparisons with pylance and with Parquet: `make bench`, described in `docs/benchmarks.md`.
 
 tables      the tables that are measured, written once into a cache folder
-cases       what is measured: takes, scans, opening, importing, memory
+cases       what a case is, and what all share
+reads       takes, scans, opening, importing, memory
+filters     scans with a filter
+writes      time, size and memory of writing tables
+commits     small appends, alone and against others
+catalogue   all of them
 measure     how: contenders take turns in one run, and ratios are taken within a round
 probe       one measurement in a fresh interpreter
 profiling   where the time of one case goes

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import PARQUET, PYLANCE
+from benchmarks.cases import PARQUET, PYLANCE, ZSTD
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Finding, Report
 
-COLORS = {PYLANCE: "#2a6fbb", PARQUET: "#d9822b"}
-LABELS = {PYLANCE: "pylance", PARQUET: "Parquet (pyarrow, snappy)"}
+COLORS = {PYLANCE: "#2a6fbb", PARQUET: "#d9822b", ZSTD: "#8a9a3b"}
+LABELS = {PYLANCE: "pylance", PARQUET: "Parquet (pyarrow, snappy)", ZSTD: "Parquet (zstd)"}
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {
     "take": "Take random rows, metadata warm",
     "scan": "Scan",
     "open": "Open, import, first row",
-    "memory": "Peak memory of a scan",
+    "memory": "Peak memory of a scan, growth of a write",
+    "filter": "Scan with a filter",
+    "write": "Write a table",
+    "size": "Size of what was written",
+    "commit": "Append and commit",
 }
 TICKS = [0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 1000]
 LINE_INCHES, PANEL_INCHES = 0.21, 0.75

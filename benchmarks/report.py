@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 
 import lance_io
-from benchmarks.cases import OURS, PARQUET, PYLANCE, Case
+from benchmarks.cases import OURS, PARQUET, PYLANCE, ZSTD, Case
 from benchmarks.measure import Samples, Spread, times_better
 
 
@@ -29,6 +29,7 @@ class Finding:
     cpu_s    per contender, median of the processor seconds (all threads) per operation
     against  per peer, how many times more it needed than we
     goals    per peer, how many times we want it to be
+    amounts  what one operation moves: "rows", "bytes", "commits"
     """
 
     name: str
@@ -38,6 +39,7 @@ class Finding:
     cpu_s: dict[str, float]
     against: dict[str, Spread]
     goals: dict[str, float]
+    amounts: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, case: Case, samples: dict[str, Samples]) -> Finding:
@@ -51,6 +53,7 @@ class Finding:
             cpu_s={who: Spread.of(turns.cpu_s).median for who, turns in samples.items()},
             against={who: times_better(samples, OURS, who) for who in samples if who != OURS},
             goals={who: goal for who, goal in goals.items() if goal is not None and who in samples},
+            amounts=dict(case.amounts),
         )
 
     def reached(self, peer: str) -> bool | None:
@@ -129,7 +132,7 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-SAME_GROUP = {"import": "open", "first": "open", "growth": "memory"}
+SAME_GROUP = {"import": "open", "first": "open", "growth": "memory", "writing": "memory"}
 
 
 def grouped(findings: list[Finding]) -> dict[str, list[Finding]]:
@@ -147,8 +150,21 @@ def grouped(findings: list[Finding]) -> dict[str, list[Finding]]:
 def quantity(value: float, unit: str) -> str:
     """A time or a size as people read it."""
     if unit == "bytes":
-        return f"{value / 1e6:,.0f} MB"
+        return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e3:,.0f} kB"
     return f"{value * 1e3:,.3f} ms" if value < 0.01 else f"{value * 1e3:,.1f} ms"
+
+
+def rate(finding: Finding) -> str:
+    """What we move in a second."""
+    seconds = finding.values[OURS].median
+    parts = []
+    if rows := finding.amounts.get("rows"):
+        parts.append(f"{rows / seconds / 1e6:,.3g} M rows/s")
+    if num_bytes := finding.amounts.get("bytes"):
+        parts.append(f"{num_bytes / seconds / 1e6:,.0f} MB/s")
+    if commits := finding.amounts.get("commits"):
+        parts.append(f"{commits / seconds:,.0f} commits/s")
+    return ", ".join(parts)
 
 
 def ratio(finding: Finding, peer: str) -> str:
@@ -175,11 +191,24 @@ def row(finding: Finding) -> list[str]:
         cpu,
         values.get(PARQUET, ""),
         ratio(finding, PARQUET),
+        ratio(finding, ZSTD),
         goals,
+        rate(finding),
     ]
 
 
-COLUMNS = ("case", "lance_io", "pylance", "pylance / ours", "CPU", "Parquet", "Parquet / ours", "goals")
+COLUMNS = (
+    "case",
+    "lance_io",
+    "pylance",
+    "pylance / ours",
+    "CPU",
+    "Parquet",
+    "Parquet / ours",
+    "zstd / ours",
+    "goals",
+    "rate",
+)
 
 
 def as_table(report: Report) -> Table:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +23,13 @@ if not __package__:  # started as a file: the checkout, not this folder, is wher
 from rich.console import Console
 
 from benchmarks import buckets
-from benchmarks.cases import Case, chosen_cases, without_goals
+from benchmarks.cases import Case, without_goals
+from benchmarks.catalogue import chosen_cases
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
-from benchmarks.report import Finding, Report, as_table, quantity, ratio, sums
-from benchmarks.tables import RECIPES, BenchTable, default_cache
+from benchmarks.report import Finding, Report, as_table, quantity, rate, ratio, sums
+from benchmarks.tables import BenchTable, Tables, default_cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,12 +66,14 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measured(case: Case, rounds: int) -> Finding:
     """Run one case."""
-    return Finding.of(case, alternate(case.make(), rounds))
+    return Finding.of(case, alternate(case.make(), min(rounds, case.rounds_max or rounds)))
 
 
 def line(finding: Finding) -> str:
     """What is said of a case as soon as it is measured."""
     ours = quantity(finding.values["lance_io"].median, finding.unit)
+    if finding.amounts:
+        ours += f"   {rate(finding)}"
     peers = "   ".join(f"{peer} {ratio(finding, peer)}" for peer in finding.against)
     return f"{finding.name:<28} {ours:>12}   {peers}"
 
@@ -91,10 +93,7 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
     options = arguments(argv)
     console = console or Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
-    @cache
-    def tables(name: str) -> BenchTable:
-        return RECIPES[name].ready(options.cache, options.scale)
-
+    tables = Tables(options.cache, options.scale)
     if options.s3:
         ask_bucket(options, tables("five"), console)
         return None

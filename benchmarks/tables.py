@@ -90,18 +90,23 @@ class Recipe:
     num_fragments: int
     make_rows: MakeRows
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns."""
+        names: list[str] = self.make_rows(0, 1, np.random.default_rng(0)).column_names
+        return names
+
     def ready(self, cache: Path, scale: float) -> BenchTable:
         """The table, found in `cache` or written there. `scale` multiplies the rows, at least one per fragment."""
         fragment_rows = max(1, round(self.num_rows * scale / self.num_fragments))
         folder = cache / f"{self.name}-{fragment_rows}x{self.num_fragments}-pylance{lance.__version__}-{GENERATION}"
         if not folder.exists():
             self._write(folder, fragment_rows)
-        columns = tuple(self.make_rows(0, 1, np.random.default_rng(0)).column_names)
         return BenchTable(
             name=self.name,
             num_rows=fragment_rows * self.num_fragments,
             num_fragments=self.num_fragments,
-            columns=columns,
+            columns=tuple(self.columns),
             lance_uri=str(folder / "table.lance"),
             parquet_folder=str(folder / "parquet"),
         )
@@ -134,3 +139,33 @@ RECIPES = {
         Recipe("vectors", 500_000, 1, vectors),
     )
 }
+
+
+class Tables:
+    """The tables of a run: `tables("five")` gives one, written if it is not there yet.
+
+    cache  folder where they are kept; scale multiplies their rows
+    """
+
+    def __init__(self, cache: Path, scale: float) -> None:
+        self.cache = cache
+        self.scale = scale
+        self._ready: dict[str, BenchTable] = {}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def __call__(self, name: str) -> BenchTable:
+        if name not in self._ready:
+            self._ready[name] = RECIPES[name].ready(self.cache, self.scale)
+        return self._ready[name]
+
+    def rows(self, name: str) -> pa.Table:
+        """All rows of a table, made anew."""
+        recipe = RECIPES[name]
+        return recipe.make_rows(0, max(1, round(recipe.num_rows * self.scale)), np.random.default_rng(seed=7))
+
+    def new_folder(self) -> Path:
+        """An empty folder on the disk of the tables; it goes when this object does."""
+        if self._scratch is None:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            self._scratch = tempfile.TemporaryDirectory(prefix="written.", dir=self.cache, ignore_cleanup_errors=True)
+        return Path(tempfile.mkdtemp(dir=self._scratch.name))

@@ -17,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import buckets, cases, measure, tables
+from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Report
 from benchmarks.run import run
@@ -75,8 +76,7 @@ def test_memory_is_measured_in_a_fresh_process(cache: Path) -> None:
 
 
 def test_a_profile_names_functions_and_no_folders_of_this_machine(cache: Path) -> None:
-    table = tables.RECIPES["five"].ready(cache, 0.0004)
-    (case,) = cases.chosen_cases(lambda name: table, ["take/five/10"])
+    (case,) = chosen_cases(tables.Tables(cache, 0.0004), ["take/five/10"])
     text = profile_text(case, seconds=0.1)
     assert "lance_io/dataset/" in text
     assert str(ROOT) not in text

@@ -1,0 +1,31 @@
+"""All cases, and those that a command line names."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from benchmarks.commits import commit_cases
+from benchmarks.filters import filter_cases
+from benchmarks.reads import read_cases
+from benchmarks.writes import write_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from benchmarks.cases import Case
+    from benchmarks.tables import Tables
+
+
+def all_cases(tables: Tables) -> Iterator[Case]:
+    """Every case, in the order of the report."""
+    yield from read_cases(tables)
+    yield from filter_cases(tables)
+    yield from write_cases(tables)
+    yield from commit_cases(tables)
+
+
+def chosen_cases(tables: Tables, patterns: list[str]) -> list[Case]:
+    """The cases that a pattern names, wholly or down to a slash (`scan/five`, `*/many`); all, if there are none."""
+    wanted = [ending for pattern in patterns or ["*"] for ending in (pattern, f"{pattern}/*")]
+    return [case for case in all_cases(tables) if any(fnmatchcase(case.name, ending) for ending in wanted)]
