@@ -106,7 +106,7 @@ class ExternalHandler:
             return (yield from PutAbsentHandler().create(place, new))
         key = new.key(place)
         staging = f"{key}-{uuid4()}"
-        yield Put(place.store, staging, new.data)
+        yield Put(place.store, staging, new.data, durability=new.durability)
         row = Row(new.version, staging, len(new.data))
         try:
             taken = yield from self._reserve(place, new, row)

@@ -19,7 +19,7 @@ from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, manifest_
 
 if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
-    from lance_io.store.api import Buffer, ObjectMeta
+    from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.url import Location
 
 
@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 class NewVersion:
     """A manifest file that is to be made visible.
 
-    uuid  of its transaction, by which it is recognised
+    uuid        of its transaction, by which it is recognised
+    durability  of its file; None is the store's
     """
 
     version: int
     scheme: NamingScheme
     data: bytes
     uuid: str
+    durability: Durability | None = None
 
     def key(self, place: Location) -> str:
         """Key of its file."""

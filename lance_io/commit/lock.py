@@ -98,7 +98,7 @@ def _put(place: Location, new: NewVersion) -> Plan[Created | Taken]:
     except NotFound:
         pass
     try:
-        meta = yield Put(store, key, new.data)
+        meta = yield Put(store, key, new.data, durability=new.durability)
     except StoreError as error:
         there = yield from read_back(store, key, error, unknown=True)
         if there is None and (isinstance(error, Unsent) or not error.retryable):

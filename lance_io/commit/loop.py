@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
     from lance_io.store.api import Buffer
+    from lance_io.table.apply import ConfigMark
     from lance_io.table.roaring import U32Array
 
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
@@ -80,6 +81,7 @@ class CommitRequest:
     detached     make a version that is in no sequence
     is_repeated  an earlier call may have committed the same transaction: when this one fails, the file of that name
                  stays, which a version may refer to
+    marks        entries of the config that come along, whichever version is built on
     """
 
     transaction: Transaction
@@ -92,6 +94,7 @@ class CommitRequest:
     timeout_s: float = TIMEOUT_S
     detached: bool = False
     is_repeated: bool = False
+    marks: Sequence[ConfigMark] = ()
 
     @property
     def is_strict(self) -> bool:
@@ -111,7 +114,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     written = [] if request.is_repeated else [key]
     plans = [
         *request.alongside,
-        ask(Put(target.place.store, key, file.transaction)),
+        ask(Put(target.place.store, key, file.transaction, durability=target.durability)),
         target.handler.prepare(target.place),
     ]
     try:
@@ -122,7 +125,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
             versions = request.listing.versions
         if versions:
             return (yield from _created_before(target, transaction, versions[0]))
-        new = NewVersion(1, target.scheme, file.data, transaction.uuid)
+        new = NewVersion(1, target.scheme, file.data, transaction.uuid, target.durability)
         outcome = yield from _decided(target, new, written)
         if isinstance(outcome, Taken):
             raise _exists(target)
@@ -262,7 +265,7 @@ class _Loop:
         if key not in self.written:
             self.written.append(key)
             data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
-            plans.append(ask(Put(self.target.place.store, key, data)))
+            plans.append(ask(Put(self.target.place.store, key, data, durability=self.target.durability)))
         if not self.prepared:
             self.prepared = True
             plans.append(self.target.handler.prepare(self.target.place))
@@ -429,7 +432,9 @@ class _Loop:
         puts = {key: data, **{place.key(path): content for path, content in change.files.items()}}
         stale = self.written
         self.written = [*stale, *puts]
-        yield Together([ask(Put(place.store, each, content)) for each, content in puts.items()])
+        yield Together(
+            [ask(Put(place.store, each, content, durability=self.target.durability)) for each, content in puts.items()]
+        )
         yield from _forget(self.target, [each for each in stale if each not in puts])
         self.written = [*puts]
 
@@ -445,7 +450,7 @@ class _Loop:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
         restored = None if self._restored is None else self._manifest(self._restored)
         file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
-        new = NewVersion(version, scheme, file.data, transaction.uuid)
+        new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability)
         outcome = yield from _decided(target, new, self.written)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
@@ -471,6 +476,7 @@ def _encoded(
         version=version,
         creation=request.creation,
         restored=restored,
+        marks=request.marks,
     )
     return encode_manifest_file(following)
 
@@ -496,7 +502,7 @@ def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:
     if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
         content = b'{"version":%d}' % new.version
         try:
-            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, volatile=True)
+            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, durability="none")
         except LanceError as error:  # it is only a hint
             _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
     return outcome

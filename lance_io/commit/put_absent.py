@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
-    from lance_io.store.api import Buffer, ObjectStore
+    from lance_io.store.api import Buffer, Durability, ObjectStore
     from lance_io.store.url import Location
 
 PUTS_MAX: Final = 5
@@ -55,7 +55,7 @@ class PutAbsentHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Create the manifest file; see `CommitHandler`."""
-        created = yield from create_once(place.store, new.key(place), new.data, new.is_in)
+        created = yield from create_once(place.store, new.key(place), new.data, new.is_in, new.durability)
         return Created(new.file(created)) if isinstance(created, ObjectMeta) else created
 
     def found(self, place: Location, new: NewVersion, there: Buffer) -> Plan[Created | Taken]:
@@ -78,7 +78,11 @@ class PutAbsentHandler:
 
 
 def create_once(
-    store: ObjectStore, key: str, data: bytes, is_ours: Callable[[Buffer], bool]
+    store: ObjectStore,
+    key: str,
+    data: bytes,
+    is_ours: Callable[[Buffer], bool],
+    durability: Durability | None = None,
 ) -> Plan[ObjectMeta | Taken]:
     """Create an object unless there is one; see the module.
 
@@ -89,7 +93,7 @@ def create_once(
     unknown = False  # whether an earlier PUT may still land
     for attempt in range(PUTS_MAX):
         try:
-            meta: ObjectMeta = yield Put(store, key, data, if_absent=True)
+            meta: ObjectMeta = yield Put(store, key, data, if_absent=True, durability=durability)
         except AlreadyExists as error:
             failure: LanceError = error
         except (OutcomeUnknown, ConflictRetry, Unsent) as error:

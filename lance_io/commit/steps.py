@@ -125,26 +125,24 @@ class ListAll:
 class Put:
     """Write a small object in one request.
 
-    if_absent  only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
-    volatile   the object may be lost with the power: nobody relies on it
+    if_absent   only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
+    durability  None: that of the store
     """
 
     store: ObjectStore
     key: str
     data: Buffer
     if_absent: bool = False
-    volatile: bool = False
+    durability: Durability | None = None
 
     def now(self) -> ObjectMeta:
         """See `Ask`."""
         store = cast("SyncWrites", self.store)
-        durability: Durability | None = "none" if self.volatile else None
-        return store.put_now(self.key, self.data, if_absent=self.if_absent, durability=durability)
+        return store.put_now(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
 
     async def later(self) -> ObjectMeta:
         """See `Ask`."""
-        durability: Durability | None = "none" if self.volatile else None
-        return await self.store.put(self.key, self.data, if_absent=self.if_absent, durability=durability)
+        return await self.store.put(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.latest import VersionFile
+    from lance_io.store.api import Durability
     from lance_io.store.url import Location
     from lance_io.table.manifest import Manifest
     from lance_io.table.paths import NamingScheme
@@ -60,16 +61,18 @@ class SystemClock:
 class CommitTarget:
     """Where to commit and how.
 
-    place    folder of the table or of a branch
-    handler  what makes versions visible
-    scheme   how the manifests of a new table are named; an existing table keeps its scheme
-    hint     whether to write the file that helps readers to find the newest version in stores without order
+    place       folder of the table or of a branch
+    handler     what makes versions visible
+    scheme      how the manifests of a new table are named; an existing table keeps its scheme
+    durability  of what the commit writes; None is the store's
+    hint        whether to write the file that helps readers to find the newest version in stores without order
     """
 
     place: Location
     handler: CommitHandler = field(default_factory=PutAbsentHandler)
     scheme: NamingScheme = "V2"
     hint: bool = True
+    durability: Durability | None = None
     clock: Clock = field(default_factory=SystemClock)
 
     @property

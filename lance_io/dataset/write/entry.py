@@ -105,8 +105,11 @@ def write_dataset(
     enable_stable_row_ids     of a new table
     auto_cleanup_options  {"interval": n, "older_than_seconds": s}: clean up at every n-th version
     commit_message, transaction_properties  stored with the transaction
-    durability            "full" (the default) flushes to the disk what the new version needs before it is visible;
-                          "none" leaves that to the system. Matters to local disk
+    durability            of files on the local disk. "full" (the default) flushes everything that the new version
+                          needs before it is visible, and its name before this returns: no loss of power takes it back
+                          or damages it. "none" flushes nothing: a process may end at any point, but a machine that
+                          fails may take this version and all later ones with it. None is what the storage option
+                          `durability` says
     max_rows_per_group    accepted; it meant something to version 0.1
 
     Raises `OSError` for a table that is there (create), for rows that do not fit the table and for conflicts with

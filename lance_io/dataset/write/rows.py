@@ -72,9 +72,9 @@ class WriteTarget:
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     manifest: Manifest | None = None
 
-    def commit_target(self, scheme: NamingScheme = "V2") -> CommitTarget:
+    def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""
-        return CommitTarget(self.location, self.handler, scheme)
+        return CommitTarget(self.location, self.handler, scheme, durability=durability)
 
     def state(self, committed: CommittedVersion) -> DatasetState:
         """The version that was committed, open."""
@@ -149,7 +149,7 @@ def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options
 def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options: WriteOptions) -> Plan[DatasetState]:
     version = options.version or DEFAULT_VERSION
     files = new_files(target, given, version, options)
-    where = target.commit_target(options.scheme)
+    where = target.commit_target(options.scheme, options.durability)
 
     def still_empty(listed: Promise[float]) -> Plan[None]:
         if where.clock.monotonic() - (yield from listed.result()) > LISTING_AGE_MAX_S:
@@ -211,7 +211,7 @@ def _add(
             alongside=[files.publish()],
             creation=Creation(options.version, options.stable_row_ids),
         )
-        return (yield from commit(target.commit_target(), request))
+        return (yield from commit(target.commit_target(durability=options.durability), request))
 
     committed: CommittedVersion = yield Keeping(files, write())
     state = target.state(committed)
