@@ -5,28 +5,45 @@ One function per operation, which edits a draft (`draft.py`). Nothing is read he
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import CommitConflictError, UnsupportedError, UsageError
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
 from lance_io.table import coverage
 from lance_io.table import operations as ops
 from lance_io.table.draft import TOMBSTONE, Creation, Draft, NextVersion
+from lance_io.table.fieldids import check_merge
 from lance_io.table.fragment import FRAGMENT_ID_MAX
 from lance_io.table.lineage import stamp_all, stamp_moved, stamp_updated
 from lance_io.table.roaring import decode_roaring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lance_io.table.manifest import Manifest
     from lance_io.table.transaction import Transaction
 
-__all__ = ["Creation", "NextVersion", "build_manifest"]
+__all__ = ["ConfigMark", "Creation", "NextVersion", "build_manifest"]
 
 _PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 _UNDECIDED: Final = Creation()
+
+
+@dataclass(frozen=True)
+class ConfigMark:
+    """An entry of the config that a version sets beside its operation, provided that nobody else has set it meanwhile.
+
+    It is not part of the transaction, so that an operation of any kind can leave a mark within its one version.
+
+    key, value  the entry
+    seen        what the key had when its writer decided, None for nothing
+    """
+
+    key: str
+    value: str
+    seen: str | None = None
 
 
 def build_manifest(
@@ -37,6 +54,7 @@ def build_manifest(
     version: int | None = None,
     creation: Creation = _UNDECIDED,
     restored: Manifest | None = None,
+    marks: Sequence[ConfigMark] = (),
 ) -> NextVersion:
     """The version that a transaction makes of `current`, which has been checked for conflicts.
 
@@ -45,8 +63,10 @@ def build_manifest(
     version       number of the new version, by default the next one
     creation      used when a table is created; its data version also when one is overwritten
     restored      the version that a `Restore` names, with its index section
+    marks         entries of the config that come along
 
-    Raises `UsageError` for a transaction that cannot be, `UnsupportedError` for what this release does not write.
+    Raises `UsageError` for a transaction that cannot be, `UnsupportedError` for what this release does not write,
+    `CommitConflictError` when somebody else has set an entry of `marks`.
     """
     draft = Draft(current, transaction, creation, version)
     apply = _APPLY.get(type(transaction.operation))
@@ -59,7 +79,19 @@ def build_manifest(
             raise UsageError(f"the manifest of version {transaction.operation.version} is needed to restore it")
         draft.replace_by(restored)
     apply(draft, transaction.operation)
+    for mark in marks:
+        _set_mark(draft, mark)
     return draft.finish(timestamp_ns)
+
+
+def _set_mark(draft: Draft, mark: ConfigMark) -> None:
+    found = None if draft.current is None else draft.current.message.config.get(mark.key)
+    if found != mark.seen:
+        raise CommitConflictError(
+            f"the config entry {mark.key} was expected to be {mark.seen!r} and is {found!r}: another writer set it",
+            retryable=True,
+        )
+    draft.message.config[mark.key] = mark.value
 
 
 # -- operations ------------------------------------------------------------------------------------------------------
@@ -119,6 +151,7 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     missing = before.keys() - {fragment.id for fragment in operation.fragments}
     if missing:
         raise UsageError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
+    check_merge(message, draft.operation.fragments, draft.operation.schema)
     files = {fragment.id: _paths(fragment) for fragment in message.fragments}
     message.ClearField("fragments")
     message.fragments.extend(draft.operation.fragments)

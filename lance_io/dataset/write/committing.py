@@ -46,7 +46,7 @@ def commit_operation(
         base = yield from manifest_in(target.location, newest, target.session.cache)
         listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
     request = CommitRequest(
-        to_stored(transaction, base.schema),
+        to_stored(transaction, base),
         base=base,
         listing=listing,
         creation=Creation(None, stable_row_ids),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from lance_io.dataset.describe import fragment_metadata
@@ -18,26 +19,28 @@ from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import version_of_pair
 from lance_io.table import fragment as stored
 from lance_io.table import operations as ops
+from lance_io.table.fieldids import max_field_id
 from lance_io.table.indexfacts import IndexFacts, index_facts, new_index
 from lance_io.table.manifest import BasePath
 from lance_io.table.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import pyarrow as pa
 
-    from lance_io.format.schema import Schema
+    from lance_io.format.schema import Field, Schema
     from lance_io.table.indices import IndexMetadata
+    from lance_io.table.manifest import Manifest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def to_stored(transaction: Transaction, table: Schema | None) -> StoredTransaction:
+def to_stored(transaction: Transaction, table: Manifest | None) -> StoredTransaction:
     """The form that is committed.
 
-    table  schema of the table, whose field ids a schema without ids keeps by name; None when there is no table
+    table  a version whose field ids a schema without ids keeps by name; None when there is no table
     Raises `UsageError` for values that make no sense, `UnsupportedError` for operations that are not committed.
     """
     return StoredTransaction(
@@ -48,7 +51,7 @@ def to_stored(transaction: Transaction, table: Schema | None) -> StoredTransacti
     )
 
 
-def _operation(operation: LanceOperation.BaseOperation, table: Schema | None) -> ops.Operation:
+def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) -> ops.Operation:
     match operation:
         case LanceOperation.Append():
             return ops.Append(_fragments(operation.fragments))
@@ -111,19 +114,32 @@ def _map(updates: LanceOperation.UpdateMap | None) -> ops.UpdateMap | None:
     return None if updates is None else ops.UpdateMap(dict(updates.updates), updates.replace)
 
 
-def _schema(schema: LanceSchema | pa.Schema, table: Schema | None = None) -> Schema:
-    """A schema with ids: its own, or the table's for fields of the same name, or new ones."""
+def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> Schema:
+    """A schema with ids: its own, or the table's for fields of the same name and type, or new ones.
+
+    New ones follow those that the table ever used, also in fields that it dropped: their values are still in files.
+    """
     if isinstance(schema, LanceSchema):
         return schema._schema
+    fresh = schema_from_arrow(schema)
     if table is None:
-        return schema_from_arrow(schema)
-    fresh = schema_from_arrow(schema, table.max_field_id + 1)
-    known = {field.name: field for field in table.fields}
-    fields = tuple(
-        known[one.name] if one.name in known and known[one.name].logical_type == one.logical_type else one
-        for one in fresh.fields
-    )
-    return replace(fresh, fields=fields)
+        return fresh
+    ids = count(max_field_id(table.message) + 1)
+    return replace(fresh, fields=_with_ids(fresh.fields, table.schema.fields, ids))
+
+
+def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]) -> tuple[Field, ...]:
+    """Fields with the ids of those that are known; what encloses a new field may be known."""
+    by_name = {field.name: field for field in known}
+    fields = []
+    for field in given:
+        old = by_name.get(field.name)
+        if old is not None and old.logical_type != field.logical_type:
+            old = None
+        field_id = next(ids) if old is None else old.id
+        children = _with_ids(field.children, () if old is None else old.children, ids)
+        fields.append(replace(field, id=field_id, children=children))
+    return tuple(fields)
 
 
 def _index(index: Index) -> IndexMetadata:

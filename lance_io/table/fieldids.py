@@ -1,0 +1,66 @@
+"""Field ids of a table: which were ever used, and what a Merge may do with them (spec: table, section 7).
+
+A data file names its columns by field id only. An id that a dropped field had is still in old files: given to a new
+field, it would bring their values back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.proto import file_pb2, table_pb2
+
+
+def max_field_id(manifest: table_pb2.Manifest) -> int:
+    """The largest id that the table is known to have used, -1 for none."""
+    stored = (one for fragment in manifest.fragments for file in fragment.files for one in file.fields)
+    named = (field.id for field in manifest.fields)
+    return max(max(stored, default=-1), max(named, default=-1), manifest.max_allocated_field_id or -1)
+
+
+def check_merge(
+    manifest: table_pb2.Manifest,
+    fragments: Sequence[table_pb2.DataFragment],
+    fields: Iterable[file_pb2.Field],
+) -> None:
+    """Check the schema of a Merge against the version that it is applied to.
+
+    fragments, fields  what the Merge brings. Raises `UsageError` for a new field with an id that was used, for a field
+    that moves to another parent, and for another type or nullability over values that stay.
+    """
+    before = {field.id: field for field in manifest.fields}
+    used = max_field_id(manifest)
+    kept = _ids_in_old_files(manifest.fragments, fragments)
+    for field in fields:
+        old = before.get(field.id)
+        if old is None:
+            if field.id <= used:
+                raise UsageError(
+                    f'Merge gives id {field.id} to the new field "{field.name}", but ids up to {used} are already used '
+                    f"by current or dropped fields. New fields must use ids of at least {used + 1}"
+                )
+        elif old.parent_id != field.parent_id:
+            raise UsageError(
+                f'Merge moves field id {field.id} ("{field.name}") to another parent. '
+                "Derive the schema from that of the table instead of numbering its fields again"
+            )
+        elif field.id in kept and (old.logical_type, old.nullable) != (field.logical_type, field.nullable):
+            raise UsageError(
+                f'Merge changes field id {field.id} ("{field.name}") from {_described(old)} to {_described(field)}, '
+                "but data files keep its values. Give it a new id, and write it again in every fragment"
+            )
+
+
+def _ids_in_old_files(old: Iterable[table_pb2.DataFragment], new: Iterable[table_pb2.DataFragment]) -> set[int]:
+    """Ids in data files that a table had and keeps; of the fields around them nothing is stored."""
+    paths = {file.path for fragment in old for file in fragment.files}
+    return {one for fragment in new for file in fragment.files if file.path in paths for one in file.fields}
+
+
+def _described(field: file_pb2.Field) -> str:
+    return f"{'nullable' if field.nullable else 'required'} {field.logical_type}"

@@ -1,0 +1,323 @@
+"""The distributed form: fragments made in many places, by either library, committed as one by either."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import lance.fragment
+import pyarrow as pa
+import pytest
+
+import lance_io
+import lance_io.fragment
+from lance_io.errors import LanceError
+from lance_io.proto import table_pb2
+from tests.dataset.write.test_write_dataset import shape
+from tests.interop.comparing import LIBRARIES, assert_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROWS = pa.table(
+    {
+        "a": pa.array(range(40), pa.int64()),
+        "b": [f"row {i}" if i % 5 else None for i in range(40)],
+        "n": [{"x": [i] * (i % 3)} for i in range(40)],
+    }
+)
+NAMES = {lance: "pylance", lance_io: "ours"}
+PAIRS = [(lance_io, lance), (lance, lance_io), (lance_io, lance_io)]
+WRITTEN_BY_COMMITTED_BY = pytest.mark.parametrize(
+    ("writer", "committer"), PAIRS, ids=[f"{NAMES[one]} then {NAMES[other]}" for one, other in PAIRS]
+)
+
+
+def carried(library: Any, fragments: Any) -> list[Any]:
+    """Fragments as another process gets them: JSON, read by the library that it uses."""
+    return [library.fragment.FragmentMetadata.from_json(json.dumps(one.to_json())) for one in fragments]
+
+
+# -- operations, made by one library and committed by the other --------------------------------------------------------
+
+
+def append(writer: Any, committer: Any, uri: str) -> Any:
+    made = writer.fragment.write_fragments(ROWS.select(["n", "a"]), uri, max_rows_per_file=15)
+    return committer.LanceOperation.Append(carried(committer, made))
+
+
+def overwrite(writer: Any, committer: Any, uri: str) -> Any:
+    other = pa.table({"new": ["x", None], "a": [1.5, 2.5]})
+    made = writer.fragment.write_fragments(other, uri, mode="overwrite")
+    return committer.LanceOperation.Overwrite(other.schema, carried(committer, made))
+
+
+def delete(writer: Any, committer: Any, uri: str) -> Any:
+    """Whole fragments and parts of others."""
+    fragments = writer.dataset(uri).get_fragments()
+    left = {one.fragment_id: one.delete("a < 10 or a % 4 = 1") for one in fragments}
+    updated = carried(committer, [one for one in left.values() if one is not None])
+    return committer.LanceOperation.Delete(updated, [key for key, one in left.items() if one is None], "a < 10")
+
+
+def update(writer: Any, committer: Any, uri: str) -> Any:
+    """Rows written again, with other values."""
+    fragments = writer.dataset(uri).get_fragments()
+    left = {one.fragment_id: one.delete("a in (3, 12, 13)") for one in fragments}
+    new = writer.fragment.write_fragments(pa.table({"a": [3, 12, 13], "b": ["x", "y", "z"]}), uri)
+    return committer.LanceOperation.Update(
+        updated_fragments=carried(committer, left.values()),
+        new_fragments=carried(committer, new),
+        fields_for_preserving_frag_bitmap=[0, 1],
+        update_mode="rewrite_rows",
+    )
+
+
+def replace_data(writer: Any, committer: Any, uri: str) -> Any:
+    """A column that was added without values gets a file."""
+    lance.dataset(uri).add_columns(pa.field("late", pa.int32()))
+    groups = []
+    for fragment in writer.dataset(uri).get_fragments():
+        column = pa.table({"late": pa.array(range(fragment.physical_rows), pa.int32())})
+        (new,) = writer.fragment.write_fragments(column, uri)
+        (file,) = carried(committer, [new])[0].files
+        groups.append(committer.LanceOperation.DataReplacementGroup(fragment.fragment_id, file))
+    return committer.LanceOperation.DataReplacement(groups)
+
+
+def merge(_writer: Any, committer: Any, uri: str) -> Any:
+    """Fragments with one more column, which only pylance makes; we take the schema without ids, too."""
+    made = [
+        one.merge_columns(lambda batch: pa.record_batch({"c": [value.as_py() * 3 for value in batch["a"]]}), ["a"])
+        for one in lance.dataset(uri).get_fragments()
+    ]
+    schema = made[0][1] if committer is lance else made[0][1].to_pyarrow()
+    return committer.LanceOperation.Merge(carried(committer, [one for one, _ in made]), schema)
+
+
+def restore(_writer: Any, committer: Any, uri: str) -> Any:
+    lance.dataset(uri).delete("a > 5")
+    return committer.LanceOperation.Restore(1)
+
+
+def configure(_writer: Any, committer: Any, _uri: str) -> Any:
+    maps = committer.LanceOperation.UpdateMap
+    return committer.LanceOperation.UpdateConfig(
+        config_updates=maps({"k": "v"}),
+        table_metadata_updates=maps({"m": "w"}, replace=True),
+        schema_metadata_updates=maps({"s": "t"}),
+        field_metadata_updates={1: maps({"f": "g"})},
+    )
+
+
+OPERATIONS = (append, overwrite, delete, update, replace_data, merge, restore, configure)
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+@WRITTEN_BY_COMMITTED_BY
+def test_operations_pass_between_the_libraries(
+    tmp_path: Path, writer: Any, committer: Any, operation: Callable[[Any, Any, str], Any], stable: bool
+) -> None:
+    tables = {"theirs": (lance, lance), "mixed": (writer, committer)}
+    for name, (wrote, commits) in tables.items():
+        uri = str(tmp_path / name)
+        lance.write_dataset(ROWS, uri, max_rows_per_file=10, enable_stable_row_ids=stable)
+        made = operation(wrote, commits, uri)
+        commits.LanceDataset.commit(uri, made, read_version=lance.dataset(uri).version)
+    for reader in LIBRARIES:
+        theirs, mixed = reader.dataset(str(tmp_path / "theirs")), reader.dataset(str(tmp_path / "mixed"))
+        columns = [*theirs.schema.names, "_rowid", "_rowaddr", "_row_last_updated_at_version"]
+        assert_same(mixed.to_table(columns=columns), theirs.to_table(columns=columns))
+        assert mixed.schema.equals(theirs.schema, check_metadata=True)
+        assert shape(mixed) == shape(theirs)
+        assert (mixed.version, mixed.config(), mixed.metadata) == (theirs.version, theirs.config(), theirs.metadata)
+
+
+@pytest.mark.parametrize("dropped", [[], ["b"], ["n"], ["b", "n"], ["n.x"]], ids=" ".join)
+def test_new_fields_get_ids_that_no_dropped_field_had(tmp_path: Path, dropped: list[str]) -> None:
+    uri = str(tmp_path / "t")
+    rows = ROWS.append_column("m", pa.array([{"p": i, "q": {"r": i}} for i in range(40)]))
+    lance.write_dataset(rows, uri, max_rows_per_file=10)
+    if dropped:
+        lance.dataset(uri).drop_columns(dropped)
+    before = lance.dataset(uri)
+    operation = merge(lance, lance_io, uri)
+    merged = lance_io.LanceDataset.commit(uri, operation, read_version=before.version)
+    expected = before.to_table().append_column("c", pa.array(range(0, 120, 3)))
+    for reader in LIBRARIES:
+        assert_same(reader.dataset(uri).to_table(), expected)
+    old = {one.name(): one.id() for one in before.lance_schema.fields()}
+    assert {one.name(): one.id() for one in merged.lance_schema.fields()} == {**old, "c": before.max_field_id + 1}
+
+
+@pytest.mark.parametrize("change", ["id of a dropped field", "type", "nullability"])
+def test_schemas_that_files_contradict_are_refused(tmp_path: Path, change: str) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(ROWS, uri)
+    lance.dataset(uri).drop_columns(["b"])
+    fragments = [one.metadata for one in lance.dataset(uri).get_fragments()]
+    fields = {
+        "id of a dropped field": [pa.field("a", pa.int64()), pa.field("z", pa.string())],  # z gets 1, as b had
+        "type": [pa.field("a", pa.int32())],
+        "nullability": [pa.field("a", pa.int64(), nullable=False)],
+    }[change]
+    schema = lance_io.write_dataset(pa.schema(fields).empty_table(), tmp_path / "ids").lance_schema
+    operation = lance_io.LanceOperation.Merge(carried(lance_io, fragments), schema)
+    with pytest.raises(LanceError, match=r"Merge (gives|changes)"):
+        lance_io.LanceDataset.commit(uri, operation, read_version=2)
+    assert lance.dataset(uri).version == 2
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def write_part(uri: str, first: int, by_pylance: bool) -> tuple[bytes | None, list[str]]:
+    """What a worker sends back: a pickle, and JSON. Pylance's fragments go as JSON only."""
+    rows = pa.table({"a": pa.array(range(first, first + 10), pa.int64()), "b": ["x"] * 10, "n": [None] * 10})
+    rows = rows.set_column(2, "n", pa.nulls(10, ROWS.schema.field("n").type))
+    library = lance if by_pylance else lance_io
+    made = library.fragment.write_fragments(rows, uri, mode="append", max_rows_per_file=7)
+    return None if by_pylance else pickle.dumps(made), [json.dumps(one.to_json()) for one in made]
+
+
+def test_fragments_of_several_processes_become_one_version(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(ROWS, uri)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as workers:
+        jobs = [workers.submit(write_part, uri, 100 * part, part % 2 == 1) for part in range(4)]
+        answers = [job.result() for job in jobs]
+    fragments = []
+    for pickled, texts in answers:
+        made = [lance_io.FragmentMetadata.from_json(text) for text in texts]
+        assert pickled is None or pickle.loads(pickled) == made
+        fragments += made
+    operation = lance_io.LanceOperation.Append(fragments)
+    transaction = pickle.loads(pickle.dumps(lance_io.Transaction(1, operation)))
+    assert lance_io.LanceDataset.commit(uri, transaction).version == 2
+    for reader in LIBRARIES:
+        found = reader.dataset(uri).to_table(["a"])["a"].to_pylist()
+        assert sorted(found) == sorted([*range(40), *(100 * part + i for part in range(4) for i in range(10))])
+        assert [one.fragment_id for one in reader.dataset(uri).get_fragments()] == list(range(9))
+
+
+@WRITTEN_BY_COMMITTED_BY
+def test_a_table_is_created_from_fragments(tmp_path: Path, writer: Any, committer: Any) -> None:
+    uri = str(tmp_path / "t")
+    made = writer.fragment.write_fragments(ROWS, uri, mode="create", max_rows_per_file=15)
+    operation = committer.LanceOperation.Overwrite(ROWS.schema, carried(committer, made))
+    assert committer.LanceDataset.commit(uri, operation, enable_stable_row_ids=True).version == 1
+    for reader in LIBRARIES:
+        table = reader.dataset(uri)
+        assert_same(table.to_table(), ROWS)
+        assert table.has_stable_row_ids
+        assert table.to_table(columns=["_rowid"])["_rowid"].to_pylist() == list(range(40))
+
+
+# -- the same transaction again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", LIBRARIES, ids=NAMES.get)
+@pytest.mark.parametrize("between", [None, *LIBRARIES], ids=lambda one: NAMES.get(one, "nobody"))
+@pytest.mark.parametrize("kind", ["append", "overwrite", "delete"])
+def test_a_transaction_that_pylance_or_we_committed_is_recognised(
+    tmp_path: Path, first: Any, between: Any, kind: str
+) -> None:
+    """Whoever committed it, and whatever came between. (Pylance itself recognises none: it appends twice.)"""
+    uri = str(tmp_path / "t")
+    lance_io.write_dataset(ROWS, uri, max_rows_per_file=10)
+    make = {"append": append, "overwrite": overwrite, "delete": delete}[kind]
+    transactions = {
+        library: library.Transaction(1, make(library, library, uri), "11111111-2222-4333-8444-555555555555")
+        for library in {first, lance_io}
+    }
+    once = first.LanceDataset.commit(uri, transactions[first])
+    assert once.version == 2
+    expected = lance.dataset(uri).to_table()
+    if between is not None:
+        between.dataset(uri).update_config({"k": "v"})
+    again = lance_io.LanceDataset.commit(uri, transactions[lance_io])
+    assert again.version == 2
+    assert_same(again.to_table(), expected)
+    assert lance.dataset(uri).version == (2 if between is None else 3)
+    assert_same(lance.dataset(uri).to_table(), expected)
+
+
+def test_a_creation_that_pylance_committed_is_recognised(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    made = lance.fragment.write_fragments(ROWS, uri, mode="create")
+    for library in (lance, lance_io, lance_io):
+        operation = library.LanceOperation.Overwrite(ROWS.schema, carried(library, made))
+        transaction = library.Transaction(0, operation, "11111111-2222-4333-8444-555555555555")
+        assert library.LanceDataset.commit(uri, transaction).version == 1
+    assert lance.dataset(uri).version == 1
+
+
+# -- what others put into manifests ------------------------------------------------------------------------------------
+
+
+UNKNOWN = b"\x8a\xf3\x01\x05later"  # field 3889, five bytes: no release has it
+
+
+def manifest_file(uri: str, version: int) -> Path:
+    return Path(uri) / "_versions" / f"{2**64 - 1 - version}.manifest"
+
+
+def message_of(data: bytes) -> table_pb2.Manifest:
+    start = int.from_bytes(data[-16:-8], "little")
+    return table_pb2.Manifest.FromString(
+        data[start + 4 : start + 4 + int.from_bytes(data[start : start + 4], "little")]
+    )
+
+
+def plant(uri: str, version: int) -> None:
+    """Add an unknown field to every message of a manifest, as a later release may."""
+    file = manifest_file(uri, version)
+    data = file.read_bytes()
+    start = int.from_bytes(data[-16:-8], "little")
+    message = message_of(data)
+    parts = [message, *message.fields, *message.fragments, *(one.files[0] for one in message.fragments)]
+    for part in parts:
+        part.MergeFromString(UNKNOWN)
+    encoded = message.SerializeToString()
+    file.write_bytes(data[:start] + len(encoded).to_bytes(4, "little") + encoded + data[-16:])
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "append": lambda t: t.insert(ROWS),
+    "delete": lambda t: t.delete("a % 7 = 0"),
+    "config": lambda t: t.update_config({"k": "v"}),
+    "field metadata": lambda t: t.update_field_metadata({"a": {"k": "v"}}),
+    "committed append": lambda t: lance_io.LanceDataset.commit(
+        t.uri,
+        lance_io.LanceOperation.Append(lance_io.fragment.write_fragments(ROWS, t)),
+        read_version=t.version,
+    ),
+    "restore": lambda t: (t.delete("true"), lance_io.dataset(t.uri, 1).restore()),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_unknown_fields_of_a_manifest_survive(tmp_path: Path, change: str) -> None:
+    uri = str(tmp_path / "t")
+    lance.write_dataset(ROWS, uri, max_rows_per_file=10)
+    plant(uri, 1)
+    table = lance_io.dataset(uri)
+    CHANGES[change](table)
+    newest = lance_io.dataset(uri)
+    message = message_of(manifest_file(uri, newest.version).read_bytes())
+    old = [one for one in message.fragments if one.id < 4]
+    assert UNKNOWN in message.SerializeToString()
+    for part in (message.fields, old, [one.files[0] for one in old]):
+        assert len(part) >= 3
+        assert all(UNKNOWN in one.SerializeToString() for one in part)
+    top = table_pb2.Manifest.FromString(message.SerializeToString())
+    top.ClearField("fields")
+    top.ClearField("fragments")
+    assert UNKNOWN in top.SerializeToString()
+    assert_same(lance.dataset(uri).to_table(), newest.to_table())
