@@ -1,0 +1,411 @@
+"""Which Spark type stands for which Arrow type, in both directions, and what Arrow types Spark carries.
+
+    table                                        Spark                    carried between Python and the JVM as
+    bool, int8 .. int64, float32, float64        the same                 the same
+    uint8, uint16, uint32                        SMALLINT, INT, BIGINT    int16, int32, int64
+    uint64                                       DECIMAL(20,0) or BIGINT  decimal128(20, 0) or int64
+    float16, bfloat16                            FLOAT                    float32
+    decimal32 .. decimal256                      DECIMAL(p,s)             decimal128(p, s)
+    string, large_string, views, JSON            STRING                   string
+    binary, large, fixed-size, views, blobs      BINARY                   binary
+    date32, date64                               DATE                     date32
+    time32, time64                               TIME(6)                  time64[ns]
+    timestamp without zone                       TIMESTAMP_NTZ            timestamp[us]
+    timestamp with a zone                        TIMESTAMP                timestamp[us, UTC]
+    duration                                     INTERVAL DAY TO SECOND   duration[us]
+    list, large_list, fixed_size_list            ARRAY                    list<element>
+    struct, map                                  STRUCT, MAP              struct, map
+    dictionary                                   that of its values       that of its values
+    null                                         VOID                     null
+
+Spark compares the first batch of a task with its own idea of the schema, types and nullability included, so columns are
+declared nullable everywhere and every batch is cast to exactly `carried_schema`. Columns of vectors say their number of
+items in the metadata of the Spark column, zones of timestamps likewise, and a table that is made from such columns gets
+them back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError, UsageError
+from lance_io.spark.options import SYSTEM_COLUMNS, VECTOR_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ZONE: Final = "arrow.timestamp.timezone"  # metadata key of a Spark column
+BFLOAT16: Final = "lance.bfloat16"
+JSON: Final = "arrow.json"
+DECIMAL_DIGITS_MAX: Final = 38
+
+_EXTENSION_NAME: Final = b"ARROW:extension:name"
+_UINT64: Final = spark.DecimalType(20, 0)
+_PLAIN: Final[Mapping[pa.DataType, spark.DataType]] = {
+    pa.null(): spark.NullType(),
+    pa.bool_(): spark.BooleanType(),
+    pa.int8(): spark.ByteType(),
+    pa.int16(): spark.ShortType(),
+    pa.int32(): spark.IntegerType(),
+    pa.int64(): spark.LongType(),
+    pa.uint8(): spark.ShortType(),
+    pa.uint16(): spark.IntegerType(),
+    pa.uint32(): spark.LongType(),
+    pa.float16(): spark.FloatType(),
+    pa.float32(): spark.FloatType(),
+    pa.float64(): spark.DoubleType(),
+    pa.date32(): spark.DateType(),
+    pa.date64(): spark.DateType(),
+}
+
+
+def extension_name(field: pa.Field[Any]) -> str | None:
+    """The name of a field's extension type, whether or not somebody has registered it."""
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    name = (field.metadata or {}).get(_EXTENSION_NAME)
+    return None if name is None else name.decode()
+
+
+def is_variable_list(dtype: pa.DataType) -> bool:
+    """Whether it is a list without a fixed size; the format stores no list views."""
+    return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    """Whether it is a string of any form."""
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(kind(dtype) for kind in kinds)
+
+
+def is_bytes(dtype: pa.DataType) -> bool:
+    """Whether it is a binary of any form."""
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(kind(dtype) for kind in kinds)
+
+
+# -- reading: Arrow to Spark -----------------------------------------------------------------------------------------
+
+
+def arrow_to_spark(
+    schema: pa.Schema, *, uint64: str = "decimal", timestamp_ns: str = "error_on_loss"
+) -> spark.StructType:
+    """The Spark schema of columns as a scan gives them; all nullable.
+
+    uint64        "decimal" or "long"
+    timestamp_ns  "long" for BIGINT, anything else for a timestamp
+    Raises `UnsupportedError` for a column whose type Spark does not have.
+    """
+    return spark.StructType([_spark_field(field, field.name, uint64, timestamp_ns) for field in schema])
+
+
+def _spark_field(field: pa.Field[Any], where: str, uint64: str, timestamp_ns: str) -> spark.StructField:
+    dtype = _spark_type(field, where, uint64, timestamp_ns)
+    return spark.StructField(field.name, dtype, nullable=True, metadata=_metadata(field.type, dtype))
+
+
+def _metadata(dtype: pa.DataType, shown: spark.DataType) -> dict[str, Any] | None:
+    if pa.types.is_fixed_size_list(dtype):
+        return {VECTOR_SIZE: dtype.list_size}
+    if isinstance(shown, spark.TimestampType) and pa.types.is_timestamp(dtype) and dtype.tz != "UTC":
+        return {ZONE: dtype.tz}
+    return None
+
+
+def _spark_type(field: pa.Field[Any], where: str, uint64: str, timestamp_ns: str) -> spark.DataType:
+    dtype = field.type
+    if extension_name(field) == BFLOAT16:
+        return spark.FloatType()
+    if isinstance(dtype, pa.BaseExtensionType):
+        dtype = dtype.storage_type
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if dtype in _PLAIN:
+        return _PLAIN[dtype]
+    if pa.types.is_uint64(dtype):
+        return spark.LongType() if uint64 == "long" else _UINT64
+    if pa.types.is_decimal(dtype):
+        return _spark_decimal(dtype, where)
+    if is_text(dtype):
+        return spark.StringType()
+    if is_bytes(dtype):
+        return spark.BinaryType()
+    if pa.types.is_timestamp(dtype):
+        if dtype.unit == "ns" and timestamp_ns == "long":
+            return spark.LongType()
+        return spark.TimestampNTZType() if dtype.tz is None else spark.TimestampType()
+    if pa.types.is_time(dtype):
+        return _spark_time(where)
+    if pa.types.is_duration(dtype):
+        return spark.DayTimeIntervalType()
+    return _spark_nested(dtype, where, uint64, timestamp_ns)
+
+
+def _spark_nested(dtype: pa.DataType, where: str, uint64: str, timestamp_ns: str) -> spark.DataType:
+    if is_variable_list(dtype) or pa.types.is_fixed_size_list(dtype):
+        item = _spark_type(dtype.value_field, f"{where}.element", uint64, timestamp_ns)
+        return spark.ArrayType(item, containsNull=True)
+    if pa.types.is_struct(dtype):
+        members = [_spark_field(member, f"{where}.{member.name}", uint64, timestamp_ns) for member in dtype]
+        return spark.StructType(members)
+    if pa.types.is_map(dtype):
+        key = _spark_type(dtype.key_field, f"{where}.key", uint64, timestamp_ns)
+        value = _spark_type(dtype.item_field, f"{where}.value", uint64, timestamp_ns)
+        return spark.MapType(key, value, valueContainsNull=True)
+    raise UnsupportedError(f"column {where}: Spark has no type for {dtype}; leave it out with the option `columns`")
+
+
+def _spark_decimal(dtype: pa.DataType, where: str) -> spark.DecimalType:
+    precision, scale = dtype.precision, dtype.scale
+    if not 0 <= scale <= DECIMAL_DIGITS_MAX:
+        raise UnsupportedError(f"column {where}: Spark has no type for {dtype}; leave it out with the option `columns`")
+    return spark.DecimalType(min(precision, DECIMAL_DIGITS_MAX), scale)
+
+
+def _spark_time(where: str) -> spark.DataType:
+    time = getattr(spark, "TimeType", None)
+    if time is None:
+        raise UnsupportedError(f"column {where}: this release of Spark has no TIME; it came with 4.3")
+    found: spark.DataType = time(6)
+    return found
+
+
+# -- what Spark carries ----------------------------------------------------------------------------------------------
+
+_CARRIED: Final[Mapping[type[spark.DataType], pa.DataType]] = {
+    spark.NullType: pa.null(),
+    spark.BooleanType: pa.bool_(),
+    spark.ByteType: pa.int8(),
+    spark.ShortType: pa.int16(),
+    spark.IntegerType: pa.int32(),
+    spark.LongType: pa.int64(),
+    spark.FloatType: pa.float32(),
+    spark.DoubleType: pa.float64(),
+    spark.BinaryType: pa.binary(),
+    spark.DateType: pa.date32(),
+    spark.TimestampType: pa.timestamp("us", tz="UTC"),
+    spark.TimestampNTZType: pa.timestamp("us"),
+    spark.DayTimeIntervalType: pa.duration("us"),
+}
+
+
+def carried_schema(struct: spark.StructType) -> pa.Schema:
+    """The Arrow schema, nullability included, in which Spark takes and hands over batches of a Spark schema.
+
+    Raises `UnsupportedDataError` for a Spark type that has no Arrow form.
+    """
+    return pa.schema([_carried_field(field) for field in struct.fields])
+
+
+def _carried_field(field: spark.StructField) -> pa.Field[Any]:
+    return pa.field(field.name, _carried_type(field.dataType, field.name), field.nullable)
+
+
+def _carried_type(dtype: spark.DataType, where: str) -> pa.DataType:
+    plain = _CARRIED.get(type(dtype))
+    if plain is not None:
+        return plain
+    match dtype:
+        case spark.CharType() | spark.VarcharType():
+            pass
+        case spark.StringType():
+            return pa.string()
+        case spark.DecimalType():
+            return pa.decimal128(dtype.precision, dtype.scale)
+        case spark.ArrayType():
+            item = _carried_type(dtype.elementType, f"{where}.element")
+            return pa.list_(pa.field("element", item, dtype.containsNull))
+        case spark.MapType():
+            key = pa.field("key", _carried_type(dtype.keyType, f"{where}.key"), nullable=False)
+            value = _carried_type(dtype.valueType, f"{where}.value")
+            return pa.map_(key, pa.field("value", value, dtype.valueContainsNull))
+        case spark.StructType():
+            return pa.struct([_carried_field(member) for member in dtype.fields])
+        case _ if type(dtype).__name__ == "TimeType":
+            return pa.time64("ns")
+    raise UnsupportedDataError(
+        f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, such as to STRING"
+    )
+
+
+# -- writing: Spark to Arrow -----------------------------------------------------------------------------------------
+
+
+def spark_to_arrow(
+    struct: spark.StructType,
+    table: pa.Schema | None = None,
+    *,
+    vector_sizes: Mapping[str, int] | None = None,
+    merge_schema: bool = False,
+    narrow_floats: bool = False,
+) -> pa.Schema:
+    """The schema in which the rows of a Spark schema are stored.
+
+    struct         what Spark hands over; the system columns in it are left out
+    table          schema of the table that is written to, None for a table to be made
+    vector_sizes   items of the columns to be stored as vectors, by lower-case name
+    merge_schema   columns that the table lacks are added to it; they come last
+    narrow_floats  floats may be stored in narrower ones
+
+    Columns of the table keep their order, type and nullability. Those that Spark does not have become null. New ones
+    are nullable, whatever Spark says, so that two jobs never make two schemas of one query.
+    Raises `SchemaError` for columns that the table lacks or does not take, and missing ones that must not be null;
+    `UnsupportedDataError` for Spark types without an Arrow form; `UsageError` for a vector size that fits no column.
+    """
+    given = {field.name: field for field in struct.fields if field.name not in SYSTEM_COLUMNS}
+    if len(given) < len([name for name in struct.names if name not in SYSTEM_COLUMNS]):
+        twice = next(name for name in struct.names if struct.names.count(name) > 1)
+        raise SchemaError(f"column {twice} occurs twice")
+    sizes = _sizes_by_name(list(given), vector_sizes or {})
+    fields = [] if table is None else [_kept_field(stored, given, sizes, narrow_floats) for stored in table]
+    known = {field.name for field in fields}
+    new = [field for name, field in given.items() if name not in known]
+    if new and table is not None and not merge_schema:
+        raise SchemaError(_unknown_columns([field.name for field in new], table.names))
+    fields += [_new_field(field, sizes.get(field.name)) for field in new]
+    return pa.schema(fields, None if table is None else table.metadata)
+
+
+def _unknown_columns(names: list[str], known: list[str]) -> str:
+    folded = {name.lower(): name for name in known}
+    close = [f"{name} (the table has {folded[name.lower()]})" for name in names if name.lower() in folded]
+    shown = ", ".join(close or names)
+    return f"the table has no column {shown}; names are case-sensitive, and mergeSchema=true adds new columns"
+
+
+def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for lower, size in sizes.items():
+        matches = [name for name in names if name.lower() == lower.lower()]
+        if len(matches) != 1:
+            what = "no column" if not matches else f"{len(matches)} columns ({', '.join(matches)})"
+            raise UsageError(f"option {lower}.{VECTOR_SIZE} fits {what} of the data")
+        found[matches[0]] = size
+    return found
+
+
+def _kept_field(
+    stored: pa.Field[Any], given: Mapping[str, spark.StructField], sizes: Mapping[str, int], narrow_floats: bool
+) -> pa.Field[Any]:
+    field = given.get(stored.name)
+    if field is None:
+        if not stored.nullable:
+            raise SchemaError(f"column {stored.name} is missing, and the table takes no null in it")
+        return stored
+    size = sizes.get(stored.name)
+    if size is not None and not (pa.types.is_fixed_size_list(stored.type) and stored.type.list_size == size):
+        raise SchemaError(f"column {stored.name} is stored as {stored.type}, not as vectors of {size} items")
+    check_storable(_carried_field(field), stored, field.name, narrow_floats=narrow_floats)
+    return stored
+
+
+def _new_field(field: spark.StructField, size: int | None) -> pa.Field[Any]:
+    return pa.field(field.name, _new_type(field, size), nullable=True)
+
+
+def _new_type(field: spark.StructField, size: int | None = None) -> pa.DataType:
+    dtype, metadata = field.dataType, field.metadata or {}
+    size = size if size is not None else _size_in(metadata, field.name)
+    if size is not None:
+        if not isinstance(dtype, spark.ArrayType):
+            raise SchemaError(
+                f"column {field.name}: only an ARRAY can be stored as vectors, not {dtype.simpleString()}"
+            )
+        return pa.list_(pa.field("item", _stored_type(dtype.elementType, field.name)), size)
+    if isinstance(dtype, spark.TimestampType) and isinstance(metadata.get(ZONE), str):
+        return pa.timestamp("us", tz=metadata[ZONE])
+    return _stored_type(dtype, field.name)
+
+
+def _size_in(metadata: Mapping[str, Any], where: str) -> int | None:
+    text = metadata.get(VECTOR_SIZE)
+    if text is None:
+        return None
+    if not str(text).isdecimal() or int(text) < 1:
+        raise SchemaError(f"column {where}: its metadata {VECTOR_SIZE} is {text!r}, expected a number of items")
+    return int(text)
+
+
+def _stored_type(dtype: spark.DataType, where: str) -> pa.DataType:
+    match dtype:
+        case spark.ArrayType():
+            return pa.list_(pa.field("item", _stored_type(dtype.elementType, f"{where}.element")))
+        case spark.MapType():
+            key = pa.field("key", _stored_type(dtype.keyType, f"{where}.key"), nullable=False)
+            return pa.map_(key, pa.field("value", _stored_type(dtype.valueType, f"{where}.value")))
+        case spark.StructType():
+            return pa.struct([pa.field(member.name, _new_type(member)) for member in dtype.fields])
+    return _carried_type(dtype, where)
+
+
+def check_storable(given: pa.Field[Any], stored: pa.Field[Any], where: str, *, narrow_floats: bool) -> None:
+    """Raise `SchemaError` unless values of a type that Spark carries may go into a column of the stored type.
+
+    Values are looked at when they come: a type is refused here only when no value of it belongs there.
+    """
+    if not _fits(given.type, stored, narrow_floats):
+        hint = ""
+        if pa.types.is_floating(given.type) and (pa.types.is_floating(stored.type) or _is_bfloat16(stored)):
+            hint = "; narrow_floats=true stores the nearest value"
+        raise SchemaError(f"column {where}: {given.type} does not fit the table's {stored.type}{hint}")
+
+
+def _is_bfloat16(field: pa.Field[Any]) -> bool:
+    return extension_name(field) == BFLOAT16
+
+
+def _fits(given: pa.DataType, stored: pa.Field[Any], narrow_floats: bool) -> bool:
+    dtype = stored.type
+    if given == dtype or pa.types.is_null(given):
+        return True
+    if _is_bfloat16(stored):
+        return narrow_floats and pa.types.is_floating(given)
+    if isinstance(dtype, pa.BaseExtensionType):
+        return extension_name(stored) == JSON and is_text(given)
+    if pa.types.is_dictionary(dtype):
+        return _fits(given, pa.field("values", dtype.value_type), narrow_floats)
+    if is_variable_list(given):
+        if not (is_variable_list(dtype) or pa.types.is_fixed_size_list(dtype)):
+            return False
+        return _fits(given.value_type, dtype.value_field, narrow_floats)
+    if pa.types.is_struct(given):
+        return pa.types.is_struct(dtype) and _members_fit(given, dtype, narrow_floats)
+    if pa.types.is_map(given):
+        return pa.types.is_map(dtype) and all(
+            (
+                _fits(given.key_type, dtype.key_field, narrow_floats),
+                _fits(given.item_type, dtype.item_field, narrow_floats),
+            )
+        )
+    return _leaf_fits(given, dtype, narrow_floats)
+
+
+def _members_fit(given: pa.DataType, stored: pa.DataType, narrow_floats: bool) -> bool:
+    names = {member.name for member in given}
+    if names - {member.name for member in stored}:
+        return False
+    members = {member.name: member for member in given}
+    return all(
+        _fits(members[one.name].type, one, narrow_floats) if one.name in members else one.nullable for one in stored
+    )
+
+
+def _leaf_fits(given: pa.DataType, stored: pa.DataType, narrow_floats: bool) -> bool:
+    if pa.types.is_integer(given) or pa.types.is_decimal(given):
+        return bool(pa.types.is_integer(stored) or pa.types.is_decimal(stored))
+    if pa.types.is_floating(given):
+        return bool(pa.types.is_floating(stored) and (narrow_floats or stored.bit_width >= given.bit_width))
+    if pa.types.is_timestamp(given):
+        return bool(pa.types.is_timestamp(stored) and (given.tz is None) == (stored.tz is None))
+    return any(
+        (
+            is_text(given) and is_text(stored),
+            is_bytes(given) and is_bytes(stored),
+            pa.types.is_date(given) and pa.types.is_date(stored),
+            pa.types.is_time(given) and pa.types.is_time(stored),
+            pa.types.is_duration(given) and pa.types.is_duration(stored),
+        )
+    )
