@@ -88,6 +88,8 @@ impl Bitmap<'_> {
 enum Kind<'a> {
     /// A struct, or the leaf: one slot of its own per slot around it.
     Item,
+    /// A struct that its field allows to be null.
+    NullableStruct,
     /// A leaf of Arrow's null type: an item without a bitmap whose slots are all null.
     Null,
     /// A list: slot i holds the items `offsets[i] .. offsets[i + 1]`.
@@ -287,6 +289,8 @@ fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) {
 struct Way {
     is_list: Vec<bool>,
     is_struct: Vec<bool>,
+    /// Structs that may be null, and have a list below them.
+    may_be_null: Vec<bool>,
 }
 
 impl Way {
@@ -295,7 +299,11 @@ impl Way {
     }
 
     /// What is null below a null struct is null, too: the member of one with nulls may not claim to be all valid.
+    ///
+    /// And a struct above a list has the same layer in all pages of a file, for pylance fails to join pages where it is
+    /// all valid with others where it is not.
     fn push_down(&self, found: &mut Found) {
+        found.null.iter_mut().zip(&self.may_be_null).for_each(|(null, may_be_null)| *null |= may_be_null);
         for (depth, _) in self.is_struct.iter().enumerate().filter(|(_, &is_struct)| is_struct) {
             found.null[depth + 1] |= found.null[depth];
         }
@@ -342,7 +350,9 @@ impl Chunk<'_> {
         for (depth, node) in self.nodes.iter().enumerate() {
             levels.check(node)?;
             match node.kind {
-                Kind::Item | Kind::Null => found.null[depth] |= levels.item(node, null_code(depth)),
+                Kind::Item | Kind::NullableStruct | Kind::Null => {
+                    found.null[depth] |= levels.item(node, null_code(depth))
+                }
                 Kind::Repeated(size) => {
                     if rank < way.max_rep() {
                         return Err(Refused::Unsupported("fixed-size lists of structs inside lists".into()));
@@ -384,7 +394,7 @@ fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
         0 => num_levels,
         max_rep => parts.iter().map(|part| part.rep.iter().filter(|&&rep| rep == max_rep).count()).sum(),
     };
-    let has_def = parts.iter().any(|part| part.def.is_some());
+    let has_def = layers.iter().any(|&layer| layer > 2);
     let mut parts = parts.into_iter();
     let mut joined = parts.next().unwrap_or_else(|| Levels::new(0, 0, 0));
     let mut def = has_def.then(|| joined.def.take().unwrap_or_else(|| vec![0; joined.count]));
@@ -454,6 +464,7 @@ fn node<'a>(args: &NodeArgs<'_>, held: &'a (Option<Input>, Option<Input>)) -> Py
         2 => Kind::List(Offsets::Wide(offsets)),
         3 => Kind::Repeated(*list_size),
         4 => Kind::Null,
+        5 => Kind::NullableStruct,
         kind => return Err(PyValueError::new_err(format!("nodes of kind {kind} are unknown"))),
     };
     Ok(Node { kind, validity, length: *length })
@@ -491,9 +502,12 @@ fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
         |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).collect::<Vec<_>>();
     let mut ways = chunks.iter().map(|chunk| {
         let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)));
-        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item));
+        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item | Kind::NullableStruct));
         is_struct.pop(); // the leaf
-        Way { is_list, is_struct }
+        let last_list = is_list.iter().rposition(|&is_list| is_list).unwrap_or(0);
+        let mut may_be_null = kinds(chunk, |kind| matches!(kind, Kind::NullableStruct));
+        may_be_null.truncate(last_list);
+        Way { is_list, is_struct, may_be_null }
     });
     let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;
     match ways.all(|way| way == first) && (1..=1024).contains(&first.is_list.len()) {

@@ -33,6 +33,7 @@ class Nest:
     validity    bitmap, bit `bit_offset + i` for slot i; None when nothing is null
     offsets     of lists and maps: i32 or i64[length + 1] into the slots of the node below
     list_size   of fixed-size lists: slots below per slot
+    nullable    whether the field allows nulls
     """
 
     kind: NodeKind
@@ -41,6 +42,7 @@ class Nest:
     bit_offset: int
     offsets: IntArray | None = None
     list_size: int = 1
+    nullable: bool = True
 
     def below(self, start: int, end: int) -> tuple[int, int]:
         """The slots of the node below that slots `start` to `end` hold, those under nulls included."""
@@ -135,6 +137,7 @@ def _walk(field: Field, array: pa.Array) -> Iterator[tuple[tuple[Nest, ...], pa.
         yield (), _without_null_entries(array)
         return
     nest, members = _open(array)
+    nest = replace(nest, nullable=field.nullable)
     for child, member in zip(field.children, members, strict=True):
         for nests, leaf in _walk(child, member):
             yield (nest, *nests), leaf

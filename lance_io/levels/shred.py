@@ -30,6 +30,7 @@ _NARROW_LIST: Final = 1
 _WIDE_LIST: Final = 2
 _REPEATED: Final = 3
 _NULLS: Final = 4
+_NULLABLE_STRUCT: Final = 5
 
 _FIXED: Final = 0
 _BITS: Final = 1
@@ -43,9 +44,9 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
 
     chunks  at least one, all of one column
 
-    Layers are nullable when one of their slots is null, or one of the struct that they are members of. Raises
-    UnsupportedError for fixed-size lists of structs inside lists, and for dictionaries that have together more values
-    than their indices can tell apart.
+    Layers are nullable when one of their slots is null, or one of the struct that they are members of; above a list, a
+    struct that its field allows to be null always is. Raises UnsupportedError for fixed-size lists of structs inside
+    lists, and for dictionaries that have together more values than their indices can tell apart.
     """
     leaves = _one_dictionary([chunk.leaf for chunk in chunks])
     parts = [_parts(chunk, leaf) for chunk, leaf in zip(chunks, leaves, strict=True)]
@@ -87,7 +88,7 @@ def _parts(chunk: LeafChunk, leaf: pa.Array) -> tuple[int, int, list[tuple[Any, 
 
 
 def _node(nest: Nest) -> tuple[Any, ...]:
-    kind = _ITEM
+    kind = _NULLABLE_STRUCT if nest.nullable else _ITEM
     if nest.kind in LIST_KINDS:
         assert nest.offsets is not None, "lists have offsets"
         kind = _WIDE_LIST if nest.offsets.itemsize == 8 else _NARROW_LIST

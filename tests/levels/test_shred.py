@@ -90,6 +90,7 @@ def test_levels_and_values_are_those_of_the_reference(column: tuple[pa.Array, li
         nodes = nodes_of(path)
         leaf_rows = [plain(row, nodes, members_of(path)) for row in rows]
         layers = reference.layers_of(nodes, leaf_rows, push_down=True)
+        set_apart(layers, path)
         rep, definition = reference.shred(layers, leaf_rows)
         page = shred(cut(chunk, cuts, own))
         assert page.num_rows == len(array)
@@ -102,6 +103,16 @@ def test_levels_and_values_are_those_of_the_reference(column: tuple[pa.Array, li
         )
         items = visible(layers, leaf_rows)
         check_values(page.values, items)
+
+
+def set_apart(layers: list[reference.Layer], path: LeafPath) -> None:
+    """Structs above a list are nullable in every page if their field is, and so are their members."""
+    lists = [depth for depth, layer in enumerate(layers) if layer.node == "list"]
+    for depth, layer in enumerate(layers):
+        if layer.node == "struct" and lists and depth < lists[-1]:
+            layer.null |= path.nodes[depth].field.nullable
+        if layer.node == "struct":
+            layers[depth + 1].null |= layer.null
 
 
 def check_values(found: pa.Array, items: list[Any]) -> None:

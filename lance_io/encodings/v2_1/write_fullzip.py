@@ -65,8 +65,8 @@ def encode_fullzip(path: LeafPath, page: LeafPage, options: ColumnOptions, rules
     page     its levels and values
     options  what the field's metadata asks for
     rules    of the file version
-    Raises UnsupportedError for packed structs that this file version cannot store, and for shapes that do not pass
-    `fits_fullzip`.
+    Raises UnsupportedError for Arrow dictionaries, for packed structs that this file version cannot store, and for
+    shapes that do not pass `fits_fullzip`.
     """
     values = _zip_values(path, page.values, options, rules)
     bits_rep, bits_def = _bits(page.repetition), _bits(page.definition)
@@ -119,8 +119,8 @@ def fits_fullzip(shape: tree.Shape) -> bool:
 
 
 def _bits(levels: Levels | None) -> int:
-    """Bits of a control word that these levels take: those of the highest one present."""
-    return 0 if levels is None or not len(levels) else int(levels.max()).bit_length()
+    """Bits of a control word that these levels take: those of the highest one present, and at least one."""
+    return 0 if levels is None else max(1, int(levels.max(initial=0)).bit_length())
 
 
 # -- values ---------------------------------------------------------------------------------------------------------
@@ -128,8 +128,8 @@ def _bits(levels: Levels | None) -> int:
 
 def _zip_values(path: LeafPath, array: pa.Array, options: ColumnOptions, rules: VersionRules) -> _Zipped:
     dtype = array.type
-    if pa.types.is_dictionary(dtype):
-        return _zip_values(path, array.dictionary_decode(), options, rules)
+    if pa.types.is_dictionary(dtype):  # pylance reads them from mini-block pages only
+        raise UnsupportedError(f"column {path.name}: {dtype} in a full-zip page")
     if pa.types.is_boolean(dtype):  # booleans take a byte each (5.1)
         bits = array.to_numpy(zero_copy_only=False)
         return _Zipped(tree.Flat(8), [(bits.astype(np.uint8), 0)], len(array), 0)
