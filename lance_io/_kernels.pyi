@@ -204,7 +204,7 @@ def shred(
     chunks   `(start, num_rows, nodes, streams)` each: rows of the outermost node's array
     nodes    outermost first, the leaf last: `(kind u8, length, validity or None, bit_offset, offsets or None,
              list_size)`. Kinds: 0 item (struct or leaf), 1 list with i32 and 2 with i64 offsets, 3 fixed-size list of
-             structs, 4 leaf of the null type, 5 struct that may be null (above lists its layer always says so).
+             structs, 4 leaf of the null type, 5 struct that may be null (around lists its layer always says so).
              Slot i has bit `bit_offset + i` and items `offsets[i]:offsets[i + 1]`
     streams  buffers of the leaf: `(kind u8, unit_bytes, units_per_slot, first_unit, data or None, bytes or None)`.
              Kinds: 0 fixed width, 1 bits, 2 offsets i32 (in `data`) with `bytes`, 3 the same with i64, 4 validity of

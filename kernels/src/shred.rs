@@ -289,7 +289,8 @@ fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) {
 struct Way {
     is_list: Vec<bool>,
     is_struct: Vec<bool>,
-    /// Structs that may be null, and have a list below them.
+    /// Structs that may be null, around the outermost list. They are nullable in every page, for pylance fails to join
+    /// pages where such a struct is all valid with others where it is not. (Inside of lists it fails at the contrary.)
     may_be_null: Vec<bool>,
 }
 
@@ -299,9 +300,6 @@ impl Way {
     }
 
     /// What is null below a null struct is null, too: the member of one with nulls may not claim to be all valid.
-    ///
-    /// And a struct above a list has the same layer in all pages of a file, for pylance fails to join pages where it is
-    /// all valid with others where it is not.
     fn push_down(&self, found: &mut Found) {
         found.null.iter_mut().zip(&self.may_be_null).for_each(|(null, may_be_null)| *null |= may_be_null);
         for (depth, _) in self.is_struct.iter().enumerate().filter(|(_, &is_struct)| is_struct) {
@@ -504,9 +502,9 @@ fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
         let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)));
         let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item | Kind::NullableStruct));
         is_struct.pop(); // the leaf
-        let last_list = is_list.iter().rposition(|&is_list| is_list).unwrap_or(0);
+        let first_list = is_list.iter().position(|&is_list| is_list).unwrap_or(0);
         let mut may_be_null = kinds(chunk, |kind| matches!(kind, Kind::NullableStruct));
-        may_be_null.truncate(last_list);
+        may_be_null.iter_mut().skip(first_list).for_each(|may_be_null| *may_be_null = false);
         Way { is_list, is_struct, may_be_null }
     });
     let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;

@@ -44,8 +44,8 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
 
     chunks  at least one, all of one column
 
-    Layers are nullable when one of their slots is null, or one of the struct that they are members of; above a list, a
-    struct that its field allows to be null always is. Raises UnsupportedError for fixed-size lists of structs inside
+    Layers are nullable when one of their slots is null, or one of the struct that they are members of; structs around a
+    list that their fields allow to be null always are. Raises UnsupportedError for fixed-size lists of structs inside
     lists, and for dictionaries that have together more values than their indices can tell apart.
     """
     leaves = _one_dictionary([chunk.leaf for chunk in chunks])

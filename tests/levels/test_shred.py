@@ -106,10 +106,10 @@ def test_levels_and_values_are_those_of_the_reference(column: tuple[pa.Array, li
 
 
 def set_apart(layers: list[reference.Layer], path: LeafPath) -> None:
-    """Structs above a list are nullable in every page if their field is, and so are their members."""
+    """Structs around the outermost list are nullable in every page if their fields are; so are their members."""
     lists = [depth for depth, layer in enumerate(layers) if layer.node == "list"]
     for depth, layer in enumerate(layers):
-        if layer.node == "struct" and lists and depth < lists[-1]:
+        if layer.node == "struct" and lists and depth < lists[0]:
             layer.null |= path.nodes[depth].field.nullable
         if layer.node == "struct":
             layers[depth + 1].null |= layer.null
