@@ -70,11 +70,11 @@ def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
 
 def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
+    from lance_io.commit.opening import open_place
     from lance_io.dataset.steps import List
-    from lance_io.store.url import open_store
     from lance_io.table.paths import VERSIONS
 
-    location = open_store(uri, options)
+    location, _ = open_place(uri, options)
 
     def found() -> Plan[bool]:
         return bool((yield List(location.store, location.key(VERSIONS) + "/", limit=1)))

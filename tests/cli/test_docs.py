@@ -1,0 +1,41 @@
+"""`docs/cli.md` and `docs/writing.md` name what there is; their code on writing, and the README's, runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lance_io.cli.main import app
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WRITING = (CHECKOUT / "docs" / "writing.md").read_text()
+CLI = (CHECKOUT / "docs" / "cli.md").read_text()
+README = (CHECKOUT / "README.md").read_text()
+BLOCKS = [code for code in re.findall(r"```python\n(.*?)```", WRITING + README, flags=re.DOTALL) if "write" in code]
+
+
+def test_every_test_that_is_named_exists() -> None:
+    files = {path: path.read_text() for path in (CHECKOUT / "tests").rglob("test_*.py")}
+    for name in re.findall(r"`(?:[\w/]+\.py::)?(test_\w+)`", WRITING):
+        assert any(f"def {name}(" in text for text in files.values()), name
+    for file, name in re.findall(r"`([\w/]+\.py)(?:::(test_\w+))?`", WRITING):
+        text = files[CHECKOUT / "tests" / file]
+        assert not name or f"def {name}(" in text, name
+
+
+@pytest.mark.parametrize("block", range(len(BLOCKS)))
+def test_blocks_run(block: int, tmp_path: Path) -> None:
+    assert len(BLOCKS) == 4
+    code = BLOCKS[block].replace("/tmp/", f"{tmp_path}/")
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_command_is_described() -> None:
+    described = re.findall(r"(?m)^    lance-io (\w+) ", CLI)
+    assert {one.callback.__name__ for one in app.registered_commands if one.callback} <= set(described)
