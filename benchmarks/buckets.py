@@ -1,4 +1,4 @@
-"""The same questions asked of a bucket: how many requests, how many bytes, how long.
+"""The same questions asked of a bucket: how many requests, in how many rounds, how many bytes, how long.
 
     eval "$(python minio/server.py --background)"
     python -m benchmarks.run --s3 "$AWS_ENDPOINT_URL" --latency 0.03
@@ -6,7 +6,11 @@
 Credentials come from the usual variables (`AWS_ACCESS_KEY_ID` ...), the bucket from `--bucket`. The table is copied
 into the bucket when it is not there. Both libraries go through a relay that counts for them (`benchmarks.relay`).
 pylance limits its own rate of requests; that limit is lifted as far as its variables allow, or nothing else would be
-measured. The first opening of a process is not counted: it imports the clients.
+measured. The first opening of a process is not counted: it imports the clients and the parser of filters.
+
+After the questions about one and the same table, each library writes a table of its own (`own`), and is asked about it:
+requests and rounds of creating, cold takes, appending, deleting. A round is a request, or several at once, that waits
+for the answer to those before; count them with a `--latency` of 0.02 and more.
 """
 
 from __future__ import annotations
@@ -19,10 +23,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import lance
 import numpy as np
@@ -34,7 +41,9 @@ import minio
 from benchmarks.cases import OURS, PYLANCE, ROOT
 
 if TYPE_CHECKING:
-    from benchmarks.tables import BenchTable
+    import pyarrow as pa
+
+    from benchmarks.tables import BenchTable, Tables
 
 UNLIMITED = {
     "LANCE_AIMD_INITIAL_RATE": "50000",
@@ -42,6 +51,7 @@ UNLIMITED = {
     "LANCE_AIMD_BURST_CAPACITY": "5000",
 }
 TAKES = (1, 100, 1_000)
+FEW_ROWS = 100  # that are appended
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Cost:
     case: str
     library: str
     requests: int
+    rounds: int
     bytes: int
     seconds: float
 
@@ -96,14 +107,26 @@ def storage_options(endpoint: str) -> dict[str, str]:
     }
 
 
-def uploaded(table: BenchTable, endpoint: str, bucket: str) -> str:
-    """The URI of `table` in the bucket; copies the files that are not there, the newest manifest last."""
-    client = minio.Minio(
+def client_of(endpoint: str) -> minio.Minio:
+    """A client that belongs to neither library."""
+    return minio.Minio(
         urlsplit(endpoint).netloc,
         access_key=os.environ["AWS_ACCESS_KEY_ID"],
         secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
         secure=False,
     )
+
+
+def emptied(endpoint: str, bucket: str, uri: str) -> None:
+    """Remove a table from the bucket."""
+    client = client_of(endpoint)
+    for item in client.list_objects(bucket, prefix=uri.removeprefix(f"s3://{bucket}/") + "/", recursive=True):
+        client.remove_object(bucket, str(item.object_name))
+
+
+def uploaded(table: BenchTable, endpoint: str, bucket: str) -> str:
+    """The URI of `table` in the bucket; copies the files that are not there, the newest manifest last."""
+    client = client_of(endpoint)
     folder = Path(table.lance_uri)
     prefix = f"bench/{folder.parent.name}"
     present = {item.object_name for item in client.list_objects(bucket, prefix=f"{prefix}/", recursive=True)}
@@ -118,6 +141,8 @@ def uploaded(table: BenchTable, endpoint: str, bucket: str) -> str:
 # -- what is asked ----------------------------------------------------------------------------------------------------
 
 Open = Callable[[], Any]
+Steps = Iterator[tuple[str, Callable[[], Any]]]
+Counted = tuple[int, int, int, float]  # requests, rounds, bytes, seconds
 
 
 def openers(uri: str, options: dict[str, str]) -> dict[str, Open]:
@@ -128,7 +153,7 @@ def openers(uri: str, options: dict[str, str]) -> dict[str, Open]:
     }
 
 
-def steps(opener: Open, num_rows: int, seed: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+def steps(opener: Open, num_rows: int, seed: int) -> Steps:
     """The operations of a round, in order: each is yielded with its name, and run before the next is asked for."""
     rng = np.random.default_rng(seed)
     opened: list[Any] = []
@@ -150,31 +175,57 @@ def steps(opener: Open, num_rows: int, seed: int) -> Iterator[tuple[str, Callabl
     yield "scan id", lambda: opener().to_table(columns=["id"])
 
 
-def costs(table: BenchTable, endpoint: str, bucket: str, latency_s: float, rounds: int) -> list[Cost]:
+def own_steps(library: str, opener: Open, uri: str, options: dict[str, str], rows: pa.Table, seed: int) -> Steps:
+    """The same about a table that the library writes itself, at a place where there is none."""
+    write: Any = partial((lance_io if library == OURS else lance).write_dataset, storage_options=options)
+    few = rows.slice(0, FEW_ROWS)
+    rng = np.random.default_rng(seed)
+    yield "own: create", lambda: write(rows, uri)
+    for number in (1, 100):
+        picks = [int(row) for row in rng.integers(0, rows.num_rows, number)]
+        yield f"own: open, take {number}", lambda picks=picks: opener().take(picks)  # type: ignore[misc]
+    yield "own: append", lambda: write(few, uri, mode="append")
+    held = opener()
+    yield "own: append, open", lambda: write(few, held, mode="append")
+    yield "own: open, delete", lambda: opener().delete(f"id = {seed}")
+    yield "own: overwrite", lambda: write(few, uri, mode="overwrite", data_storage_version="2.2")
+
+
+def costs(tables: Tables, endpoint: str, bucket: str, latency_s: float, rounds: int) -> list[Cost]:
     """Ask both libraries in turns; returns the medians."""
     os.environ.update(UNLIMITED)
+    table, rows = tables("five"), tables.rows("one")
     uri = uploaded(table, endpoint, bucket)
-    found: dict[tuple[str, str], list[tuple[int, int, float]]] = {}
+    found: dict[tuple[str, str], list[Counted]] = {}
     with metered(endpoint, latency_s) as meter:
-        contenders = openers(uri, storage_options(meter.endpoint))
+        options = storage_options(meter.endpoint)
+        contenders = openers(uri, options)
         for opener in contenders.values():
-            opener()
+            opener().to_table(columns=["id"], filter="id = 0", limit=1)
         for number in range(rounds):
             for library in list(contenders)[:: 1 if number % 2 == 0 else -1]:
-                for case, operation in steps(contenders[library], table.num_rows, number):
-                    meter.take_counts()
-                    started = time.perf_counter()
-                    operation()
-                    seconds = time.perf_counter() - started
-                    counts = meter.take_counts()
-                    found.setdefault((case, library), []).append((counts["requests"], counts["bytes"], seconds))
+                own_uri = f"s3://{bucket}/bench/own/{uuid4().hex}"
+                own = own_steps(library, openers(own_uri, options)[library], own_uri, options, rows, number)
+                for case, operation in chain(steps(contenders[library], table.num_rows, number), own):
+                    found.setdefault((case, library), []).append(counted(meter, operation))
+                emptied(endpoint, bucket, own_uri)
     return [middle(case, library, turns) for (case, library), turns in found.items()]
 
 
-def middle(case: str, library: str, turns: list[tuple[int, int, float]]) -> Cost:
-    """The medians of (requests, bytes, seconds)."""
-    requests, size_bytes, seconds = (median(column) for column in zip(*turns, strict=True))
-    return Cost(case, library, round(requests), round(size_bytes), seconds)
+def counted(meter: Meter, operation: Callable[[], Any]) -> Counted:
+    """Do it, and say what it took."""
+    meter.take_counts()
+    started = time.perf_counter()
+    operation()
+    seconds = time.perf_counter() - started
+    counts = meter.take_counts()
+    return counts["requests"], counts["rounds"], counts["bytes"], seconds
+
+
+def middle(case: str, library: str, turns: list[Counted]) -> Cost:
+    """The medians."""
+    requests, rounds, size_bytes, seconds = (median(column) for column in zip(*turns, strict=True))
+    return Cost(case, library, round(requests), round(rounds), round(size_bytes), seconds)
 
 
 def as_table(found: list[Cost], latency_s: float) -> Table:
@@ -185,7 +236,7 @@ def as_table(found: list[Cost], latency_s: float) -> Table:
         box=box.SIMPLE_HEAD,
     )
     grid.add_column("operation")
-    for heading in ("requests", "pylance", "MB", "pylance", "ms", "pylance", "pylance / ours"):
+    for heading in ("requests", "pylance", "rounds", "pylance", "MB", "pylance", "ms", "pylance", "pylance / ours"):
         grid.add_column(heading, justify="right")
     by_case = {(cost.case, cost.library): cost for cost in found}
     for case in dict.fromkeys(cost.case for cost in found):
@@ -193,6 +244,7 @@ def as_table(found: list[Cost], latency_s: float) -> Table:
         grid.add_row(
             case,
             *(f"{cost.requests:,}" for cost in (ours, peer)),
+            *(f"{cost.rounds:,}" for cost in (ours, peer)),
             *(f"{cost.bytes / 1e6:,.2f}" for cost in (ours, peer)),
             *(f"{cost.seconds * 1e3:,.1f}" for cost in (ours, peer)),
             f"{peer.seconds / max(ours.seconds, 1e-9):.2f}x",

@@ -3,8 +3,11 @@
     python -m benchmarks.relay HOST PORT LATENCY_S
 
 It prints its own port, then answers every line of standard input with what was counted since the last one, as JSON:
-`requests` (heads sent by clients), `bytes` (sent by the server, heads included), `connections` (opened). Neither
-contender counts for itself here.
+`requests` (heads sent by clients), `rounds` (requests that were sent while no other one waited for its answer), `bytes`
+(sent by the server, heads included), `connections` (opened). Neither contender counts for itself here.
+
+Rounds are right where the latency is long beside what a client needs to send all that depends on nothing: then these
+requests overlap, and the next round begins when all have been answered.
 
 Bytes pass unchanged, so signatures hold. Latency is added before each request is passed on, which is what a client
 without pipelining sees as a round trip.
@@ -27,6 +30,7 @@ class Counts:
     """Since the last question."""
 
     requests: int = 0
+    rounds: int = 0
     bytes: int = 0
     connections: int = 0
 
@@ -37,6 +41,7 @@ class Relay:
     def __init__(self, host: str, port: int, latency_s: float) -> None:
         self.host, self.port, self.latency_s = host, port, latency_s
         self.counts = Counts()
+        self._waiting: set[asyncio.StreamWriter] = set()  # connections, by the side of the server, that owe an answer
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a client until either side ends it."""
@@ -48,7 +53,7 @@ class Relay:
             return
         ways = [
             asyncio.create_task(self._requests(reader, up_writer)),
-            asyncio.create_task(self._answers(up_reader, writer)),
+            asyncio.create_task(self._answers(up_reader, writer, up_writer)),
         ]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -56,6 +61,7 @@ class Relay:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            self._waiting.discard(up_writer)
             writer.close()
             up_writer.close()
 
@@ -64,14 +70,21 @@ class Relay:
         while piece := await reader.read(PIECE_BYTES):
             requests = (before + piece).count(HEAD_ENDS)
             self.counts.requests += requests
+            if requests:
+                self.counts.rounds += not self._waiting
+                self._waiting.add(writer)
             before = piece[-(len(HEAD_ENDS) - 1) :]
             if requests and self.latency_s:
                 await asyncio.sleep(self.latency_s)
             writer.write(piece)
             await writer.drain()
 
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answers(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, up_writer: asyncio.StreamWriter
+    ) -> None:
         while piece := await reader.read(PIECE_BYTES):
+            if not piece.startswith(b"HTTP/1.1 100"):  # which only says that the body may come
+                self._waiting.discard(up_writer)
             self.counts.bytes += len(piece)
             writer.write(piece)
             await writer.drain()

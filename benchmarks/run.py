@@ -29,7 +29,7 @@ from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
 from benchmarks.report import Finding, Report, as_table, quantity, rate, ratio, sums
-from benchmarks.tables import BenchTable, Tables, default_cache
+from benchmarks.tables import Tables, default_cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,9 +78,9 @@ def line(finding: Finding) -> str:
     return f"{finding.name:<28} {ours:>12}   {peers}"
 
 
-def ask_bucket(options: argparse.Namespace, table: BenchTable, console: Console) -> None:
+def ask_bucket(options: argparse.Namespace, tables: Tables, console: Console) -> None:
     """Requests, bytes and times of both libraries against `--s3`."""
-    found = buckets.costs(table, options.s3, options.bucket, options.latency, options.repeat)
+    found = buckets.costs(tables, options.s3, options.bucket, options.latency, options.repeat)
     console.print(buckets.as_table(found, options.latency))
     if options.output or options.scale == 1:
         path = (options.output or RESULTS) / "bucket.json"
@@ -95,7 +95,7 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
 
     tables = Tables(options.cache, options.scale)
     if options.s3:
-        ask_bucket(options, tables("five"), console)
+        ask_bucket(options, tables, console)
         return None
     cases = chosen_cases(tables, options.only)
     if not cases:

@@ -146,9 +146,9 @@ def test_the_relay_counts_what_passes_and_changes_nothing() -> None:
             client.request("GET", "/")
             assert client.getresponse().read() == b"moin"
         counts = meter.take_counts()
-        assert (counts["requests"], counts["connections"]) == (3, 1)
+        assert (counts["requests"], counts["rounds"], counts["connections"]) == (3, 3, 1)
         assert 3 * 4 < counts["bytes"] < 3 * 500
-        assert meter.take_counts() == {"requests": 0, "bytes": 0, "connections": 0}
+        assert meter.take_counts() == {"requests": 0, "rounds": 0, "bytes": 0, "connections": 0}
         client.close()
     server.shutdown()
     server.server_close()
