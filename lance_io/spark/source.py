@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lance_io.spark.planning import Pinned
+    from lance_io.spark.carrying import Pinned
 
 
 class LanceDataSource(DataSource):
@@ -40,8 +40,9 @@ class LanceDataSource(DataSource):
 
         Raises what `parse_options` and opening a table raise.
         """
+        from lance_io.spark.carrying import open_pinned, pinned
+        from lance_io.spark.columns import read_schema
         from lance_io.spark.options import parse_schema_options
-        from lance_io.spark.planning import open_pinned, pinned, read_schema
 
         options = parse_schema_options(self._given)
         state = open_pinned(options, None)

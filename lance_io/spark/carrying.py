@@ -1,0 +1,127 @@
+"""What travels from the planner to the tasks: a version's name, a partition, and the parts of the manifest for both.
+
+A partition carries the entries of the manifest for its fragments, files and deletion files included, and the reader
+carries the rest of the manifest (`header_of`). Together they open the part of the table that a task reads, without a
+request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lance_io.dataset.opening import branch_location
+from lance_io.dataset.state import DatasetState
+from lance_io.dataset.system import SYSTEM_COLUMNS
+from lance_io.proto import table_pb2
+from lance_io.spark.engine import open_table, process_session, storage_options
+from lance_io.table.flags import STABLE_ROW_IDS
+from lance_io.table.manifest import VERSION_MAX, from_message
+
+if TYPE_CHECKING:
+    from lance_io.spark.options import ReadOptions
+
+Serialized: TypeAlias = bytes  # `bytes` is also the name of a field below
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlan:
+    """What one task reads.
+
+    number     its place among the partitions
+    version    of the table
+    ranges     (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
+    bytes      decoded bytes of the columns that are read, estimated
+    fragments  the manifest's entries of the fragments of `ranges`, serialized
+    limit      rows to give at most, None for all
+    """
+
+    number: int
+    version: int
+    ranges: tuple[tuple[int, int, int], ...]
+    bytes: int
+    fragments: tuple[Serialized, ...] = field(repr=False)
+    limit: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Physical rows, deleted ones included."""
+        return sum(rows for _, _, rows in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The version that a DataFrame reads, whatever is committed later."""
+
+    branch: str | None
+    version: int
+
+
+def pinned(state: DatasetState) -> Pinned:
+    """What names the version of a state."""
+    return Pinned(state.manifest.branch, state.manifest.version)
+
+
+def open_pinned(options: ReadOptions, version: Pinned | None) -> DatasetState:
+    """The version that was pinned, or None: the one that the options name."""
+    return open_table(options, None if version is None else (version.branch, version.version))
+
+
+def _needs_row_ids(options: ReadOptions) -> bool:
+    """Whether a task may need the row id sequences, which can be large."""
+    named = any(path[0] in SYSTEM_COLUMNS for path in options.columns or ())
+    return options.with_row_id or options.filter is not None or named
+
+
+def fragment_message(state: DatasetState, options: ReadOptions, place: int) -> bytes:
+    message = table_pb2.DataFragment()
+    message.CopyFrom(state.manifest.message.fragments[place])
+    if not _needs_row_ids(options):
+        for name in ("inline_row_ids", "inline_created_at_versions", "inline_last_updated_at_versions"):
+            message.ClearField(name)
+    return message.SerializeToString()
+
+
+_NOT_FOR_READING: Final = (
+    "fragments", "config", "table_metadata", "index_section", "transaction_section", "transaction_section_before_v14",
+)  # fmt: skip
+
+
+def header_of(state: DatasetState, options: ReadOptions) -> bytes:
+    """The manifest without its fragments and without what no read needs, serialized."""
+    message = table_pb2.Manifest()
+    whole = state.manifest.message
+    for descriptor, value in whole.ListFields():
+        if descriptor.name in _NOT_FOR_READING:
+            continue
+        part = table_pb2.Manifest(**{descriptor.name: value})
+        message.MergeFrom(part)
+    if not _needs_row_ids(options):
+        message.reader_feature_flags &= ~STABLE_ROW_IDS
+        message.writer_feature_flags &= ~STABLE_ROW_IDS
+    return message.SerializeToString()
+
+
+def restored(options: ReadOptions, header: bytes, branch: str | None, part: PartitionPlan) -> DatasetState:
+    """The part of a table version that a partition reads, opened without a request.
+
+    header  of the version, as `header_of` gives it
+    """
+    message = table_pb2.Manifest()
+    message.ParseFromString(header)
+    for fragment in part.fragments:
+        message.fragments.add().ParseFromString(fragment)
+    # what caches know of a version goes by its transaction; here places count from the partition's first fragment
+    digest = blake2b(b"".join(part.fragments), digest_size=16).hexdigest()
+    message.transaction_file = f"{message.transaction_file}#{digest}"
+    session, settings = process_session(), storage_options(options)
+    root = session.locate(options.path, settings)
+    return DatasetState(
+        location=branch_location(root, branch),
+        root=root,
+        manifest=from_message(message, VERSION_MAX),
+        session=session,
+        given_uri=options.path,
+        storage_options=settings,
+    )

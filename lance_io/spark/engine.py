@@ -1,0 +1,106 @@
+"""One engine per worker process: the session that all tasks of a process share, and how a table is opened in it.
+
+Spark reuses its Python workers for later tasks and queries. What a session holds (connections, metadata of files, page
+indexes, deletion vectors) is therefore still there in the next task. Nothing is made at import: Spark forks its workers
+from a process that has imported this.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zoneinfo import ZoneInfo
+
+from lance_io import runtime
+from lance_io.dataset.entry import open_options
+from lance_io.dataset.opening import open_steps
+from lance_io.dataset.session import Session
+from lance_io.dataset.steps import drive, drive_now
+from lance_io.dataset.versions import manifest_times
+from lance_io.errors import NotFound
+from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
+from lance_io.store.api import CLOUD, SyncReads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.steps import Plan
+    from lance_io.spark.options import ReadOptions, TargetOptions
+    from lance_io.store.api import ObjectStore
+
+T = TypeVar("T")
+
+REQUESTS_MIN: Final = 16  # per worker process, however many share the machine
+
+_session: Session | None = None
+_session_pid = 0
+
+
+def process_session() -> Session:
+    """The session of this process; a forked child has its own."""
+    global _session, _session_pid
+    if _session is None or _session_pid != os.getpid():
+        _session = Session(metadata_cache_size_bytes=METADATA_CACHE_BYTES // executor_cores())
+        _session_pid = os.getpid()
+    return _session
+
+
+def executor_cores() -> int:
+    """How many workers share the executor, 1 where nobody says."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty("resource.executor.cores")
+    return max(1, int(text)) if text and text.isdecimal() else 1
+
+
+def io_buffer_bytes(options: ReadOptions) -> int:
+    """Bytes that one scan may have read ahead: as asked for, or this worker's share."""
+    return options.io_buffer_bytes or IO_BUFFER_BYTES // executor_cores()
+
+
+def storage_options(options: TargetOptions) -> dict[str, str]:
+    """What the table is opened with, with this worker's share of the requests where nobody asked for a number."""
+    found = options.storage_options
+    cores = executor_cores()
+    if cores > 1 and "://" in options.path and "requests_max" not in found:
+        found["requests_max"] = str(max(REQUESTS_MIN, CLOUD.requests_max // cores))
+    return found
+
+
+def run(store: ObjectStore, plan: Plan[T]) -> T:
+    """Run a plan and wait for it: in this thread where the store answers at once, else on the engine."""
+    return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
+
+
+def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
+    """The version that the options name, or `ref`, a number or `(branch, number)`.
+
+    Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`.
+    """
+    if ref is None:
+        ref = options.version if options.version is not None else options.tag
+    opening = open_options(options.path, ref, storage_options=storage_options(options), session=process_session())
+    store = opening.location.store
+    if ref is None and options.timestamp_as_of is not None:
+        times = run(store, manifest_times(opening.location))
+        return open_table(options, _newest_at(times, options.timestamp_as_of, opening.location.uri))
+    return run(store, open_steps(opening))
+
+
+def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:
+    """The newest version that was committed at or before a moment; without a zone it is of the session's."""
+    at = moment if moment.tzinfo is not None else moment.replace(tzinfo=session_zone())
+    found = [version for version, time in times.items() if time <= at]
+    if not found:
+        raise NotFound(f"no version is as old as {at.isoformat()}; the first is of {min(times.values())}", path=uri)
+    return max(found)
+
+
+def session_zone() -> Any:
+    """The time zone of the Spark session where this process is told, else UTC."""
+    name = os.environ.get("SPARK_SESSION_LOCAL_TIMEZONE")
+    return ZoneInfo(name) if name else UTC

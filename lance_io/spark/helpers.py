@@ -1,0 +1,109 @@
+"""For the driver program: registering the source, reading a table, and looking at how a read would be cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io.spark.options import parse_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lance_io.spark.planning import ReadPlan
+
+_NAME = "lance_io"
+
+
+def register(spark: SparkSession, name: str = _NAME) -> None:
+    """Make `format(name)` known to a session.
+
+    Spark finds `lance_io` by itself where the package is installed. Registering helps where it is not (a directory that
+    only this program has on its path), where the `pyspark_*` package of somebody else fails to import, which hides all
+    others from Spark, and for another name.
+    """
+    from lance_io.spark.source import LanceDataSource
+
+    if name == _NAME:
+        spark.dataSource.register(LanceDataSource)
+        return
+
+    class Named(LanceDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+    spark.dataSource.register(Named)
+
+
+def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
+    """`spark.read.format("lance_io")` with options of any type: lists, numbers, times and dicts become their text.
+
+    uri      of the table
+    options  as in docs/spark.md; `columns` as a list of names or paths, `storage` and `properties` as dicts
+    """
+    texts = option_texts(options)
+    for name in ("timestampAsOf", "timestamp_as_of", "asOfTimestamp"):
+        if name in texts:
+            texts[name] = _zoned(texts[name], spark.conf.get("spark.sql.session.timeZone"))
+    return spark.read.format(_NAME).options(**texts).load(uri)
+
+
+def plan(uri: str, **options: Any) -> ReadPlan:
+    """How a read with these options would be cut, without a Spark session; reads one manifest.
+
+    uri, options  as for `read_table`
+    Raises what loading the table would raise.
+    """
+    from lance_io.spark.columns import read_projection
+    from lance_io.spark.engine import open_table
+    from lance_io.spark.planning import plan_read
+
+    checked = parse_options({**option_texts(options), "path": uri}, "read")
+    state = open_table(checked)
+    return plan_read(state, checked, read_projection(state, checked))
+
+
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as texts; those that are None are left out.
+
+    A list of columns holds names as everywhere (dots lead to members of structs, back-quotes keep odd names together),
+    or tuples of plain names.
+    """
+    texts: dict[str, str] = {}
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, dict):
+            texts |= {f"{name}.{key}": _text(each) for key, each in value.items() if each is not None}
+        elif isinstance(value, (list, tuple)):
+            texts[name] = ",".join(_path(each) for each in value)
+        else:
+            texts[name] = _text(value)
+    return texts
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _path(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    names = [str(name) for name in value]
+    return ".".join(f"`{name.replace('`', '``')}`" for name in names)
+
+
+def _zoned(text: str, zone: str | None) -> str:
+    """A time of the session's zone, with that zone."""
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return text  # whoever checks the options says so
+    return text if moment.tzinfo is not None or not zone else moment.replace(tzinfo=ZoneInfo(zone)).isoformat()

@@ -1,0 +1,229 @@
+"""`LanceReader`: made and asked for partitions by a planner, then unpickled and asked for batches by every task.
+
+A task reads its partition in one scan: page after page is read and decoded ahead while earlier batches cross into the
+JVM, and at most a batch more than that waits. Batches have about `batch_bytes`, whatever the pages are like. Leaving
+early (Spark does, at a limit) closes the scan, which cancels what is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from lance_io import runtime
+from lance_io.dataset.blobs import wanted_binaries
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.pipeline import Pipeline, Span
+from lance_io.dataset.reading import SpanReader
+from lance_io.dataset.rebatch import join_batches
+from lance_io.dataset.rows import OFFSET_BITS
+from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.stream import batches, batches_now
+from lance_io.errors import LanceError
+from lance_io.spark.carrying import header_of, open_pinned, restored
+from lance_io.spark.casting import ReadCast
+from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
+from lance_io.spark.engine import io_buffer_bytes, run
+from lance_io.spark.planning import decoded_width, plan_read
+from lance_io.spark.types import arrow_to_spark
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.dataset.projection import Projection
+    from lance_io.dataset.state import DatasetState
+    from lance_io.spark.carrying import PartitionPlan, Pinned
+    from lance_io.spark.options import ReadOptions
+
+JOINED_PART = 4  # batches from a quarter of the wanted size on go out as they are, instead of being copied together
+FILTERED_ROWS_MIN = 1024
+
+
+class LancePartition(InputPartition):
+    """One partition; `value` is its `PartitionPlan`."""
+
+
+class LanceReader(DataSourceReader):
+    """The reader of a batch query.
+
+    options   of the read
+    declared  the Spark schema that batches must have: the table's, or what the user gave to `schema`
+    version   which was pinned when the table was loaded; None pins it now
+    Raises what opening the table raises, `BindError` and `SchemaError` for a schema that is not the table's.
+    """
+
+    def __init__(self, options: ReadOptions, declared: StructType, version: Pinned | None) -> None:
+        self._options = options
+        self._declared = declared
+        self._state: DatasetState | None = open_pinned(options, version)
+        self._branch = self._state.manifest.branch
+        self._header = header_of(self._state, options)
+        self._projection = read_projection(self._state, options, declared.names)
+        check_declared(declared, _found(self._projection, options))
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The partitions, at least one."""
+        assert self._state is not None, "partitions are planned by the process that made the reader"
+        plan = plan_read(self._state, self._options, self._projection)
+        return [LancePartition(one) for one in plan.partitions]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of a partition."""
+        if partition.value is None:
+            return iter(())
+        return read_partition(self._options, self._declared, self._header, self._branch, partition.value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_state": None, "_projection": None}
+
+
+def _found(projection: Projection, options: ReadOptions) -> StructType:
+    return arrow_to_spark(shown_schema(projection), uint64=options.uint64, timestamp_ns=options.timestamp_ns)
+
+
+def read_partition(
+    options: ReadOptions, declared: StructType, header: bytes, branch: str | None, part: PartitionPlan
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one partition in batches of Spark's schema.
+
+    options, declared  as for `LanceReader`
+    header, branch     of the version, as `carrying.header_of` and the manifest give them
+    Errors say which table, version and rows they come from.
+    """
+    try:
+        yield from _batches(options, declared, header, branch, part)
+    except (LanceError, pa.ArrowInvalid) as error:
+        ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])
+        more = f" and {len(part.ranges) - 3} more" if len(part.ranges) > 3 else ""
+        error.add_note(f"while reading {options.path} version {part.version}: {ranges}{more}")
+        raise
+
+
+def _batches(
+    options: ReadOptions, declared: StructType, header: bytes, branch: str | None, part: PartitionPlan
+) -> Iterator[pa.RecordBatch]:
+    if not part.ranges:
+        return
+    state = restored(options, header, branch, part)
+    projection = read_projection(state, options, declared.names)
+    cast = ReadCast(projection.arrow_schema, declared, timestamp_ns=options.timestamp_ns)
+    found = _Scan(state, options, projection, part).batches()
+    try:
+        for batch in sized(found, options.batch_bytes, options.batch_size):
+            yield cast.cast(_with_fragment_ids(batch))
+    finally:
+        found.close()
+
+
+def _with_fragment_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Row addresses that are shown as fragment ids are cut to these."""
+    place = batch.schema.get_field_index(FRAGMENT_ID)
+    if place < 0:
+        return batch
+    ids = pc.shift_right(batch.column(place), pa.scalar(OFFSET_BITS, pa.uint64()))
+    return batch.set_column(place, FRAGMENT_ID, ids)
+
+
+class _Scan:
+    """The scan of one partition."""
+
+    def __init__(self, state: DatasetState, options: ReadOptions, projection: Projection, part: PartitionPlan) -> None:
+        self._state = state
+        self._part = part
+        self._projection = projection
+        width = sum(decoded_width(output.field.type)[0] for output in projection.outputs)
+        filtered = max(FILTERED_ROWS_MIN, int(options.batch_bytes / max(width, 64)))
+        self._batch_rows = None if options.filter is None else filtered
+        self._options: ScanOptions = scan_options(
+            filter=options.filter,
+            limit=part.limit,
+            io_buffer_size=io_buffer_bytes(options),
+            blob_handling="all_binary" if options.blobs == "binary" else "blobs_descriptions",
+        )
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """What the scan gives, as it is decoded; closing it ends the scan."""
+        if self._state.answers_now:
+            plan = run(self._state.location.store, self._plan())
+            yield from (batch for _, batch in batches_now(*self._parts(plan)))
+            return
+        with runtime.iterate(self._later) as found:
+            yield from found
+
+    async def _later(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        from lance_io.dataset.steps import drive
+
+        found = batches(*self._parts(await drive(self._plan())))
+        try:
+            async for _, batch in found:
+                yield batch
+        finally:
+            await found.aclose()
+
+    def _plan(self) -> Generator[Any, Any, ScanPlan]:
+        """The plan of the whole fragments, cut to the rows of the partition."""
+        plan = yield from plan_scan(self._state, self._options, self._projection)
+        spans = [
+            Span(place, first, first + rows)
+            for place, (_, first, rows) in enumerate(self._part.ranges)
+            if place in plan.live
+        ]
+        return replace(plan, spans=tuple(spans))
+
+    def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
+        _, late = self._state.row_reader(plan.late_paths)
+        binaries = wanted_binaries(self._state, plan.projection)
+        late_rows = self._batch_rows or FILTERED_ROWS_MIN
+        pipeline = Pipeline(plan, late, binaries, late_rows)
+        return pipeline, SpanReader(self._state, plan, self._options, self._batch_rows)
+
+
+# -- batches of the wanted size ----------------------------------------------------------------------------------------
+
+
+def sized(found: Iterator[pa.RecordBatch], bytes_max: int, rows_max: int | None) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of about `bytes_max` bytes and at most `rows_max` rows; small ones are joined."""
+    waiting: list[pa.RecordBatch] = []
+    num_bytes = num_rows = 0
+    for batch in found:
+        for piece in _pieces(batch, bytes_max, rows_max):
+            size, rows = piece.nbytes, piece.num_rows
+            too_many = rows_max is not None and num_rows + rows > rows_max
+            if waiting and (too_many or num_bytes + size > bytes_max or size * JOINED_PART >= bytes_max):
+                yield _joined(waiting)
+                waiting, num_bytes, num_rows = [], 0, 0
+            if size * JOINED_PART >= bytes_max or rows == rows_max:
+                yield piece
+                continue
+            waiting.append(piece)
+            num_bytes, num_rows = num_bytes + size, num_rows + rows
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return waiting[0] if len(waiting) == 1 else join_batches(waiting)
+
+
+def _pieces(batch: pa.RecordBatch, bytes_max: int, rows_max: int | None) -> Iterator[pa.RecordBatch]:
+    """Slices of a batch, none of which is much larger than wanted unless it is one row."""
+    rows = batch.num_rows
+    size = batch.nbytes
+    step = rows if size <= bytes_max else max(1, int(rows * bytes_max / size))
+    step = step if rows_max is None else min(step, rows_max)
+    for start in range(0, rows, step or 1):
+        piece = batch.slice(start, step)
+        if piece.num_rows > 1 and piece.nbytes > 2 * bytes_max:  # rows of very different sizes
+            half = piece.num_rows // 2
+            yield from _pieces(piece.slice(0, half), bytes_max, rows_max)
+            yield from _pieces(piece.slice(half), bytes_max, rows_max)
+        else:
+            yield piece
