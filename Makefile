@@ -26,7 +26,7 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 ##@ Use it
 
 .PHONY: demo
-demo: setup ## make a table, open it, scan, take, filter, and see what was read
+demo: setup ## write a table, open it, scan, take, filter, change it, and see what that costs
 	@$(PY) examples/demo.py
 
 .PHONY: bench

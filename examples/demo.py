@@ -1,11 +1,11 @@
-"""A tour in half a minute: make a table, open it with `lance_io`, scan, take, filter, and see what each step read.
+"""A tour in half a minute: write a table, open it, scan, take, filter, change it, and see what each step cost.
 
     make demo                                         or
     python examples/demo.py --rows 1000000            more rows
     python examples/demo.py --keep /tmp/orders.lance  leave the table there to play with; an s3:// URI does as well
 
-The table is written by pylance (its module is called `lance`), to local disk unless told otherwise; no server is
-needed. Every answer is compared with the one that pylance gives.
+The table is written to local disk unless told otherwise; no server is needed. Every answer, and every version that is
+written, is compared with what pylance (its module is called `lance`) finds in the same files.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class Step:
     seconds: float
     requests: int
     read_bytes: int
+    written_bytes: int
 
 
 class Tour:
@@ -90,10 +91,12 @@ class Tour:
         result, dataset, answer = run()
         seconds = time.perf_counter() - started
         spent = dataset.io_stats_incremental()
-        self.steps.append(Step(name, answer, seconds, spent.read_iops, spent.read_bytes))
+        requests = spent.read_iops + spent.write_iops
+        self.steps.append(Step(name, answer, seconds, requests, spent.read_bytes, spent.write_bytes))
+        written = f", {in_bytes(spent.write_bytes)} written" if spent.write_bytes else ""
         self.console.print(
-            f"  [green]->[/] {answer}  [dim]{seconds * 1e3:,.1f} ms, {count(spent.read_iops, 'request')},"
-            f" {in_bytes(spent.read_bytes)} read[/]"
+            f"  [green]->[/] {answer}  [dim]{seconds * 1e3:,.1f} ms, {count(requests, 'request')},"
+            f" {in_bytes(spent.read_bytes)} read{written}[/]"
         )
         return result
 
@@ -126,15 +129,19 @@ def show_rows(console: Console, rows: pa.Table) -> None:
 
 
 def write_table(console: Console, uri: str, num_rows: int) -> int:
-    """Write the table with pylance; returns its size in bytes."""
-    console.print(f"[bold]A table of {num_rows:,} orders[/], written by pylance {lance.__version__}")
+    """Write the table; returns its size in bytes."""
+    console.print(f"[bold]A table of {num_rows:,} orders[/]")
+    code = "lance_io.write_dataset(batches, uri, schema=schema, max_rows_per_file=100_000)"
+    console.print(Syntax(code, "python", theme="ansi_dark", background_color="default"))
     schema = make_orders(0, 1, np.random.default_rng()).schema
+    started = time.perf_counter()
     try:
-        written = lance.write_dataset(order_batches(num_rows), uri, schema=schema, max_rows_per_file=FRAGMENT_ROWS)
+        written = lance_io.write_dataset(order_batches(num_rows), uri, schema=schema, max_rows_per_file=FRAGMENT_ROWS)
     except OSError as error:
-        raise SystemExit(f"pylance cannot write {uri}: {error}") from error
+        raise SystemExit(f"cannot write {uri}: {error}") from error
+    seconds = time.perf_counter() - started
     size_bytes = int(written.versions()[-1]["metadata"]["total_files_size"])
-    console.print(f"[dim]{uri}: {in_bytes(size_bytes)}[/]")
+    console.print(f"  [green]->[/] {uri}: {in_bytes(size_bytes)}  [dim]{seconds:,.1f} s[/]")
     return size_bytes
 
 
@@ -216,19 +223,54 @@ def tour(console: Console, uri: str) -> list[Step]:
         lambda: asyncio.run(lookups()),
     )
     guide.same(tokens, peer.take(keys, columns=["token"]))
+    changes(guide, ds, uri)
     return guide.steps
+
+
+def changes(guide: Tour, ds: lance_io.LanceDataset, uri: str) -> None:
+    """Change the table in four versions, the last of which is as the first; pylance reads each of them."""
+    num_rows = ds.count_rows()
+    more = make_orders(num_rows, 1000, np.random.default_rng(seed=8))
+
+    def appending() -> tuple[Any, Any, str]:
+        ds.insert(more)
+        return ds.count_rows(), ds, f"version {ds.version}, {ds.count_rows():,} rows"
+
+    guide.same(guide.step("Append", "ds.insert(more)", appending), lance.dataset(uri).count_rows())
+
+    def deleting() -> tuple[Any, Any, str]:
+        deleted = ds.delete("drink = 'water'")["num_deleted_rows"]
+        return ds.count_rows(), ds, f"version {ds.version}, {count(deleted, 'row')} less; the parser was loaded for it"
+
+    left = guide.step("Delete", "ds.delete(\"drink = 'water'\")", deleting)
+    guide.same(left, lance.dataset(uri).count_rows("drink != 'water'"))
+
+    def tagging() -> tuple[Any, Any, str]:
+        ds.tags.create("dry")
+        return ds.tags.get_version("dry"), ds, f"version {ds.version} has a name"
+
+    guide.same(guide.step("Tag", 'ds.tags.create("dry")', tagging), lance.dataset(uri, "dry").version)
+
+    def restoring() -> tuple[Any, Any, str]:
+        first = ds.checkout_version(1)
+        first.restore()
+        return first.count_rows(), first, f"version {first.version} is what version 1 was"
+
+    rows = guide.step("Restore", "ds.checkout_version(1).restore()", restoring)
+    guide.same((rows, num_rows), (lance.dataset(uri).count_rows(), num_rows))
 
 
 def summary(console: Console, steps: list[Step], size_bytes: int) -> None:
     """All steps in one table: time, requests, bytes, and the share of the stored table that was read."""
-    grid = Table(title="What was read", box=box.ROUNDED, title_style="bold")
+    grid = Table(title="What was read and written", box=box.ROUNDED, title_style="bold")
     grid.add_column("step")
-    for name in ("time", "requests", "bytes", "of the table"):
+    for name in ("time", "requests", "read", "share", "written"):
         grid.add_column(name, justify="right")
     for step in steps:
         share = f"{step.read_bytes / size_bytes:.2%}"
         time_taken = f"{step.seconds * 1e3:,.1f} ms"
-        grid.add_row(step.name, time_taken, f"{step.requests:,}", in_bytes(step.read_bytes), share)
+        written = in_bytes(step.written_bytes) if step.written_bytes else ""
+        grid.add_row(step.name, time_taken, f"{step.requests:,}", in_bytes(step.read_bytes), share, written)
     console.print()
     console.print(grid)
     console.print("Every answer equals pylance's. Times are of one run; `make bench` measures.")
