@@ -21,6 +21,7 @@ from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
 from lance_io.encodings.v2_1.page import PageSource, damaged
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import arrow_buffer, nest
+from lance_io.levels.path import NodeKind
 from lance_io.spans import Ranges, no_ranges
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ class NullPage:
         if is_empty_struct(dtype):
             bitmap = arrow_buffer(layer[1])
             return pa.Array.from_buffers(dtype, num_items, [bitmap], layer[2])
-        if known and num_items != layer[2] and not pa.types.is_null(dtype):
+        # items of null vectors have no levels of their own: they may be called valid, and nobody sees them
+        in_vectors = any(node.kind is NodeKind.FIXED_SIZE_LIST for node in self.source.path.nodes)
+        if known and num_items != layer[2] and not pa.types.is_null(dtype) and not in_vectors:
             raise FormatError(f"an all-null page whose levels leave {num_items - layer[2]} items valid")
         return pa.nulls(num_items, dtype)
 
