@@ -73,15 +73,20 @@ class ReadCast:
         if not self._converts:
             return batch.select([]).replace_schema_metadata(None)
         arrays = [
-            _checked(convert(column), field)
+            _carried(convert, column, field)
             for convert, column, field in zip(self._converts, batch.columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _checked(array: pa.Array, field: pa.Field[Any]) -> pa.Array:
+def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array:
+    try:
+        array = convert(column)
+    except pa.ArrowInvalid as error:
+        hint = "; the option timestamp_ns offers truncate and long" if "timestamp[ns]" in str(column.type) else ""
+        raise pa.ArrowInvalid(f"column {field.name}: {error}{hint}") from error
     if not field.nullable and array.null_count:
-        raise pa.ArrowInvalid(f"column {field.name} is declared NOT NULL and has a null")
+        raise pa.ArrowInvalid(f"column {field.name}: declared NOT NULL, and has a null")
     return array
 
 
