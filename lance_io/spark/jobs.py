@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.session import Session
 from lance_io.dataset.versions import manifest_in
-from lance_io.dataset.write.entry import write_target
 from lance_io.dataset.write.fit import check_version, schema_of
+from lance_io.dataset.write.keywords import write_target
 from lance_io.errors import NotFound, SchemaError
 from lance_io.file.writing import version_for_files
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
+from lance_io.spark.engine import process_session, storage_options
 from lance_io.spark.history import find_job
 from lance_io.spark.options import SYSTEM_COLUMNS
 from lance_io.spark.types import spark_to_arrow
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 JOB_DIGITS: Final = 16  # hex digits of a job in the names of its files
-
-_session: Session | None = None
 
 
 @dataclass(frozen=True)
@@ -99,10 +97,7 @@ def job_digits(job_id: str) -> str:
 
 def open_target(options: TargetOptions) -> WriteTarget:
     """Where a job writes; stores and caches are shared by all that this process does."""
-    global _session
-    if _session is None:
-        _session = Session()
-    return write_target(options.path, options.storage_options or None, _session)
+    return write_target(options.path, storage_options(options) or None, process_session())
 
 
 def answers_now(target: WriteTarget) -> bool:

@@ -14,7 +14,8 @@ import pytest
 
 from lance_io import runtime
 from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.write.entry import commit_async, write_fragments_async
+from lance_io.dataset.write.commits import commit_async
+from lance_io.dataset.write.entry import write_fragments_async
 from lance_io.dataset.write.tagging import RefConflict
 from lance_io.errors import CommitUnknownError, LanceError
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write

@@ -225,7 +225,7 @@ class DatasetChanges:
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`.
         """
-        from lance_io.dataset.write.entry import commit
+        from lance_io.dataset.write.commits import commit
 
         return commit(
             base_uri,
@@ -258,7 +258,7 @@ class DatasetChanges:
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
     ) -> dict[str, Any]:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
-        from lance_io.dataset.write.entry import commit_batch
+        from lance_io.dataset.write.commits import commit_batch
 
         return commit_batch(
             dest,
@@ -425,9 +425,9 @@ class AsyncDatasetChanges:
         **options: Any,
     ) -> AsyncDataset:
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
-        from lance_io.dataset.write.entry import commit_async
+        from lance_io.dataset.write.commits import commit_async
 
-        committed: AsyncDataset = await commit_async(
+        return await commit_async(
             base_uri,
             operation,
             read_version,
@@ -438,7 +438,6 @@ class AsyncDatasetChanges:
             max_retries=max_retries,
             **options,
         )
-        return committed
 
     @staticmethod
     async def commit_batch(
@@ -453,7 +452,7 @@ class AsyncDatasetChanges:
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
-        from lance_io.dataset.write.entry import commit_async, merged_appends
+        from lance_io.dataset.write.commits import commit_async, merged_appends
 
         merged = merged_appends(transactions)
         committed = await commit_async(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -15,6 +16,7 @@ import pytest
 import lance_io
 import lance_io.progress
 from lance_io.errors import CommitConflictError, LanceError
+from lance_io.fragment import write_fragments, write_fragments_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -392,3 +394,18 @@ def test_a_version_made_meanwhile_is_built_on(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError, match="incompatible with concurrent transaction Overwrite"):
         lance_io.write_dataset(overwriting(), tmp_path / "t", TABLE.schema, "append")
     assert lance.dataset(tmp_path / "t").count_rows() == 4
+
+
+async def test_unknown_keywords_are_refused(tmp_path: Path) -> None:
+    """Also where the awaitable twins take `**options`."""
+    for write in (lance_io.write_dataset, lance_io.AsyncDataset.write, write_fragments, write_fragments_async):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'max_rows_per_flie'"):
+            found = write(TABLE, str(tmp_path / "t"), max_rows_per_flie=1)  # type: ignore[call-arg]
+            if inspect.isawaitable(found):
+                await found
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
+        await lance_io.AsyncDataset.commit(tmp_path / "t", lance_io.LanceOperation.Append([]), 1, retries=3)
+    for name in ("initial_bases", "target_bases", "namespace_client"):
+        with pytest.raises(NotImplementedError, match=f"{name} is not part of this release"):
+            lance_io.write_dataset(TABLE, tmp_path / "t", **{name: ["x"]})
+    assert not files_below(tmp_path)
