@@ -1,0 +1,82 @@
+"""Many writers in several processes that share nothing but a bucket, ours and pylance's, lose nothing.
+
+`LANCE_IO_WRITERS` is the number of writers per process, 3 by default; 16 is the full size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.dataset.aio import AsyncDataset
+from lance_io.dataset.session import Session
+from tests.commit.dynalite import dynalite_server
+from tests.commit.test_dynamodb import make_table
+from tests.simulate.writers import row, run_all
+
+if TYPE_CHECKING:
+    from servers import S3Server
+
+WRITERS = int(os.environ.get("LANCE_IO_WRITERS", "3"))
+PROCESSES = 4
+APPENDS = max(1, WRITERS // 4)  # of each writer
+DELETES = 4
+
+
+def tasks_for(uri: str, options: dict[str, str]) -> tuple[list[dict[str, Any]], list[int]]:
+    """What each process does, and the rows that are there in the end."""
+    per_process = WRITERS * APPENDS
+    tasks = []
+    for process in range(PROCESSES):
+        is_ours = process > 0
+        tasks.append(
+            {
+                "uri": uri,
+                "options": options,
+                "kind": "ours" if is_ours else "pylance",
+                "first": process * per_process,
+                "writers": WRITERS,
+                "appends": APPENDS,
+                "deletes": [-1 - number for number in range(DELETES)] if process == 1 else [],
+                "compactions": 0 if is_ours else 3,
+            }
+        )
+    return tasks, list(range(PROCESSES * per_process))
+
+
+def check(uri: str, options: dict[str, str], expected: list[int], rows_before: int, *, compacted: int = 0) -> None:
+    """All rows once, read by both; versions without a gap, one for every change."""
+    table = lance_io.dataset(uri, storage_options=options)
+    assert sorted(table.to_table()["a"].to_pylist()) == sorted(expected)
+    theirs = lance.dataset(uri, storage_options=options)
+    assert sorted(theirs.to_table()["a"].to_pylist()) == sorted(expected)
+    versions = [version["version"] for version in table.versions()]
+    assert versions == list(range(1, table.version + 1))
+    changes = 1 + len(expected) + rows_before
+    assert changes <= table.version <= changes + compacted
+
+
+def test_processes_of_writers_lose_nothing(s3: S3Server, s3_uri: str) -> None:
+    before = pa.table({"a": pa.array([-1 - number for number in range(DELETES)], pa.int64())})
+    lance_io.write_dataset(before, s3_uri, storage_options=s3.options(), max_rows_per_file=2)
+    tasks, expected = tasks_for(s3_uri, s3.options())
+    run_all(tasks)
+    check(s3_uri, s3.options(), expected, DELETES, compacted=6)  # a compaction may reserve fragment ids before
+
+
+@pytest.mark.parametrize("writers", [4 * WRITERS])
+async def test_writers_beside_a_database_lose_nothing(s3: S3Server, s3_uri: str, writers: int) -> None:
+    with dynalite_server() as database:
+        options = s3.options(dynamodb_endpoint=database)
+        uri = f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={await make_table(options)}"
+        session = Session()
+        await AsyncDataset.write(row(0), uri, storage_options=options, session=session)
+        how = {"mode": "append", "storage_options": options, "session": session}
+        await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(writers)))
+        await asyncio.to_thread(check, uri, options, list(range(writers + 1)), -1)
