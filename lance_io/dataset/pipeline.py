@@ -130,7 +130,7 @@ class _Rows:
 
 
 class Pipeline:
-    """The state of one scan. Feed it pieces with `push`, then call `finish`; stop early when `done`.
+    """The state of one scan. Feed it pieces, each through `prepare`, with `push`, then call `finish`; stop when `done`.
 
     late_reader  reads `plan.late` for chosen rows; None when there are none
     binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
@@ -160,15 +160,30 @@ class Pipeline:
         """True when the limit is reached: nothing that follows can show."""
         return self._left == 0
 
-    def push(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> Plan[list[Any]]:
-        """Take the physical rows `start .. start + num_rows` of a span.
+    @property
+    def is_filtered(self) -> bool:
+        """Whether `prepare` has a filter to compute."""
+        return self._plan.predicate is not None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the scan may be done before all pieces are in."""
+        return self._plan.limit is not None
+
+    def prepare(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> tuple[int, list[_Rows]]:
+        """What passes the filter of the physical rows `start .. start + num_rows` of a span. Runs in any thread.
 
         arrays  one per column of `plan.early`
-        Gives `[(span, record batch)]`, which may be empty.
+        Gives what `push` takes.
         """
+        passing = self._passing(self._rows(span, start, num_rows, arrays))
+        return span, [rows if mask is None else rows.keep(mask) for rows, mask in passing]
+
+    def push(self, span: int, prepared: list[_Rows]) -> Plan[list[Any]]:
+        """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty."""
         results: list[tuple[int, pa.RecordBatch]] = []
-        for rows, mask in self._passing(self._rows(span, start, num_rows, arrays)):
-            kept = self._limited(rows if mask is None else rows.keep(mask))
+        for rows in prepared:
+            kept = self._limited(rows)
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
@@ -187,7 +202,7 @@ class Pipeline:
         return (yield from self._read_late()) if self._waiting else []
 
     def count(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> int:
-        """How many rows of a piece pass the filter, whatever the limit; parameters as for `push`."""
+        """How many rows of a piece pass the filter, whatever the limit; as `prepare`."""
         passing = self._passing(self._rows(span, start, num_rows, arrays))
         return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
 
