@@ -258,9 +258,7 @@ def test_schemas_that_do_not_fit(field: spark.StructField, table: list[Any], mes
 
 def test_merged_columns_come_last() -> None:
     table = pa.schema([("a", pa.int32())])
-    struct = spark.StructType(
-        [spark.StructField("x", spark.StringType(), False), spark.StructField("a", spark.LongType())]
-    )
+    new, known = spark.StructField("x", spark.StringType(), False), spark.StructField("a", spark.LongType())
     found = spark_to_arrow(spark.StructType([new, known]), table, merge_schema=True)
     assert found.equals(pa.schema([("a", pa.int32()), ("x", pa.string())]))
 
