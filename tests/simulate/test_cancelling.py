@@ -7,6 +7,7 @@ the n-th, once or three times in a row. When the cancelled call has come back, n
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -103,3 +104,36 @@ def test_cancelling_at_any_moment(case: Case, database: bool, times: int) -> Non
         committed.append(world.newest() == after)
     assert committed == sorted(committed), "once it is too late to stop, it stays so"
     assert committed[0] is False and committed[-1] is True
+
+
+class GatedStore(WrappedStore):
+    """Creates of manifests wait for a gate, which any thread may open."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.came, self.gate = threading.Event(), threading.Event()
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        """Wait at the gate, or pass."""
+        if request.operation == "put_create":
+            self.came.set()
+            await asyncio.to_thread(self.gate.wait)
+        return await send()
+
+
+@pytest.mark.parametrize("name", ["append", "delete", "restore"])
+async def test_the_caller_of_another_loop_waits_for_the_end(name: str) -> None:
+    """Whoever is told that a change was cancelled finds it whole, or not at all, and nothing under way."""
+    [case] = [each for each in CASES if each.name == name]
+    world = await asyncio.to_thread(world_of, case, database=False)
+    version, _ = world.newest()
+    store = GatedStore(world.place.store)
+    task = asyncio.ensure_future(case.change(world.session(store)))
+    await asyncio.to_thread(store.came.wait)
+    task.cancel()
+    done, _ = await asyncio.wait((task,), timeout=0.05)
+    assert not done, "the deciding write is under way"
+    store.gate.set()
+    await asyncio.wait((task,))
+    assert task.cancelled()
+    assert world.newest() == (version + 1, list(case.after))

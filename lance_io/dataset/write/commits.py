@@ -11,6 +11,7 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.committing import commit_operation
+from lance_io.dataset.write.finishing import finished
 from lance_io.dataset.write.keywords import answers_now, check_known, check_not_here, write_target
 from lance_io.dataset.write.operations import LanceOperation, Transaction, as_transaction
 from lance_io.errors import UnsupportedError, UsageError
@@ -56,7 +57,7 @@ async def commit_async(
     """See `AsyncDataset.commit`."""
     check_known(options, commit)
     plan, _ = _commit({"base_uri": base_uri, "operation": operation, "read_version": read_version, **options})
-    return AsyncDataset(await runtime.wrap(drive(plan)))
+    return AsyncDataset(await finished(plan))
 
 
 def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:

@@ -15,6 +15,7 @@ from lance_io.dataset import execute
 from lance_io.dataset.steps import drive
 from lance_io.dataset.write import changes, cleaning, history
 from lance_io.dataset.write.convert import to_public
+from lance_io.dataset.write.finishing import finished
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -290,14 +291,14 @@ class AsyncDatasetChanges:
     _state: DatasetState
 
     async def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = await runtime.wrap(drive(plan))
+        self._state = await finished(plan)
 
     async def delete(
         self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
     ) -> DeleteResult:
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         plan = changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout.total_seconds())
-        self._state, num_rows = await runtime.wrap(drive(plan))
+        self._state, num_rows = await finished(plan)
         return DeleteResult(num_deleted_rows=num_rows)
 
     async def truncate_table(self) -> None:
@@ -375,7 +376,7 @@ class AsyncDatasetChanges:
             error_if_tagged=error_if_tagged_old_versions,
             versions=versions,
         )
-        return await runtime.wrap(drive(cleaning.clean_up(self._state, policy, delete_rate_limit)))
+        return await finished(cleaning.clean_up(self._state, policy, delete_rate_limit))
 
     async def explain_cleanup_old_versions(
         self,
