@@ -17,7 +17,7 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.write.commits import commit_async
 from lance_io.dataset.write.entry import write_fragments_async
 from lance_io.dataset.write.tagging import RefConflict
-from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
 from lance_io.testing.latency import run_virtual
 from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, create, rows
@@ -227,3 +227,26 @@ def test_retrying_by_the_same_open_table() -> None:
     while run(session, insert) is not None:
         world.check()
     assert world.newest() == (2, [*range(6), *range(10, 16)])
+
+
+class Denied(FaultyStore):
+    """The answer to the deciding write is lost, and then nothing may be read any more."""
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Carry out a request, unless it is a read after the deciding write."""
+        if request.operation in self.denied and any(each.operation == "put_create" for each in self.seen):
+            raise AccessDenied("the token has expired", path=request.key)
+        return await super().request(request, send)
+
+    denied: frozenset[str] = frozenset({"get", "head"})
+
+
+@pytest.mark.parametrize("denied", ["get", "head"])
+def test_a_commit_that_cannot_be_read_back_keeps_its_files(denied: str) -> None:
+    world = world_of(Case("append", append, (create,), ()), database=False)
+    store = Denied(world.place.store, {3: Fault.LOST_ANSWER})
+    store.denied = frozenset({denied})
+    outcome = run(world.session(store), append)
+    assert isinstance(outcome, CommitUnknownError if denied == "get" else type(None))
+    assert world.newest() == (2, [*range(6), *range(10, 16)])
+    world.check()

@@ -26,5 +26,5 @@ async def finished(plan: Plan[T]) -> T:
 
 async def _nothing() -> AsyncIterator[Any]:
     """A change that takes no rows asks for none."""
-    for item in ():
+    for item in list[Any]():
         yield item
