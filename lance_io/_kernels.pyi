@@ -42,6 +42,7 @@ from typing import Any, TypeAlias
 
 Buffer: TypeAlias = Any
 Layer: TypeAlias = tuple[int, "OwnedBuffer | None", int, "OwnedBuffer | None"]
+Dictionary: TypeAlias = tuple["OwnedBuffer | None", "OwnedBuffer"]
 Leaf: TypeAlias = tuple[int, list["OwnedBuffer | None"], list[Layer]]
 
 __version__: str
@@ -153,6 +154,22 @@ def decode_pages(
 
     A `DamagedError` carries the index of the page as its second argument.
     """
+
+def index_pages(
+    pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /
+) -> list[tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer | None, OwnedBuffer | None, Dictionary | None]]:
+    """`chunk_table`, `repetition_table` and `decode_dictionary` for many pages: `(byte_offsets, item_starts, row_starts
+    or None, preamble or None, dictionary or None)` each.
+
+    pages    `(program, base_bytes, wide, num_items, num_rows, dictionary, num_dictionary_items, sizes)` each: rows of
+             pages with lists, else None; codec program of the dictionary or None; list of the sizes of all buffers
+    offsets  i64, where the buffers of the pages lie in `buffer`, page after page and in order, without the chunks
+
+    A `DamagedError` carries the index of the page as its second argument.
+    """
+
+def scan_pages(pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /) -> list[Leaf]:
+    """All rows of pages that are given as for `index_pages`; `offsets` tells of all buffers, chunks included."""
 
 # -- full-zip ---------------------------------------------------------------------------------------------------
 
@@ -337,6 +354,22 @@ def compress_block(data: Buffer, scheme: int, level: int | None, /) -> OwnedBuff
 
 def pack_rows(members: list[tuple[Buffer, int]], num_rows: int, /) -> OwnedBuffer:
     """Rows of packed structs: members, given as `(values, width in bytes)`, back to back."""
+
+# -- column metadata ---------------------------------------------------------------------------------------------------
+
+def column_pages(
+    message: Buffer, column_encoding: bytes, page_type: str, data_end: int, alignment: int, rows_max: int, /
+) -> tuple[OwnedBuffer, list[tuple[tuple[int, ...], tuple[int, ...], int, int, str, bytes]]] | None:
+    """A `ColumnMetadata` message taken apart: `(row_starts i64[n+1], pages)`, the fields of a `PageInfo` for each page.
+
+    column_encoding  bytes that the message must begin with
+    page_type        of the layouts, without the slash of its URL
+    data_end         end of the part of the file where buffers may lie
+    alignment        of the offsets of buffers, in bytes
+
+    None for a message in any other form than writers give it, and for one that a check refuses: a general parser finds
+    out what there is to say about it.
+    """
 
 # -- bytes ----------------------------------------------------------------------------------------------------------
 

@@ -40,14 +40,17 @@ pub fn chunk_table(
 ) -> PyResult<Pair> {
     let words = Input::new(words)?;
     let bytes = words.bytes();
-    let table = gil::release(py, bytes.len() / 2, || {
-        if wide {
-            read_chunk_words(words_of(bytes)?.map(u32::from_le_bytes), num_items, chunks_bytes)
-        } else {
-            read_chunk_words(words_of(bytes)?.map(|word| u16::from_le_bytes(word) as u32), num_items, chunks_bytes)
-        }
-    })?;
+    let table = gil::release(py, bytes.len() / 2, || read_words(bytes, wide, num_items, chunks_bytes))?;
     Ok(pair(table))
+}
+
+/// Where chunks begin: byte offsets and items, both with the end of the last.
+pub fn read_words(bytes: &[u8], wide: bool, num_items: i64, chunks_bytes: i64) -> Checked<(Vec<i64>, Vec<i64>)> {
+    if wide {
+        read_chunk_words(words_of(bytes)?.map(u32::from_le_bytes), num_items, chunks_bytes)
+    } else {
+        read_chunk_words(words_of(bytes)?.map(|word| u16::from_le_bytes(word) as u32), num_items, chunks_bytes)
+    }
 }
 
 /// The buffer as words of `N` bytes.
@@ -109,7 +112,7 @@ pub fn repetition_table(py: Python<'_>, index: &Bound<'_, PyAny>, num_chunks: us
 const CHUNK_LEVELS_MAX: u64 = u16::MAX as u64;
 
 /// From rows that *end* in each chunk to rows that *begin* there.
-fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(Vec<i64>, Vec<u8>)> {
+pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(Vec<i64>, Vec<u8>)> {
     let (entries, rest) = index.as_chunks::<16>();
     if entries.len() != num_chunks || !rest.is_empty() {
         return damaged!("repetition index has {} bytes, expected 16 for each of {num_chunks} chunks", index.len());

@@ -33,7 +33,13 @@ pub fn decode_dictionary(
     Ok(gil::release(py, steps, || decode_items(&codec, block, num_items, &mut Inflater::default()))?)
 }
 
-fn decode_items(codec: &Codec, block: &[u8], num_items: usize, inflater: &mut Inflater) -> Checked<Vec<OwnedBuffer>> {
+/// The items in `block`, as `[data]` or `[offsets, data]`.
+pub fn decode_items(
+    codec: &Codec,
+    block: &[u8],
+    num_items: usize,
+    inflater: &mut Inflater,
+) -> Checked<Vec<OwnedBuffer>> {
     match codec {
         Codec::General { scheme, values } if values.bits().is_none() => {
             let mut plain = Vec::new();

@@ -7,6 +7,7 @@ mod buffer;
 mod bytesplit;
 mod chunks;
 mod codec;
+mod columns;
 mod dictionary;
 mod encode_bitpack;
 mod encode_bytesplit;
@@ -49,6 +50,7 @@ mod sink;
 mod tables;
 mod values;
 mod variable;
+mod whole;
 
 use pyo3::prelude::*;
 
@@ -91,5 +93,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_miniblock::repetition_index, m)?)?;
     m.add_function(wrap_pyfunction!(many::plan_pages, m)?)?;
     m.add_function(wrap_pyfunction!(many::decode_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(columns::column_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(whole::index_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(whole::scan_pages, m)?)?;
     Ok(())
 }

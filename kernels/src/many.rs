@@ -152,16 +152,16 @@ struct Work<'a> {
 
 impl Work<'_> {
     fn decode(&self) -> PyResult<LeafParts> {
-        self.page.decode(&self.wanted, self.bytes).map_err(|error| self.located(error))
+        self.page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, self.index))
     }
+}
 
-    /// A finding about the bytes carries the page's index as its second argument.
-    fn located(&self, error: PyErr) -> PyErr {
-        Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
-            true => DamagedError::new_err((error.value(py).to_string(), self.index)),
-            false => error,
-        })
-    }
+/// A finding about the bytes carries the page's index as its second argument.
+pub fn at_page(error: PyErr, index: usize) -> PyErr {
+    Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
+        true => DamagedError::new_err((error.value(py).to_string(), index)),
+        false => error,
+    })
 }
 
 /// Below this many steps a thread costs more than it saves.

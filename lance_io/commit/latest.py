@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.errors import FormatError, NotFound
-from lance_io.store.api import ObjectStore, SyncReads
+from lance_io.store.api import ObjectStore, SyncReads, offers_sync_reads
 from lance_io.table.paths import (
     HINT_NAME,
     VERSIONS,
@@ -147,7 +147,7 @@ def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
             return newest
         if len(first) < _FIRST_NAMES:
             return _nonempty(sorted_versions(first), root)[-1]
-    elif not isinstance(store, SyncReads):
+    elif not offers_sync_reads(store):
         newest = yield from _by_hint(store, root)
         if newest is not None:
             return newest

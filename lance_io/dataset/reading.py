@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.file.drive import drive_now, truncated
+from lance_io.file.projection import Projection
 from lance_io.file.table import TableReader
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
     from lance_io.file.source import FragmentSource, ReadContext
-    from lance_io.format.schema import Field
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
@@ -43,19 +43,19 @@ class _TakeRows:
 class RowReader:
     """Reads chosen rows of some fields.
 
-    fields  pruned top-level fields of the table's schema
+    projection  pruned top-level fields of the table's schema
     """
 
-    def __init__(self, state: DatasetState, fields: Sequence[Field]) -> None:
-        self._state = state
-        self._reader = TableReader(state.context, fields)
+    def __init__(self, state: DatasetState, projection: Projection) -> None:
+        self._sources = state.sources  # not the state, which remembers readers
+        self._reader = TableReader(state.context, projection)
 
     def read(self, groups: Sequence[tuple[int, IntArray]]) -> Plan[list[pa.Array]]:
         """One array per field, the groups one after the other.
 
         groups  (place of the fragment, i64[n] offsets, ascending, each once)
         """
-        picks = [(self._state.sources[place], offsets) for place, offsets in groups]
+        picks = [(self._sources[place], offsets) for place, offsets in groups]
         arrays: list[pa.Array] = yield _TakeRows(self._reader, picks)
         return arrays
 
@@ -88,7 +88,7 @@ class SpanReader:
         }
         fields = state.pruned_fields(plan.early_paths)
         context = state.scan_context(options.io_buffer_size)
-        self._reader = TableReader(context, fields) if fields else None
+        self._reader = TableReader(context, Projection(fields)) if fields else None
         self._spans = [(state.sources[span.place], span.start, span.end) for span in plan.spans]
 
         self._by_rows = 0 < plan.num_rows <= ROWS_BY_TAKE_MAX

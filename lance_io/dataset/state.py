@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.dataset.blobs import binary_field, is_blob
+from lance_io.dataset.places import Places, Sources
 from lance_io.dataset.projection import prune
 from lance_io.dataset.reading import RowReader
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.file.source import FileRef, FragmentSource, ReadContext
-from lance_io.format.version import READABLE
-from lance_io.store.api import SyncReads
-from lance_io.table.paths import data_file_place, deletion_file_place
+from lance_io.file.projection import Projection as FileProjection
+from lance_io.file.source import ReadContext
+from lance_io.store.api import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from lance_io.store.url import Location
     from lance_io.table.fragment import DataFile, Fragment
     from lance_io.table.manifest import BasePath, Manifest
-    from lance_io.table.paths import Place
 
 PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
 
@@ -87,7 +86,7 @@ class DatasetState:
     @cached_property
     def answers_now(self) -> bool:
         """Whether the store answers in the caller's thread."""
-        return isinstance(self.location.store, SyncReads)
+        return offers_sync_reads(self.location.store)
 
     @property
     def is_local(self) -> bool:
@@ -182,7 +181,7 @@ class DatasetState:
     def row_reader(self, paths: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], RowReader | None]:
         """Names of the top-level fields that hold `paths`, and what reads them by row; None for no paths."""
         fields = self.pruned_fields(paths)
-        return tuple(one.name for one in fields), RowReader(self, fields) if fields else None
+        return tuple(one.name for one in fields), RowReader(self, FileProjection(fields)) if fields else None
 
     @cached_property
     def prepared(self) -> Prepared:
@@ -251,75 +250,27 @@ class DatasetState:
         return self.manifest.has_stable_row_ids
 
     @cached_property
-    def sources(self) -> _Sources:
+    def sources(self) -> Sources:
         """Where the rows of each fragment are, by place."""
-        return _Sources(self)
+        return Sources(self.places, self.physical_rows)
+
+    @cached_property
+    def places(self) -> Places:
+        """Keys of the version's objects."""
+        return Places(self.location, self.manifest, self.session, self.storage_options)
 
     def data_key(self, file: DataFile) -> str:
         """Key of a data file. Raises `FormatError` for a path that leaves its base."""
-        return self._key(data_file_place(file, self.manifest.base_paths))
+        return self.places.data_key(file)
 
     def deletion_key(self, fragment: Fragment) -> str:
         """Key of a fragment's deletion file."""
-        assert fragment.deletion_file is not None
-        return self._key(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
-
-    def _key(self, place: Place) -> str:
-        return self.location.key(place.relative) if place.base is None else self._base(place.base).key(place.relative)
-
-    def _base(self, base: BasePath) -> Location:
-        """The folder of a base path: a URI, or an absolute path in the table's own store."""
-        found = self._bases.get(base.id)
-        if found is None:
-            found = self._bases[base.id] = self._locate(base)
-        return found
-
-    @cached_property
-    def _bases(self) -> dict[int, Location]:
-        return {}
-
-    def _locate(self, base: BasePath) -> Location:
-        found = self.base_folder(base)
-        if found.store.identity != self.location.store.identity:
-            raise UnsupportedError(
-                f"base path {base.id} lies in another store than the table; data files are read from one store",
-                path=self.location.uri,
-            )
-        return found
+        return self.places.deletion_key(fragment)
 
     def base_folder(self, base: BasePath) -> Location:
         """The folder of a base path, in whatever store it is."""
-        if "://" not in base.path and self.location.store.scheme != "file":
-            return replace(self.location, path=base.path.strip("/"))
-        return self.session.locate(base.path, self.storage_options)
+        return self.places.base_folder(base)
 
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""
         return None if self.storage_options is None else dict(self.storage_options)
-
-
-class _Sources:
-    """Sources by place, made when they are first asked for."""
-
-    def __init__(self, state: DatasetState) -> None:
-        self._state = state
-        self._made: dict[int, FragmentSource] = {}
-
-    def __getitem__(self, place: int) -> FragmentSource:
-        found = self._made.get(place)
-        if found is None:
-            found = self._made[place] = self._make(place)
-        return found
-
-    def _make(self, place: int) -> FragmentSource:
-        state = self._state
-        fragment = state.manifest.fragments[place]
-        refs = []
-        for file in fragment.files:
-            if file.version not in READABLE:
-                raise UnsupportedError(
-                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
-                    path=state.data_key(file),
-                )
-            refs.append(FileRef(state.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
-        return FragmentSource(int(state.physical_rows[place]), tuple(refs))

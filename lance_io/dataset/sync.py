@@ -336,10 +336,10 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
 
 def _opened(options: OpenOptions) -> DatasetState:
     from lance_io import runtime
-    from lance_io.store.api import SyncReads
+    from lance_io.store.api import offers_sync_reads
 
     plan = open_steps(options)
-    if isinstance(options.location.store, SyncReads):
+    if offers_sync_reads(options.location.store):
         return drive_now(plan)
     return runtime.run(drive(plan))
 

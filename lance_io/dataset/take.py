@@ -19,16 +19,17 @@ from lance_io.dataset.arrays import numbers
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
 from lance_io.dataset.projection import Columns, Projection, columns_key, project, project_pruned
+from lance_io.dataset.reading import RowReader
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
+from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
+from lance_io.file.projection import Projection as FileProjection
 from lance_io.levels.retype import batch_as, concat, needs_retyping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.dataset.blobs import BlobBinaries
-    from lance_io.dataset.reading import RowReader
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
@@ -150,30 +151,53 @@ def _one_number(one: Any) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedTake:
-    """What every take of the same columns shares.
+class TakeColumns:
+    """What follows for takes from a table's schema and the columns that are wanted.
 
-    projection  output columns
-    schema      their Arrow schema
-    retype      what `needs_retyping` says about it
-    names       top-level columns read, in the order of the reader's arrays
-    reader      reads them; None when only system columns are wanted
-    binaries    reads the bytes of blob columns that are wanted as binary; None when there are none
+    projection      output columns
+    schema          their Arrow schema
+    retype          what `needs_retyping` says about it
+    names           top-level columns read, in the order of the reader's arrays
+    reads           their leaves; None when only system columns are wanted
+    has_binaries    blob columns are wanted as binary
     """
 
     projection: Projection
     schema: pa.Schema
     retype: bool
     names: tuple[str, ...]
+    reads: FileProjection | None
+    has_binaries: bool
+
+    @classmethod
+    def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
+        """What follows for these output columns."""
+        fields = state.pruned_fields(projection.data_paths)
+        schema = projection.arrow_schema
+        names = tuple(one.name for one in fields)
+        reads = FileProjection(fields) if fields else None
+        has_binaries = wanted_binaries(state, projection) is not None
+        return cls(projection, schema, needs_retyping(schema), names, reads, has_binaries)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTake:
+    """What every take of the same columns of a version shares.
+
+    reader  reads the columns; None when only system columns are wanted
+    """
+
+    columns: TakeColumns
     reader: RowReader | None
-    binaries: BlobBinaries | None
 
 
 def prepare(state: DatasetState, projection: Projection) -> PreparedTake:
     """What takes of these columns share."""
-    names, reader = state.row_reader(projection.data_paths)
-    schema = projection.arrow_schema
-    return PreparedTake(projection, schema, needs_retyping(schema), names, reader, wanted_binaries(state, projection))
+    return _with_reader(state, TakeColumns.of(state, projection))
+
+
+def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
+    return PreparedTake(columns, None if columns.reads is None else RowReader(state, columns.reads.again()))
 
 
 def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
@@ -183,21 +207,33 @@ def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
     key = ("take", columns_key(columns))
     found: PreparedTake | None = state.prepared.get(key)
     if found is None:
-        found = prepare(state, state.described(project_pruned(state.schema, columns), None))
+        found = _with_reader(state, _columns(state, key, columns))
         state.prepared.put(key, found)
     return found
 
 
-def take_grouped(state: DatasetState, grouped: Grouped, prepared: PreparedTake) -> Plan[pa.Table]:
+def _columns(state: DatasetState, key: Any, columns: Any) -> TakeColumns:
+    """What a column list means in the version's schema, remembered with that: most versions share one."""
+    shared: Prepared = state.schema.derived.setdefault("takes", Prepared())
+    found: TakeColumns | None = shared.get(key)
+    if found is None:
+        found = TakeColumns.of(state, state.described(project_pruned(state.schema, columns), None))
+        shared.put(key, found)
+    return found
+
+
+def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> Plan[pa.Table]:
     """The rows of `grouped`, in the order in which they were asked for."""
+    prepared = take.columns
     if not grouped.groups:
         return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
     columns: dict[str, pa.Array] = {}
-    if prepared.reader is not None:
-        arrays = yield from prepared.reader.read(grouped.groups)
+    if take.reader is not None:
+        arrays = yield from take.reader.read(grouped.groups)
         columns = dict(zip(prepared.names, arrays, strict=True))
-    if prepared.binaries is not None:
-        yield from prepared.binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
+    binaries = wanted_binaries(state, prepared.projection) if prepared.has_binaries else None
+    if binaries is not None:
+        yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
     yield from _add_system(state, prepared.projection, grouped, columns)
     if not prepared.projection.outputs:
         return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)

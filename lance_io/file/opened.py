@@ -7,8 +7,7 @@ Specification: file container, sections 2.2 and 3.
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from lance_io.encodings.api import PageLayout
     from lance_io.file.projection import FileColumns
-    from lance_io.format.columns import ColumnInfo, PageInfo
+    from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.globals import FileDescriptor
     from lance_io.format.version import FileVersion
@@ -84,7 +83,6 @@ class Column:
     keys: list[tuple[Any, ...]]
     skeleton: pa.DataType
     accepted: pa.DataType | None = None
-    _join_keys: dict[int, str | None] = field(init=False, default_factory=dict)
 
     def join_key(self, numbers: Sequence[int]) -> str | None:
         """What these pages have in common with all pages whose rows can be decoded into one array with theirs.
@@ -92,19 +90,10 @@ class Column:
         Rows of pages, be they of several files, whose keys are equal make one array. None for pages that are decoded
         one by one, and for no pages.
         """
-        known = self._join_keys
-        if len(numbers) == 1 and numbers[0] in known:  # the usual case, without a set
-            return known[numbers[0]]
-        found = {known[number] if number in known else self._learn_join_key(number) for number in numbers}
+        if len(numbers) == 1:  # the usual case, without a set
+            return _join_key(self.pages[numbers[0]])
+        found = {_join_key(self.pages[number]) for number in numbers}
         return found.pop() if len(found) == 1 else None
-
-    def _learn_join_key(self, number: int) -> str | None:
-        page = self.pages[number]
-        key = None
-        if isinstance(page, MiniBlockPage) and page.joins(page):
-            key = f"{self.path.nodes[0].arrow_type} {page.value_shape!r}"
-        self._join_keys[number] = key
-        return key
 
     def expect_type(self, dtype: pa.DataType) -> None:
         """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
@@ -242,10 +231,10 @@ def _rows_of_slots(column: Column, slots: int) -> IntArray:
 
 def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSchema, number: int) -> PageLayout:
     page = info.pages[number]
-    depends_on = (version, info.index, page.num_rows, len(page.buffer_sizes), page.encoding)
+    depends_on = (version.minor, info.index, page.num_rows, len(page.buffer_sizes), page.encoding)
     known = schema.layouts.get(depends_on)
     if known is not None:
-        return _elsewhere(known, page)
+        return known.elsewhere(page.buffer_offsets, page.buffer_sizes)
     path = schema.paths[info.index]
     try:
         layout = open_page(version, page, path)
@@ -257,11 +246,8 @@ def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSch
     return layout
 
 
-def _elsewhere(layout: MiniBlockPage, page: PageInfo) -> MiniBlockPage:
-    """The same layout over other buffers."""
-    found = copy(layout)
-    found.source = replace(layout.source, buffer_offsets=page.buffer_offsets, buffer_sizes=page.buffer_sizes)
-    return found
+def _join_key(page: PageLayout) -> str | None:
+    return page.join_key if isinstance(page, MiniBlockPage) else None
 
 
 def _where(index: int, path: LeafPath) -> str:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import limits
+from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
+from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file.steps import served_by, together
+from lance_io.file.steps import fetch, served_by, together
 from lance_io.format.places import REFUSALS, placed
 
 if TYPE_CHECKING:
@@ -59,6 +62,11 @@ class Piece:
         return self.column.pages[self.number]
 
     @property
+    def is_joined(self) -> bool:
+        """Whether it is a page that can be decoded in one call with others."""
+        return self.is_whole and self.index is None and type(self.page) is MiniBlockPage and not self.page.keeps_indices
+
+    @property
     def slots(self) -> tuple[int, int]:
         """Which slots of the page it is."""
         first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
@@ -75,7 +83,7 @@ class Piece:
         try:
             return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
         except REFUSALS as error:
-            raise self._located(error) from error.__cause__
+            raise self.located(error) from error.__cause__
 
     @property
     def _wants_nearly_all(self) -> bool:
@@ -97,7 +105,7 @@ class Piece:
         try:
             cuts = yield from served_by(self.tail, cut_page(page, *self.slots, limits.SCAN_PIECE_BYTES))
         except REFUSALS as error:
-            raise self._located(error) from error.__cause__
+            raise self.located(error) from error.__cause__
         if cuts is None:
             return [self]
         rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
@@ -107,8 +115,32 @@ class Piece:
             if start < end
         ]
 
-    def _located(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
+    def located(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
+        """The error, told that it was found here."""
         return placed(error, f"{self.column.where}, page {self.number}", self.file.key)
+
+
+def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
+    """Read and decode some pieces of one file, as `Piece.steps` does; whole mini-block pages in one kernel call."""
+    joined = [at for at, piece in enumerate(group) if piece.is_joined]
+    if len(joined) < 2:
+        return (yield from together([piece.steps() for piece in group]))
+    others = [at for at in range(len(group)) if not group[at].is_joined]
+    arrays, *rest = yield from together(
+        [_read_joined([group[at] for at in joined]), *[group[at].steps() for at in others]]
+    )
+    found = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
+    return [found[at] for at in range(len(group))]
+
+
+def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
+    pages: list[Any] = [piece.page for piece in group]
+    fetched = yield from served_by(group[0].tail, fetch(whole_ranges(pages)))
+    try:
+        return decode_whole(pages, fetched)
+    except DamagedError as error:
+        at = error.args[1] if len(error.args) > 1 else 0
+        raise group[at].located(damaged(error)) from None
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:

@@ -53,6 +53,12 @@ class Projection:
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
 
+    def again(self) -> Projection:
+        """The same projection for another table version."""
+        found = Projection.__new__(Projection)
+        found.__dict__.update(self.__dict__, _located={})
+        return found
+
     def locate(self, source: FragmentSource) -> list[FileColumns]:
         """Which file of a fragment holds which leaves; leaves that no file has are left out."""
         known = self._located.get(id(source))

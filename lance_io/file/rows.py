@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lance_io._kernels import DamagedError
 from lance_io.encodings.api import PageIndex, RowSelection
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
+from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
 from lance_io.format.places import REFUSALS, placed
@@ -19,6 +22,7 @@ from lance_io.io.cache import Found, Mine
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.encodings.api import PageLayout
     from lance_io.file.opened import Column, FileView, OpenedFile
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
@@ -116,11 +120,15 @@ def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None)
 
 @dataclass(slots=True, eq=False)
 class _Missing:
-    """A page whose index is not in the cache: `wanted.indexes[at]`. `ranges` is what it is made of."""
+    """A page whose index is not in the cache: `wanted.indexes[at]`.
+
+    ranges  what it is made of; None for mini-block pages, whose indexes are loaded together
+    """
 
     wanted: ColumnRows
     at: int
-    ranges: Ranges
+    page: PageLayout
+    ranges: Ranges | None
 
     @property
     def number(self) -> int:
@@ -147,9 +155,13 @@ def _missing(wanted: list[ColumnRows]) -> list[_Missing]:
     for one in wanted:
         for at, index in enumerate(one.indexes):
             if index is None:
-                ranges = one.column.pages[one.numbers[at]].index_ranges()
+                page = one.column.pages[one.numbers[at]]
+                if type(page) is MiniBlockPage:
+                    found.append(_Missing(one, at, page, None))
+                    continue
+                ranges = page.index_ranges()
                 if ranges is not None:
-                    found.append(_Missing(one, at, ranges))
+                    found.append(_Missing(one, at, page, ranges))
     return found
 
 
@@ -166,20 +178,55 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
 
 
 def _load(file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
+    groups = _grouped([one for one, _ in mine], tail)
     try:
-        fetched = yield from fetch_apart([one.ranges for one, _ in mine], tail)
-        values = [_load_index(file, one, part) for (one, _), part in zip(mine, fetched, strict=True)]
+        fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
+        for group, part in zip(groups, fetched, strict=True):
+            _load_group(file, group, part)
     except LanceError as error:
         for _, claim in mine:
             claim.abandon(error)
         raise
-    for (one, claim), value in zip(mine, values, strict=True):
-        one.wanted.indexes[one.at] = value
+    for one, claim in mine:
+        value: Any = one.wanted.indexes[one.at]
         claim.fulfil(value, value.nbytes)
 
 
-def _load_index(file: OpenedFile, one: _Missing, fetched: Fetched) -> PageIndex:
+def _grouped(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
+    """Pages whose indexes are fetched and loaded together: mini-block pages that lie in the tail, those that do not."""
+    groups = [[one] for one in missing if one.ranges is not None]
+    joined = [one for one in missing if one.ranges is None]
+    if tail is None:
+        return [*groups, joined] if joined else groups
+    start = tail.start
+    near = [one for one in joined if _index_start(one.page) >= start]
+    far = [one for one in joined if _index_start(one.page) < start]
+    return [*groups, *(group for group in (near, far) if group)]
+
+
+def _index_start(page: Any) -> int:
+    offsets: tuple[int, ...] = page.source.buffer_offsets
+    return min(offsets[0], *offsets[2:]) if len(offsets) > 2 else offsets[0]
+
+
+def _ranges(group: list[_Missing]) -> Ranges:
+    pages: list[Any] = [one.page for one in group]
+    ranges = group[0].ranges
+    return index_ranges(pages) if ranges is None else ranges
+
+
+def _load_group(file: OpenedFile, group: list[_Missing], fetched: Fetched) -> None:
+    """Make the indexes of a group. Raises FormatError naming the column and page of a damaged one."""
     try:
-        return one.wanted.column.pages[one.number].load_index(fetched)
+        if group[0].ranges is not None:
+            values: Sequence[PageIndex] = [group[0].page.load_index(fetched)]
+        else:
+            pages: list[Any] = [one.page for one in group]
+            values = decode_indexes(pages, fetched)
+    except DamagedError as error:
+        at = error.args[1] if len(error.args) > 1 else 0
+        raise located(damaged(error), file, group[at].wanted.column, group[at].number) from None
     except REFUSALS as error:
-        raise located(error, file, one.wanted.column, one.number) from error.__cause__
+        raise located(error, file, group[0].wanted.column, group[0].number) from error.__cause__
+    for one, value in zip(group, values, strict=True):
+        one.wanted.indexes[one.at] = value

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
-from lance_io.file.pieces import goes_with
+from lance_io.file.pieces import goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, in_row_order
-from lance_io.file.steps import together
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import count_held, sinks_now
 from lance_io.runtime import cpu_pool
@@ -90,8 +89,7 @@ class _Ahead:
     def _decode(self, group: list[Piece]) -> list[pa.Array]:
         """Read and decode some pieces of one file; runs on the CPU pool."""
         gap_bytes = self._context.store.profile.scan_gap_bytes
-        steps = together([piece.steps() for piece in group])
-        return self._drive(steps, group[0].file.key, gap_bytes, is_charged=True)
+        return self._drive(read_group(group), group[0].file.key, gap_bytes, is_charged=True)
 
     def _drive(self, steps: FileSteps[T], key: str, gap_bytes: int, *, is_charged: bool = False) -> T:
         store: Any = self._context.store  # offers `SyncReads`

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class TableReader:
     """Reads the projected fields of fragments.
 
-    context  store, cache, scheduler
-    fields   pruned top-level fields of the table's schema
+    context     store, cache, scheduler
+    projection  pruned top-level fields of the table's schema
     """
 
-    def __init__(self, context: ReadContext, fields: Sequence[Field]) -> None:
+    def __init__(self, context: ReadContext, projection: Projection | Sequence[Field]) -> None:
         self.context = context
-        self.projection = Projection(fields)
+        self.projection = projection if isinstance(projection, Projection) else Projection(projection)
 
     # -- random access -------------------------------------------------------------------------------------------------
 

@@ -9,8 +9,10 @@
         priority                       row number of the first row, a hint
       buffer_offsets, buffer_sizes     of the column itself, empty today
 
-Opening a column looks at the lengths of its pages only, which locate rows; the rest of a page is decoded and checked
-when that page is first needed. A page layout stays in its serialized form here: `encodings/` knows what is in it.
+Messages in the form that all writers give them are taken apart by a kernel, which checks the places of all buffers. Any
+other is parsed in general: the lengths of its pages at once, because they locate rows; the rest of a page is decoded
+and checked when that page is first needed. A page layout stays in its serialized form here: `encodings/` knows what is
+in it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import (
     ALIGNMENT_BYTES,
@@ -43,6 +46,9 @@ if TYPE_CHECKING:
 
 COLUMN_ENCODING_TYPE: Final = "lance.encodings.ColumnEncoding"
 _ORDINARY_COLUMN: Final = b"\x0a\x1f/lance.encodings.ColumnEncoding\x12\x02\x0a\x00"  # what every writer writes
+_ORDINARY_START: Final = (
+    b"\x0a\x29\x12\x27\x0a\x25" + _ORDINARY_COLUMN
+)  # `encoding.direct.encoding`, in front of the pages
 PAGE_TYPES: Final = {
     V2_0: "lance.encodings.ArrayEncoding",
     V2_1: "lance.encodings21.PageLayout",
@@ -121,6 +127,25 @@ def decode_column(data: Buffer, column_index: int, footer: Footer, path: str | N
     Raises `FormatError` for anything the specification forbids, `UnsupportedError` for encodings of another kind;
     both name column and page.
     """
+    column = _ordinary_column(data, column_index, footer)
+    return _decode_column(data, column_index, footer, path) if column is None else column
+
+
+def _ordinary_column(data: Buffer, column_index: int, footer: Footer) -> ColumnInfo | None:
+    """The column if its message is in the form that writers give it and all in it is as it should be, else None."""
+    page_type = PAGE_TYPES.get(footer.version)
+    if page_type is None:
+        return None
+    alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
+    found = _kernels.column_pages(data, _ORDINARY_START, page_type, footer.columns_at, alignment, PAGE_ROWS_MAX)
+    if found is None:
+        return None
+    row_starts, pages = found
+    made = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
+    return ColumnInfo(column_index, made, np.frombuffer(memoryview(row_starts), dtype=np.int64), (), ())
+
+
+def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None) -> ColumnInfo:
     try:
         message = parse_message(file_pb2.ColumnMetadata, data, "column metadata")
         _check_column_encoding(message)

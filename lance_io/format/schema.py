@@ -224,6 +224,14 @@ class Schema:
             yield from each.column_fields()
 
     @cached_property
+    def derived(self) -> dict[str, Any]:
+        """What follows from the schema and is worth keeping with it; whoever puts something there bounds it."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Schema, (self.fields, self.metadata)
+
+    @cached_property
     def by_id(self) -> Mapping[int, Field]:
         """Every field that has an id, by it."""
         return {each.id: each for each in self.walk() if each.id >= 0}
@@ -289,9 +297,23 @@ class Schema:
 
         json_as_text  False shows JSON as it is stored, which is what readers of single files do
         """
+        if json_as_text and not self._has_extensions:
+            return self._plain
         plain = pa.schema([each._field(stored=not json_as_text) for each in self.fields], metadata=self._arrow_metadata)
         with known_extensions() if self._names_extensions else nullcontext():
             return _resolved(plain)
+
+    @cached_property
+    def _has_extensions(self) -> bool:
+        """Whether what it looks like depends on the extension types that are registered when it is asked."""
+        return any(
+            _EXTENSION_NAME in each.metadata or each.logical_type == "json" or BFLOAT16 in each.logical_type
+            for each in self.walk()
+        )
+
+    @cached_property
+    def _plain(self) -> pa.Schema:
+        return _resolved(pa.schema([each._field(stored=False) for each in self.fields], metadata=self._arrow_metadata))
 
     @property
     def _names_extensions(self) -> bool:

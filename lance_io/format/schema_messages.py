@@ -7,11 +7,13 @@ columns of 2.2: in a data file's own schema the five members of a blob's descrip
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
 from lance_io.format.schema import BLOB_KEY, Field, Schema
+from lance_io.limits import KIB
 from lance_io.proto import file_pb2
 
 if TYPE_CHECKING:
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
 
 SCHEMA_DEPTH_MAX: Final = 62  # levels; Arrow refuses to interchange schemas of 64, the table itself being one
 SCHEMA_FIELDS_MAX: Final = 1 << 20  # far above any table seen, far below what a hostile file could announce
+SHARED_SCHEMAS_MAX: Final = (
+    64  # schemas that are remembered, so that the next table or version with the same is no work
+)
+SHARED_FIELDS_MAX: Final = 256  # larger ones are decoded each time
+SHARED_BYTES_MAX: Final = 64 * KIB
 _TOP: Final = -1
 _PLAIN, _VAR_BINARY, _DICTIONARY = 1, 2, 3  # Field.Encoding, meant for version 0.1 but still written
 _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
@@ -50,6 +57,21 @@ def decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes
     """
     if len(fields) > SCHEMA_FIELDS_MAX:
         raise FormatError(f"schema of {len(fields)} fields, at most {SCHEMA_FIELDS_MAX}")
+    if len(fields) <= SHARED_FIELDS_MAX:
+        texts = tuple([message.SerializeToString() for message in fields[:]])
+        pairs = tuple(sorted(metadata.items()))
+        if sum(map(len, texts)) + sum(len(key) + len(value) for key, value in pairs) <= SHARED_BYTES_MAX:
+            return _shared_schema(texts, pairs)
+    return _decode_schema(fields, metadata)
+
+
+@lru_cache(maxsize=SHARED_SCHEMAS_MAX)
+def _shared_schema(fields: tuple[bytes, ...], metadata: tuple[tuple[str, bytes], ...]) -> Schema:
+    """A small schema is decoded once: versions of a table, and tables that are opened again, have the same."""
+    return _decode_schema([file_pb2.Field.FromString(one) for one in fields], dict(metadata))
+
+
+def _decode_schema(fields: Sequence[file_pb2.Field], metadata: Mapping[str, bytes]) -> Schema:
     top: list[_Node] = []
     names: set[str] = set()
     nodes = _link(fields, top, names)

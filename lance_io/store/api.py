@@ -10,7 +10,8 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 from lance_io.errors import UsageError
 from lance_io.limits import (
@@ -121,6 +122,8 @@ class StoreProfile:
         for field_ in fields(self)[1:]:
             if field_.name in options:
                 changes[field_.name] = _whole_number(field_.name, options[field_.name])
+        if not changes:
+            return self
         changed = replace(self, **changes)
         return replace(changed, requests_start=min(changed.requests_start, changed.requests_max))
 
@@ -397,6 +400,16 @@ class SyncReads(Protocol):
 
     def head_now(self, key: str) -> ObjectMeta:
         """As `ObjectStore.head`."""
+
+
+def offers_sync_reads(store: object) -> TypeGuard[SyncReads]:
+    """Whether a store offers `SyncReads`. What `isinstance` says, which needs longer than a small read."""
+    return _offers_sync_reads(type(store))
+
+
+@cache
+def _offers_sync_reads(kind: type) -> bool:
+    return issubclass(kind, SyncReads)
 
 
 @runtime_checkable

@@ -28,13 +28,14 @@ from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
 from lance_io.limits import PAGE_ROWS_MAX
-from lance_io.spans import Ranges
+from lance_io.spans import Fetched, Ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lance_io._kernels import Leaf
-    from lance_io.encodings.api import PageLayout
     from lance_io.proto import encodings21_pb2 as pb
-    from lance_io.spans import Fetched, IntArray, Steps
+    from lance_io.spans import IntArray, Purpose, Steps
 
 WIDE, REP, DEF = 1, 2, 4  # program flags
 
@@ -79,6 +80,17 @@ class MiniBlockPage:
         self.layers = tuple(message.layers)
         self._check(message)
         self.program = self._compile(message)
+        self.keeps_indices = pa.types.is_dictionary(source.path.leaf_type)
+        self.join_key = self._join_key()
+        self._dictionary_codec = None if self.dictionary is None else self.dictionary.program()
+
+    def elsewhere(self, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...]) -> MiniBlockPage:
+        """The same layout over other buffers, as many."""
+        found = MiniBlockPage.__new__(MiniBlockPage)
+        found.__dict__.update(self.__dict__)
+        _, _, num_rows, path, rules = self.source
+        found.source = PageSource(buffer_offsets, buffer_sizes, num_rows, path, rules)
+        return found
 
     # -- the page's messages ---------------------------------------------------------------------------------------
 
@@ -142,37 +154,46 @@ class MiniBlockPage:
             case _:
                 raise FormatError(f"dictionary of {self.dictionary}")
 
-    # -- reading -----------------------------------------------------------------------------------------------------
+    def _join_key(self) -> str | None:
+        path = self.source.path
+        if self.keeps_indices or path.slots_per_row != 1:
+            return None
+        return f"{path.nodes[0].arrow_type} {self.value_shape!r}"
 
-    def _index_buffers(self) -> list[int]:
-        return [0, *range(2, len(self.source.buffer_sizes))]
+    # -- reading -----------------------------------------------------------------------------------------------------
 
     def index_ranges(self) -> Ranges | None:
         """Chunk metadata, dictionary, repetition index."""
-        return self.source.ranges(self._index_buffers(), "index")
+        return index_ranges([self])
 
     def load_index(self, fetched: Fetched) -> MiniBlockIndex:
         """Check and decode them."""
-        sizes = self.source.buffer_sizes
-        parts = {b: fetched.piece(i, sizes[b]) for i, b in enumerate(self._index_buffers())}
-        return self._load(parts)
-
-    def _load(self, parts: dict[int, memoryview]) -> MiniBlockIndex:
         try:
-            wide, chunks_bytes = self.source.rules.wide_chunks, self.source.buffer_sizes[1]
-            byte_offsets, item_starts = _kernels.chunk_table(parts[0], wide, self.num_items, chunks_bytes)
-            row_starts = preamble = dictionary = None
-            if self.has_lists:
-                num_chunks = byte_offsets.nbytes // 8 - 1
-                last = len(self.source.buffer_sizes) - 1
-                row_starts, preamble = _kernels.repetition_table(parts[last], num_chunks, self.num_rows)
-            if self.dictionary is not None:
-                program = self.dictionary.program()
-                decoded = _kernels.decode_dictionary(program, parts[2], self.num_dictionary_items)
-                dictionary = (None, decoded[0]) if len(decoded) == 1 else (decoded[0], decoded[1])
+            (index,) = decode_indexes([self], fetched)
         except DamagedError as error:
             raise damaged(error) from None
-        given = None if pa.types.is_dictionary(self.source.path.leaf_type) else dictionary
+        return index
+
+    @property
+    def described(self) -> tuple[Any, ...]:
+        """The page as kernels take it that look at all of it."""
+        source = self.source
+        return (
+            self.program,
+            source.buffer_offsets[1],
+            source.rules.wide_chunks,
+            self.num_items,
+            self.num_rows if self.has_lists else None,
+            self._dictionary_codec,
+            self.num_dictionary_items,
+            list(source.buffer_sizes),
+        )
+
+    def index(
+        self, byte_offsets: Any, item_starts: Any, row_starts: Any, preamble: Any, dictionary: Any
+    ) -> MiniBlockIndex:
+        """The index that a kernel made of its buffers."""
+        given = None if self.keeps_indices else dictionary
         page = (self.program, self.source.buffer_offsets[1], byte_offsets, item_starts, row_starts, preamble, given)
         return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page)
 
@@ -188,32 +209,26 @@ class MiniBlockPage:
         leaf = self._decode(index, selection, fetched.buffer, fetched.offsets, range_firsts, chunk_ids)
         return self.build(index, leaf, selection.num_rows)
 
-    def joins(self, other: PageLayout) -> bool:
-        """True when rows of both pages can be decoded into one array."""
-        return (
-            isinstance(other, MiniBlockPage)
-            and other.value_shape == self.value_shape
-            and not pa.types.is_dictionary(self.source.path.leaf_type)
-            and self.source.path.slots_per_row == 1
-        )
-
     def scan(self) -> Steps[pa.Array]:
         """All rows and all buffers in one round."""
-        buffers = range(len(self.source.buffer_sizes))
-        fetched = yield self.source.ranges(buffers, "data")
-        parts = {b: fetched.piece(b, self.source.buffer_sizes[b]) for b in buffers}
-        index = self._load(parts)
+        fetched = yield whole_ranges([self])
+        try:
+            if not self.keeps_indices:
+                (leaf,) = _kernels.scan_pages([self.described], fetched.buffer, fetched.offsets)
+                return self.build(None, leaf, self.num_rows)
+        except DamagedError as error:
+            raise damaged(error) from None
+        index = self.load_index(Fetched(fetched.buffer, np.delete(fetched.offsets, 1)))
         num_chunks = index.byte_offsets.nbytes // 8 - 1
-        selection = RowSelection.span(0, self.num_rows)
         zero = np.zeros(1 if num_chunks else 0, dtype=np.int64)
         chunk_ids = np.arange(num_chunks, dtype=np.int64)
-        leaf = self._decode(index, selection, parts[1], zero, zero, chunk_ids)
+        chunks = fetched.piece(1, self.source.buffer_sizes[1])
+        leaf = self._decode(index, RowSelection.span(0, self.num_rows), chunks, zero, zero, chunk_ids)
         return self.build(index, leaf, self.num_rows)
 
     def _decode(
         self, index: MiniBlockIndex, rows: RowSelection, buffer: Any, offsets: IntArray, firsts: Any, chunk_ids: Any
     ) -> Leaf:
-        keeps_indices = pa.types.is_dictionary(self.source.path.leaf_type)
         try:
             return _kernels.decode_miniblock(
                 self.program,
@@ -227,28 +242,31 @@ class MiniBlockPage:
                 index.preamble,
                 rows.starts,
                 rows.ends,
-                None if keeps_indices else index.dictionary,
+                None if self.keeps_indices else index.dictionary,
             )
         except DamagedError as error:
             raise damaged(error) from None
 
-    def build(self, index: MiniBlockIndex, leaf: Leaf, num_rows: int) -> pa.Array:
-        """The nested array over decoded rows of this page, and of pages that it joins."""
+    def build(self, index: MiniBlockIndex | None, leaf: Leaf, num_rows: int) -> pa.Array:
+        """The nested array over decoded rows of this page, and of pages with the same `join_key`.
+
+        index  needed only where indices are kept
+        """
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]
         dtype = self.source.path.leaf_type
-        if pa.types.is_dictionary(dtype):
+        if self.keeps_indices:
             array = self._dictionary_array(index, values[0], num_items, validity, null_count)
         else:
             array = build_values(dtype, self.value_shape, values, num_items, validity, null_count)
         return array if len(layers) == 1 else nest(self.source.path, array, layers)
 
     def _dictionary_array(
-        self, index: MiniBlockIndex, indices: Any, num_items: int, validity: Any | None, null_count: int
+        self, index: MiniBlockIndex | None, indices: Any, num_items: int, validity: Any | None, null_count: int
     ) -> pa.Array:
         """An Arrow dictionary column keeps its indices; a page without a dictionary is encoded here."""
         dtype = self.source.path.leaf_type
-        if self.dictionary is None or index.dictionary is None:
+        if self.dictionary is None or index is None or index.dictionary is None:
             plain = build_values(dtype.value_type, self.value_shape, [indices], num_items, validity, null_count)
             return plain.dictionary_encode().cast(dtype)
         bits = self.codec.shape.bits  # type: ignore[union-attr]  # checked in _value_type
@@ -277,6 +295,45 @@ class MiniBlockPage:
         if self.has_lists:
             details["items"] = self.num_items
         return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details)
+
+
+# -- many pages ------------------------------------------------------------------------------------------------------
+
+
+def index_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
+    """What `decode_indexes` needs of these pages: all buffers but the chunks."""
+    starts, sizes = [], []
+    for page in pages:
+        source = page.source
+        starts += [source.buffer_offsets[0], *source.buffer_offsets[2:]]
+        sizes += [source.buffer_sizes[0], *source.buffer_sizes[2:]]
+    return _ranges(starts, sizes, "index")
+
+
+def decode_indexes(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[MiniBlockIndex]:
+    """Check and decode the indexes of pages; a `DamagedError` carries the number of the page."""
+    found = _kernels.index_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
+    return [page.index(*parts) for page, parts in zip(pages, found, strict=True)]
+
+
+def whole_ranges(pages: Sequence[MiniBlockPage]) -> Ranges:
+    """All buffers of pages."""
+    starts = [offset for page in pages for offset in page.source.buffer_offsets]
+    return _ranges(starts, [size for page in pages for size in page.source.buffer_sizes], "data")
+
+
+def decode_whole(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[pa.Array]:
+    """All rows of pages that have a `join_key`, one array each; a `DamagedError` carries the number of the page.
+
+    fetched  what `whole_ranges` asked for
+    """
+    leaves = _kernels.scan_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
+    return [page.build(None, leaf, page.num_rows) for page, leaf in zip(pages, leaves, strict=True)]
+
+
+def _ranges(starts: list[int], sizes: list[int], purpose: Purpose) -> Ranges:
+    first = np.array(starts, dtype=np.int64)
+    return Ranges(first, first + np.array(sizes, dtype=np.int64), purpose)
 
 
 def decode_levels_codec(message: pb.CompressiveEncoding) -> tree.Codec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -40,9 +40,8 @@ RULES_2_1 = VersionRules("2.1", wide_chunks=False, constant_values=False, packed
 RULES_2_2 = VersionRules("2.2", wide_chunks=True, constant_values=True, packed_variable=True)
 
 
-@dataclass(frozen=True, slots=True)
-class PageSource:
-    """One page as its column metadata describes it.
+class PageSource(NamedTuple):
+    """One page as its column metadata describes it (a tuple, because wide tables have many).
 
     buffer_offsets, buffer_sizes  absolute file offsets and exact sizes, in bytes
     num_rows                      page rows (slots, below a fixed-size list of structs)
@@ -83,8 +82,11 @@ def uint8s(memory: Any) -> npt.NDArray[np.uint8]:
 
 
 def damaged(error: DamagedError) -> FormatError:
-    """A kernel's finding as the error that users see; readers of files add where it was."""
-    return FormatError(str(error))
+    """A kernel's finding as the error that users see; readers of files add where it was.
+
+    What kernels find in one of many pages carries its number as a second argument.
+    """
+    return FormatError(str(error.args[0]))
 
 
 def has_definition(layers: Sequence[int]) -> bool:

@@ -1,0 +1,105 @@
+"""Where the objects of a table version are, and what is stored in each: keys of files, files of fragments.
+
+Apart from the state, so that readers hold what they need of a version and not the version, which holds readers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lance_io.errors import UnsupportedError
+from lance_io.file.source import FileRef, FragmentSource
+from lance_io.format.version import READABLE
+from lance_io.table.paths import data_file_place, deletion_file_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.dataset.session import Session
+    from lance_io.spans import IntArray
+    from lance_io.store.url import Location
+    from lance_io.table.fragment import DataFile, Fragment
+    from lance_io.table.manifest import BasePath, Manifest
+    from lance_io.table.paths import Place
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Keys of a version's objects.
+
+    location         the folder that holds the version
+    session          opens the stores of base paths
+    storage_options  for those
+    """
+
+    location: Location
+    manifest: Manifest
+    session: Session
+    storage_options: Mapping[str, str] | None = field(repr=False)
+    _bases: dict[int, Location] = field(init=False, default_factory=dict)
+
+    def data_key(self, file: DataFile) -> str:
+        """Key of a data file. Raises `FormatError` for a path that leaves its base."""
+        return self._key(data_file_place(file, self.manifest.base_paths))
+
+    def deletion_key(self, fragment: Fragment) -> str:
+        """Key of a fragment's deletion file."""
+        assert fragment.deletion_file is not None
+        return self._key(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
+
+    def _key(self, place: Place) -> str:
+        return self.location.key(place.relative) if place.base is None else self._base(place.base).key(place.relative)
+
+    def _base(self, base: BasePath) -> Location:
+        """The folder of a base path: a URI, or an absolute path in the table's own store."""
+        found = self._bases.get(base.id)
+        if found is None:
+            found = self._bases[base.id] = self._locate(base)
+        return found
+
+    def _locate(self, base: BasePath) -> Location:
+        found = self.base_folder(base)
+        if found.store.identity != self.location.store.identity:
+            raise UnsupportedError(
+                f"base path {base.id} lies in another store than the table; data files are read from one store",
+                path=self.location.uri,
+            )
+        return found
+
+    def base_folder(self, base: BasePath) -> Location:
+        """The folder of a base path, in whatever store it is."""
+        if "://" not in base.path and self.location.store.scheme != "file":
+            return replace(self.location, path=base.path.strip("/"))
+        return self.session.locate(base.path, self.storage_options)
+
+
+class Sources:
+    """Where the rows of each fragment are, by place; made when they are first asked for.
+
+    physical_rows  rows of every fragment, deleted ones included
+    """
+
+    def __init__(self, places: Places, physical_rows: IntArray) -> None:
+        self._places = places
+        self._physical_rows = physical_rows
+        self._made: dict[int, FragmentSource] = {}
+
+    def __getitem__(self, place: int) -> FragmentSource:
+        found = self._made.get(place)
+        if found is None:
+            found = self._made[place] = self._make(place)
+        return found
+
+    def _make(self, place: int) -> FragmentSource:
+        places = self._places
+        fragment = places.manifest.fragments[place]
+        refs = []
+        for file in fragment.files:
+            if file.version not in READABLE:
+                raise UnsupportedError(
+                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
+                    path=places.data_key(file),
+                )
+            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
+        return FragmentSource(int(self._physical_rows[place]), tuple(refs))
