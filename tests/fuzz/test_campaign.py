@@ -99,7 +99,7 @@ def test_an_error_of_ours_comes_out_as_itself(specimens: Path, monkeypatch: pyte
         raise KeyError("planted")
 
     path = next(path for path in sorted((specimens / "files").iterdir()) if _has_mini_blocks(path))
-    monkeypatch.setattr(MiniBlockPage, "_load", planted)
+    monkeypatch.setattr(MiniBlockPage, "build", planted)
     with pytest.raises(KeyError, match="planted"):
         LanceFileReader(path).read_all().to_table()
     with pytest.raises(KeyError, match="planted"):
