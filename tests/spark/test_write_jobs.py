@@ -1,0 +1,454 @@
+"""Write jobs without a JVM: schemas, files, commits, aborts. pylance says what is in the tables."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+from jobs import ID, Job, batch, struct
+from pyspark.sql import types as spark
+
+import lance_io
+from lance_io import runtime
+from lance_io.commit.steps import drive
+from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
+from lance_io.spark import cleanup_job
+from lance_io.spark.casting import RowMisfit
+from lance_io.spark.committing import abort_job, commit_job
+from lance_io.spark.jobs import job_digits, open_target
+from lance_io.testing.faults import Crashed, Fault, FaultyStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LONG, TEXT, FLOATS = spark.LongType(), spark.StringType(), spark.ArrayType(spark.FloatType())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "t.lance")
+
+
+def ids(path: str) -> list[int]:
+    """The rows, by pylance."""
+    return sorted(lance.dataset(path).to_table(columns=["id"])["id"].to_pylist())
+
+
+def files(path: str) -> set[str]:
+    """Data files that are there."""
+    return {file.name for file in Path(path, "data").glob("*")}
+
+
+def referenced(path: str) -> set[str]:
+    """Data files of the newest version."""
+    return {file.path for fragment in lance.dataset(path).get_fragments() for file in fragment.data_files()}
+
+
+# -- versions and files ----------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_one_version_that_names_it(path: str) -> None:
+    Job(path).run(range(5), [], range(5, 9))
+    Job(path, job_id="nightly 7", commit_message="more", **{"properties.team": "a"}).run([9], [10])
+    assert ids(path) == list(range(11))
+    table = lance.dataset(path)
+    assert table.version == 2
+    properties = table.read_transaction(2).transaction_properties
+    assert properties == {"lance_io.job": "nightly 7", "team": "a", "__lance_commit_message": "more"}
+    named = [name for name in files(path) if name.endswith(f"{job_digits('nightly 7')}.lance")]
+    assert len(named) == 2 and files(path) == referenced(path)
+    assert lance_io.dataset(path).count_rows() == 11
+
+
+def test_rows_of_no_task_make_no_version(path: str) -> None:
+    Job(path).run([], [])
+    assert lance.dataset(path).version == 1 and ids(path) == []
+    Job(path).run([], [])
+    assert lance.dataset(path).version == 1
+    Job(path, overwrite=True).run([])
+    assert lance.dataset(path).version == 2
+
+
+def test_a_missing_table_is_not_created_when_that_is_not_wanted(path: str) -> None:
+    with pytest.raises(NotFound, match="create is false"):
+        Job(path, create="false")
+
+
+def test_a_hard_number_of_rows(path: str) -> None:
+    Job(path, max_rows_per_file=4).run(range(10), range(10, 14))
+    assert [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()] == [4, 4, 2, 4]
+
+
+def test_no_runts_at_the_end(path: str) -> None:
+    """Files of 64 KiB: what is left after the last full one joins it, unless it is as much again."""
+    given = struct(id=LONG, blob=spark.BinaryType())
+    job = Job(path, given, max_bytes_per_file="64k")
+    rows = [(number, number.to_bytes(2, "big") * 512) for number in range(70)]
+    batches = [batch(given, rows[start : start + 5]) for start in range(0, 70, 5)]
+    job.writer.commit([job.writer.write(iter(batches))])
+    assert ids(path) == list(range(70))
+    sizes = [Path(path, "data", name).stat().st_size for name in referenced(path)]
+    assert len(sizes) == 1 or min(sizes) >= 60 << 10
+    Job(path, given, max_bytes_per_file="16k").run([(number, b"x" * 1024) for number in range(100, 200)])
+    counts = [fragment.count_rows() for fragment in lance.dataset(path).get_fragments()][len(sizes) :]
+    assert sum(counts) == 100 and len(counts) > 1 and min(counts) >= 14
+
+
+def test_an_attempt_that_fails_leaves_nothing(path: str) -> None:
+    job = Job(path)
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch(ID, range(1000))
+        raise RuntimeError("the input broke")
+
+    with pytest.raises(RuntimeError, match="the input broke"):
+        job.writer.write(broken())
+    assert not files(path)
+
+
+def test_two_attempts_share_no_file(path: str) -> None:
+    job = Job(path)
+    one, two = job.write(range(3), range(3))
+    assert not set(one.paths) & set(two.paths)
+    job.writer.commit([one])
+    assert ids(path) == [0, 1, 2]
+    assert cleanup_job(path, job.writer.job.job_id) == sorted(two.paths)
+    assert files(path) == referenced(path) and ids(path) == [0, 1, 2]
+
+
+def test_a_missing_message_commits_nothing(path: str) -> None:
+    job = Job(path)
+    with pytest.raises(LanceError, match="partition 1 sent no message"):
+        job.writer.commit([*job.write([1]), None])
+    assert not Path(path, "_versions").exists()
+
+
+# -- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def test_nullability_is_the_tables(path: str) -> None:
+    """`not null` of literals and ranges makes no other schema."""
+    Job(path).run([1])
+    assert lance.dataset(path).schema.field("id").nullable
+    Job(path, struct(id=LONG)).run([2, None])
+    table = lance.dataset(path).to_table()
+    assert table["id"].to_pylist() == [1, 2, None]
+
+
+def test_columns_are_matched_by_name(path: str) -> None:
+    Job(path, struct(id=LONG, text=TEXT)).run([(1, "a")])
+    Job(path, struct(text=TEXT, id=LONG)).run([("b", 2)])
+    Job(path, struct(text=TEXT, _rowid=LONG)).run([("c", 7)])
+    table = lance.dataset(path).to_table()
+    assert table.to_pylist() == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}, {"id": None, "text": "c"}]
+    with pytest.raises(SchemaError, match=r"Text \(the table has text\)"):
+        Job(path, struct(id=LONG, Text=TEXT))
+    with pytest.raises(SchemaError, match="no column"):
+        Job(path, struct(_rowid=LONG))
+
+
+def test_a_required_column_has_to_come(path: str) -> None:
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    lance.write_dataset(pa.table({"id": [1], "text": ["a"]}, schema=required), path)
+    with pytest.raises(SchemaError, match="column id is missing"):
+        Job(path, struct(text=TEXT))
+    with pytest.raises(RowMisfit, match="row 1, column id: expected int64 not null"):
+        Job(path, struct(id=LONG)).run([2, None])
+
+
+def test_new_columns_take_two_versions(path: str) -> None:
+    Job(path).run([1])
+    with pytest.raises(SchemaError, match="mergeSchema=true"):
+        Job(path, struct(id=LONG, text=TEXT))
+    Job(path, struct(id=LONG, text=TEXT), mergeSchema="true").run([(2, "b")])
+    table = lance.dataset(path)
+    assert table.version == 3
+    assert table.checkout_version(2).to_table().to_pylist() == [{"id": 1, "text": None}]
+    assert table.to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
+    assert [type(table.read_transaction(number).operation).__name__ for number in (2, 3)] == ["Merge", "Append"]
+    assert "lance_io.job" not in table.read_transaction(2).transaction_properties
+
+
+def test_new_columns_beside_another_job_with_new_columns(path: str) -> None:
+    """Field ids are given out when the columns are added, and the files of the second job follow."""
+    Job(path).run([1])
+    nested = spark.StructType([spark.StructField("x", LONG), spark.StructField("y", TEXT)])
+    one = Job(path, struct(id=LONG, a=TEXT), mergeSchema="true")
+    two = Job(path, struct(id=LONG, b=nested, a=TEXT), mergeSchema="true")
+    messages = two.write([(3, {"x": 30, "y": "y"}, "two")])
+    one.run([(2, "one")])
+    two.writer.commit(messages)
+    expected = [
+        {"id": 1, "a": None, "b": None},
+        {"id": 2, "a": "one", "b": None},
+        {"id": 3, "a": "two", "b": {"x": 30, "y": "y"}},
+    ]
+    assert lance.dataset(path).to_table().to_pylist() == expected
+    assert lance_io.dataset(path).to_table().to_pylist() == expected
+    assert lance.dataset(path).version == 5
+
+
+def test_a_dropped_column_does_not_come_back(path: str) -> None:
+    """Its id is still in the data files."""
+    Job(path, struct(id=LONG, old=TEXT)).run([(1, "old")])
+    lance.dataset(path).drop_columns(["old"])
+    Job(path, struct(id=LONG, new=TEXT), mergeSchema="true").run([(2, "new")])
+    expected = [{"id": 1, "new": None}, {"id": 2, "new": "new"}]
+    assert lance.dataset(path).to_table().to_pylist() == expected
+    assert lance_io.dataset(path).to_table().to_pylist() == expected
+
+
+def test_columns_that_a_dead_job_added_are_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lance_io.spark import committing
+
+    Job(path).run([1])
+    given = struct(id=LONG, text=TEXT)
+    job = Job(path, given, mergeSchema="true", job_id="j")
+    messages = job.write([(2, "b")])
+    with monkeypatch.context() as patch:
+        patch.setattr(committing._Change, "_publish", lambda *_: (_ for _ in ()).throw(RuntimeError("died")))
+        with pytest.raises(RuntimeError, match="died"):
+            job.writer.commit(messages)
+    job.writer.abort(messages)
+    assert lance.dataset(path).version == 2 and files(path) == referenced(path)
+    Job(path, given, mergeSchema="true", job_id="j").run([(2, "b")])
+    assert lance.dataset(path).to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
+    assert lance.dataset(path).version == 3
+
+
+def test_overwrite_keeps_the_schema_unless_told(path: str) -> None:
+    Job(path, struct(id=LONG, text=TEXT)).run([(1, "a")])
+    Job(path, overwrite=True).run([2])
+    assert lance.dataset(path).to_table().to_pylist() == [{"id": 2, "text": None}]
+    with pytest.raises(SchemaError, match="number"):
+        Job(path, struct(number=LONG), overwrite=True)
+    Job(path, struct(number=LONG), overwrite=True, overwriteSchema="true").run([3])
+    assert lance.dataset(path).to_table().to_pylist() == [{"number": 3}]
+    assert lance.dataset(path).version == 3
+    assert lance.dataset(path, version=1).to_table().to_pylist() == [{"id": 1, "text": "a"}]
+
+
+def test_vectors(path: str) -> None:
+    given = struct(id=LONG, Vec=FLOATS)
+    Job(path, given, **{"vec.arrow.fixed-size-list.size": 2}).run([(1, [1.0, 2.0])])
+    assert lance.dataset(path).schema.field("Vec").type == pa.list_(pa.float32(), 2)
+    Job(path, given).run([(2, [3.0, 4.0]), (3, None)])
+    assert lance.dataset(path).to_table()["Vec"].to_pylist() == [[1.0, 2.0], [3.0, 4.0], None]
+    job = Job(path, given)
+    batches = [batch(given, [(4, [1.0, 2.0]), (5, [1.0, 2.0])]), batch(given, [(6, [1.0, 2.0]), (7, [1.0])])]
+    with pytest.raises(RowMisfit) as caught:
+        job.writer.write(iter(batches))
+    assert (caught.value.row, caught.value.column) == (3, "Vec")
+    assert "expected fixed_size_list<item: float>[2] (2 items, not 1), found [1.0]" in str(caught.value)
+    assert files(path) == referenced(path)
+    Job(path, given, overwrite=True, overwriteSchema="true").run([(1, [1.0, 2.0])])
+    assert lance.dataset(path).schema.field("Vec").type == pa.list_(pa.float32(), 2)
+
+
+def test_an_older_file_version_is_kept(path: str) -> None:
+    lance.write_dataset(pa.table({"id": [1]}), path, data_storage_version="2.1")
+    Job(path).run([2])
+    versions = {file.file_minor_version for one in lance.dataset(path).get_fragments() for file in one.data_files()}
+    assert versions == {1} and ids(path) == [1, 2]
+    Job(path, overwrite=True, data_storage_version="2.2").run([3])
+    assert lance.dataset(path).data_storage_version == "2.2"
+
+
+# -- others at the same time -----------------------------------------------------------------------------------------
+
+
+def test_two_appends_both_land(path: str) -> None:
+    Job(path).run([0])
+    one, two = Job(path), Job(path)
+    messages = one.write([1])
+    two.run([2])
+    one.writer.commit(messages)
+    assert ids(path) == [0, 1, 2]
+
+
+def test_two_jobs_that_create_the_table_both_land(path: str) -> None:
+    given = struct(text=TEXT, id=LONG)
+    one, two = Job(path, given), Job(path)
+    messages = one.write([("a", 1)])
+    two.run([2])
+    with pytest.raises(SchemaError, match="no longer has the column text"):
+        one.writer.commit(messages)
+    one = Job(path, given, mergeSchema="true")
+    messages = one.write([("a", 1)])
+    one.writer.commit(messages)
+    assert sorted(lance.dataset(path).to_table().to_pylist(), key=lambda row: row["id"]) == [
+        {"id": 1, "text": "a"},
+        {"id": 2, "text": None},
+    ]
+
+
+def test_two_jobs_that_create_the_same_table(path: str) -> None:
+    one, two = Job(path, struct(id=LONG, text=TEXT)), Job(path, struct(text=TEXT, id=LONG))
+    messages = one.write([(1, "one")])
+    two.run([("two", 2)])
+    one.writer.commit(messages)
+    assert sorted(lance.dataset(path).to_table().to_pylist(), key=lambda row: row["id"]) == [
+        {"text": "one", "id": 1},
+        {"text": "two", "id": 2},
+    ]
+
+
+def test_overwrite_wins_over_appends(path: str) -> None:
+    Job(path).run([0])
+    job = Job(path, overwrite=True)
+    messages = job.write([1])
+    Job(path).run([2])
+    job.writer.commit(messages)
+    assert ids(path) == [1]
+
+
+def test_an_append_to_rows_that_were_replaced_is_refused(path: str) -> None:
+    Job(path).run([0])
+    for options in ({}, {"mergeSchema": "true"}):
+        given = struct(id=LONG, text=TEXT) if options else ID
+        job = Job(path, given, **options)
+        messages = job.write([(1, "a") if options else 1])
+        Job(path, overwrite=True).run([2])
+        version = lance.dataset(path).version
+        with pytest.raises(CommitConflictError, match="incompatible"):
+            job.writer.commit(messages)
+        job.writer.abort(messages)
+        assert lance.dataset(path).version == version and lance.dataset(path).schema.names == ["id"]
+    assert ids(path) == [2]
+
+
+def test_compaction_does_not_stop_an_append(path: str) -> None:
+    Job(path).run([0], [1])
+    job = Job(path)
+    messages = job.write([2])
+    lance.dataset(path).optimize.compact_files()
+    job.writer.commit(messages)
+    assert ids(path) == [0, 1, 2]
+
+
+# -- idempotence -----------------------------------------------------------------------------------------------------
+
+
+def test_a_job_id_counts_once(path: str) -> None:
+    Job(path, job_id="a").run([1])
+    before = files(path)
+    again = Job(path, job_id="a")
+    assert again.writer.job.is_done
+    again.run([1])
+    assert lance.dataset(path).version == 1 and files(path) == before
+    Job(path, job_id="b").run([2])
+    Job(path, job_id="a", job_id_search=1).run([1])  # searched in the newest version only
+    assert ids(path) == [1, 1, 2]
+
+
+def test_a_job_id_that_another_run_has_committed_meanwhile(path: str) -> None:
+    Job(path).run([0])
+    slow = Job(path, job_id="a")
+    messages = slow.write([1])
+    Job(path, job_id="a").run([1])
+    slow.writer.commit(messages)
+    assert ids(path) == [0, 1] and files(path) == referenced(path)
+
+
+# -- aborts ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_abort_after_the_commit_removes_nothing(path: str) -> None:
+    """Spark calls it when the process that committed dies before it has answered."""
+    for rows in ([1], [2]):
+        job = Job(path)
+        messages = job.write(rows)
+        job.writer.commit(messages)
+        job.writer.abort(messages)
+        lance.dataset(path).optimize.compact_files()
+        job.writer.abort(messages)
+    assert ids(path) == [1, 2]
+    assert lance.dataset(path, version=1).to_table()["id"].to_pylist() == [1]
+
+
+def test_an_abort_before_the_commit_removes_the_files(path: str) -> None:
+    Job(path).run([0])
+    job = Job(path)
+    messages = job.write([1], [2])
+    job.writer.abort([*messages, None])
+    assert files(path) == referenced(path)
+
+
+def test_an_abort_of_a_table_that_cannot_be_read_removes_nothing(path: str) -> None:
+    Job(path).run([0])
+    job = Job(path)
+    messages = job.write([1])
+    Job(path).run([2])
+    newest = min(Path(path, "_versions").glob("*.manifest"))
+    content = newest.read_bytes()
+    newest.write_bytes(content[: len(content) // 2])
+    job.writer.abort(messages)
+    assert len(files(path)) == 3
+
+
+@pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_every_write_of_a_commit_may_fail(path: str, fault: Fault, is_new: bool) -> None:
+    """Whatever happens to the n-th one, an abort afterwards leaves a table with all of the rows or none."""
+    call = 0
+    while True:
+        at = f"{path}-{fault.name}-{call}"
+        if not is_new:
+            Job(at).run([0])
+        job = Job(at)
+        messages = job.write([1], [2])
+        store = FaultyStore(open_target(job.writer.options).location.store, {call: fault})
+        error = _commit_through(store, job, messages)
+        if len(store.seen) <= call:
+            break
+        if error is not None:
+            job.writer.abort(messages)
+        known = [0] * (not is_new)
+        if is_new and not list(Path(at, "_versions").glob("*.manifest")):
+            assert error is not None
+        else:
+            assert ids(at) in ([*known, 1, 2], known if error is not None else None)
+            assert referenced(at) <= files(at)
+        call += 1
+    assert call >= 2
+
+
+def _commit_through(store: Any, job: Job, messages: list[Any]) -> BaseException | None:
+    target = open_target(job.writer.options)
+    target = dataclasses.replace(target, location=dataclasses.replace(target.location, store=store))
+    try:
+        runtime.run(drive(commit_job(target, job.writer.options, job.writer.job, messages)))
+    except (LanceError, Crashed) as error:
+        return error
+    return None
+
+
+def test_an_abort_while_the_outcome_is_open_removes_nothing(path: str) -> None:
+    """A transaction file without its version: the create may still arrive."""
+    Job(path).run([0])
+    job = Job(path)
+    messages = job.write([1])
+    writes = 0
+    while True:  # the create of the manifest is the last write that matters
+        store = FaultyStore(open_target(job.writer.options).location.store, {writes: Fault.CRASH})
+        if _commit_through(store, job, messages) is None or list(Path(path, "_transactions").glob("1-*")):
+            break
+        writes += 1
+    target = open_target(job.writer.options)
+    outcome = runtime.run(drive(abort_job(target, job.writer.job, messages)))
+    assert "left to cleanup" in outcome
+    assert len(files(path)) == 2
+
+
+def test_overwrite_of_a_table_that_came_meanwhile(path: str) -> None:
+    job = Job(path, overwrite=True)
+    messages = job.write([1])
+    Job(path).run([2])
+    with pytest.raises((CommitConflictError, AlreadyExists)):
+        job.writer.commit(messages)
+    job.writer.abort(messages)
+    assert ids(path) == [2] and files(path) == referenced(path)
