@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.dataset.entry import dataset
 
 if TYPE_CHECKING:
+    from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.aio import AsyncDataset
     from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.fragments import LanceFragment
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.session import Session
     from lance_io.dataset.stats import DataStatistics, FieldStatistics
     from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
+    from lance_io.dataset.write.cleaning import CleanupExplanation
     from lance_io.dataset.write.entry import write_dataset
-    from lance_io.dataset.write.operations import LanceOperation, Transaction
+    from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.writing import AsyncFileWriter
     from lance_io.log import set_logger
@@ -43,10 +46,16 @@ _HOMES = {
     "AsyncDataset": "lance_io.dataset.aio",
     "AsyncFileReader": "lance_io.file.reader",
     "AsyncFileWriter": "lance_io.file.writing",
+    "Blob": "lance_io.dataset.write.blobarrays",
     "BlobFile": "lance_io.dataset.blobfile",
+    "CleanupExplanation": "lance_io.dataset.write.cleaning",
+    "CleanupStats": "lance_io.commit.cleanup",
     "DataStatistics": "lance_io.dataset.stats",
+    "DatasetBasePath": "lance_io.dataset.write.operations",
     "FieldStatistics": "lance_io.dataset.stats",
     "FragmentMetadata": "lance_io.dataset.metadata",
+    "Index": "lance_io.dataset.write.operations",
+    "IndexFile": "lance_io.dataset.write.operations",
     "LanceDataset": "lance_io.dataset.sync",
     "LanceFragment": "lance_io.dataset.fragments",
     "LanceOperation": "lance_io.dataset.write.operations",
@@ -54,20 +63,30 @@ _HOMES = {
     "ScanStatistics": "lance_io.dataset.scanstats",
     "Session": "lance_io.dataset.session",
     "Transaction": "lance_io.dataset.write.operations",
+    "blob_array": "lance_io.dataset.write.blobarrays",
+    "blob_field": "lance_io.dataset.write.blobarrays",
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
     "write_dataset": "lance_io.dataset.write.entry",
 }
 
+_MODULES = frozenset({"blob", "commit", "errors", "file", "fragment", "log", "progress", "schema", "types", "util"})
+
 __all__ = [
     "AsyncDataset",
     "AsyncFileReader",
     "AsyncFileWriter",
+    "Blob",
     "BlobFile",
+    "CleanupExplanation",
+    "CleanupStats",
     "DataStatistics",
+    "DatasetBasePath",
     "FieldStatistics",
     "FragmentMetadata",
+    "Index",
+    "IndexFile",
     "LanceDataset",
     "LanceFragment",
     "LanceOperation",
@@ -75,6 +94,8 @@ __all__ = [
     "ScanStatistics",
     "Session",
     "Transaction",
+    "blob_array",
+    "blob_field",
     "dataset",
     "json_to_schema",
     "schema_to_json",
@@ -84,6 +105,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from lance_io.dataset.blobfile import BlobFile
+from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
 
-__all__ = ["BlobFile"]
+__all__ = ["Blob", "BlobFile", "blob_array", "blob_field"]

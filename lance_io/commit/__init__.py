@@ -15,3 +15,8 @@ external    a database beside the store does; dynamodb: that database
 opening     from a URI to a place and its handler
 cleanup     removing old versions
 """
+
+from lance_io.commit.lock import CommitLock
+from lance_io.errors import CommitConflictError
+
+__all__ = ["CommitConflictError", "CommitLock"]

@@ -54,6 +54,14 @@ class Call:
     target: str = ""
 
 
+def can_trace() -> bool:
+    """Whether strace is there and may trace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return False
+    return subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True, check=False).returncode == 0
+
+
 def record(program: str, folder: Path, *, env: dict[str, str] | None = None) -> list[Call]:
     """Run a Python program under strace; what it asked for below `folder`, and of the folder above.
 
