@@ -380,7 +380,9 @@ def _lane(bits: int, what: str) -> int:
 
 def _out_of_line(message: pb.OutOfLineBitpacking, depth: int) -> Codec:
     bits = _lane(message.uncompressed_bits_per_value, "bit-packed values")
-    packed = decode_flat(message.values, depth, "packed values").bits
+    # words of 0 bits, unlike values, are real: a page of many list items may have levels that are all 0
+    is_empty = message.values.WhichOneof("compression") == "flat" and not message.values.flat.bits_per_value
+    packed = 0 if is_empty else decode_flat(message.values, depth, "packed values").bits
     if packed > bits:
         raise FormatError(f"{bits}-bit values packed to {packed} bits")
     return OutOfLineBitpacking(bits, packed)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lance_io
 from lance_io.errors import UnsupportedError
 from tests.encodings.cases import Case, all_cases
-from tests.encodings.test_random_types import COLUMNS, ODDS, lists_of_struct_vectors, make_table, run_examples
+from tests.encodings.test_random_types import COLUMNS, EXAMPLES, ODDS, lists_of_struct_vectors, make_table, run_examples
 from tests.file.test_writer_cases import packs_what_cannot_be
 from tests.interop.comparing import assert_same, attempt, by_key, check_reads, fails_in_pylance, picked
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROWS = 200  # of a bundle
-COLUMNS_PER_BUNDLE = 16
+COLUMNS_PER_BUNDLE = 32
 
 
 def with_key(table: pa.Table) -> pa.Table:
@@ -214,7 +214,7 @@ def test_cases_live_through_changes_by_both(cases: list[Case], version: str, tmp
     check(table, version, tmp_path, max(1, -(-len(table) // 3)))
 
 
-@run_examples
+@settings(run_examples, max_examples=max(1, EXAMPLES // 4))
 @given(COLUMNS, ODDS, st.sampled_from([1, 20, 90]), st.booleans())
 def test_random_types_live_through_changes_by_both(columns: Any, odds: Any, count: int, many_files: bool) -> None:
     version, *fields = columns
@@ -223,5 +223,7 @@ def test_random_types_live_through_changes_by_both(columns: Any, odds: Any, coun
     with tempfile.TemporaryDirectory() as folder:
         try:
             check(table, version, Path(folder), -(-len(table) // 3) if many_files else 1000)
-        except UnsupportedError:
-            assert any(map(packs_what_cannot_be, fields)) or not can_pylance(table, version)
+        except UnsupportedError as error:
+            # of packed structs with members that cannot be packed, pylance takes those whose rows are all null
+            packs = any(map(packs_what_cannot_be, fields)) or "packed struct" in error.message
+            assert packs or not can_pylance(table, version)

@@ -172,3 +172,15 @@ def test_vectors_of_structs_that_are_null(tmp_path: Path, rows: list[Any]) -> No
     for reader in LIBRARIES:
         assert reader.dataset(str(tmp_path / "t")).to_table()["v"].to_pylist() == rows
         assert reader.dataset(str(tmp_path / "t")).take([1, 0])["v"].to_pylist() == [rows[1], rows[0]]
+
+
+def test_levels_that_pylance_packs_to_no_bits(tmp_path: Path) -> None:
+    """Compaction writes a page whose definition levels are all 0, more than a group of them."""
+    uri = str(tmp_path / "t")
+    rows = [{"l": [{"y": [i] * (i % 7 + 1)}] * (i % 3 + 1)} for i in range(200)]
+    table = pa.table({"s": pa.array(rows), "key": pa.array(range(200), pa.int64())})
+    lance_io.write_dataset(table, uri, max_rows_per_file=70, data_storage_version="2.1")
+    lance.dataset(uri).delete("key % 5 = 1")
+    lance.dataset(uri).optimize.compact_files()
+    for reader in LIBRARIES:
+        assert reader.dataset(uri).to_table()["s"].to_pylist() == [row for i, row in enumerate(rows) if i % 5 != 1]
