@@ -176,10 +176,10 @@ def _opened(
             with _csv_reader(path, csv) as reader:
                 yield reader.schema, None, iter(reader)
         case SourceFormat.ARROW:
-            with pa.memory_map(path) as mapped, pa.ipa_csv.open_file(mapped) as file:
+            with pa.memory_map(path) as mapped, pa.ipc.open_file(mapped) as file:
                 yield file.schema, None, (file.get_batch(number) for number in range(file.num_record_batches))
         case SourceFormat.ARROW_STREAM:
-            with pa.OSFile(path) as plain, pa.ipa_csv.open_stream(plain) as stream:
+            with pa.OSFile(path) as plain, pa.ipc.open_stream(plain) as stream:
                 yield stream.schema, None, iter(stream)
 
 
