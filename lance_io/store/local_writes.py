@@ -110,6 +110,7 @@ class NewFile:
         self._key = key
         self._folder = os.path.dirname(key)
         self._durability = durability
+        self._is_renamed = False
         self._fd, self._temporary = folders.open_temporary(self._folder, durability)
 
     def write(self, buffers: Iterable[Buffer], offset_bytes: int) -> int:
@@ -145,6 +146,7 @@ class NewFile:
             self._link()
         else:
             os.replace(self._temporary, self._key)
+            self._is_renamed = True
         self.discard()
         if self._durability == "full":
             try:
@@ -159,8 +161,9 @@ class NewFile:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
-            with contextlib.suppress(FileNotFoundError):  # renamed
-                os.unlink(self._temporary)
+            if not self._is_renamed:
+                with contextlib.suppress(FileNotFoundError):  # somebody cleaned up
+                    os.unlink(self._temporary)
 
     def _link(self) -> None:
         try:
