@@ -1,0 +1,93 @@
+"""The source as Spark finds it: in the wheel, by its package's name, and imported quickly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.spark.sessions import spark_environment, spark_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TOOLS = Path(sys.executable).parent
+
+pytestmark = pytest.mark.timeout(600)
+
+QUERY = """
+import json, sys
+import lance_io
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]")
+for name, value in json.loads(sys.argv[2]).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+try:
+    print("found", lance_io.__file__, spark.read.format("lance_io").load(sys.argv[1]).count())
+except AnalysisException as error:
+    print("not found", error.getCondition())
+    import lance_io.spark
+    lance_io.spark.register(spark)
+    print("registered", spark.read.format("lance_io").load(sys.argv[1]).count())
+"""
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an installed wheel puts into site-packages."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [TOOLS / "maturin", "build", "--release", "--locked", "--quiet", "--out", folder / "dist"]
+    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "pyspark_lance_io/__init__.py" in archive.namelist()
+        assert "lance_io/spark/reader.py" in archive.namelist()
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def query(uri: str, folder: Path, path: list[Path], settings: Mapping[str, str]) -> str:
+    """What a driver program of its own prints, with these folders on its path, and its workers'."""
+    import json
+
+    places = os.pathsep.join(str(one) for one in path)
+    environment = {**os.environ, **spark_environment(folder), "PYTHONPATH": places}
+    command = [sys.executable, "-c", QUERY, uri, json.dumps(settings)]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_found_without_registering_unless_a_sibling_is_broken(unpacked: Path, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": range(5)}), uri)
+    settings = spark_settings(tmp_path)
+    assert query(uri, tmp_path, [unpacked], settings).split() == ["found", str(unpacked / "lance_io/__init__.py"), "5"]
+
+    broken = tmp_path / "broken" / "pyspark_of_somebody_else.py"
+    broken.parent.mkdir()
+    broken.write_text("raise RuntimeError('broken')")
+    shown = query(uri, tmp_path, [unpacked, broken.parent], settings)
+    assert shown.splitlines() == ["not found DATA_SOURCE_NOT_FOUND", "registered 5"]
+
+
+def test_spark_imports_no_more_than_it_needs() -> None:
+    """Several processes a query import these: nothing beyond pyspark, and no kernels, clients or numpy of our own."""
+    code = (
+        "import sys, pyspark.sql.datasource, pyarrow\nbefore = set(sys.modules)\n"
+        "import pyspark_lance_io, lance_io.spark\nprint('\\n'.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=100)
+    loaded = done.stdout.split()
+    assert {name.partition(".")[0] for name in loaded} <= {"lance_io", "pyspark_lance_io", "importlib"}
+    assert len(loaded) <= 12, loaded
