@@ -1,11 +1,14 @@
 """SPARK: `format("lance_io")`, a data source in plain Python, and helpers for the driver program.
 
-    options     texts by name, checked
-    types       which Spark type stands for which Arrow type; `casting` converts batches both ways
-    source      the class that Spark finds through the package `pyspark_lance_io`
-    planning    a table version cut into partitions of about the same bytes
-    reader      what a task does: batches of one partition
-    helpers     register, read_table, plan
+    options                   texts by name, checked
+    types, casting            which Spark type stands for which Arrow type; batches converted both ways
+    source                    the class that Spark finds through the package `pyspark_lance_io`
+    columns, planning         what a read gives, and how it is cut into tasks of about the same bytes
+    carrying, engine          what travels to the tasks, and the engine that those of one process share
+    reader                    what a task does: batches of one partition
+    writer, jobs, taskfiles, committing, history   writes in two phases: files by tasks, one version by the driver
+    streamsink, streamsource, versionrows          streams into a table, and out of its versions
+    helpers, writehelpers     for the driver program
 
 Importing this room loads neither pyspark nor pyarrow; `pyspark_lance_io` loads pyspark's base class and no more,
 because Spark starts several processes that all import it.
