@@ -69,7 +69,7 @@ def commit_job(
     if options.job_id is not None:
         done = yield from find_job(target, options.job_id, options.job_id_search, job.read_version)
         if done is not None:  # a run beside this one was faster
-            yield from remove_unreferenced(target, messages)
+            yield from abort_job(target, job, messages)
             return None
     fragments = tuple(
         stored_fragment(FragmentMetadata.from_json(text)) for message in messages for text in message.fragments

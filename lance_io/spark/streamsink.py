@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from lance_io.errors import CommitConflictError, FormatError, UsageError
-from lance_io.spark.committing import commit_job, remove_unreferenced
+from lance_io.spark.committing import abort_job, commit_job
 from lance_io.spark.jobs import newest_manifest, open_target, plan_job, run_plan
 from lance_io.spark.writer import abort_messages, checked_messages, write_task
 from lance_io.table.apply import ConfigMark
@@ -154,7 +154,7 @@ def commit_batch(
         seen = _mark((yield from newest_manifest(target)), key)
         found = None if seen is None else StreamMark.parse(seen)
         if is_committed(found, new, options.stream_id, reset=options.stream_reset):
-            yield from remove_unreferenced(target, messages)
+            yield from abort_job(target, job, messages)
             return None
         if not num_rows and not job.is_overwrite:
             return None

@@ -306,6 +306,17 @@ def test_overwrite_wins_over_appends(path: str) -> None:
     assert ids(path) == [1]
 
 
+def test_the_second_of_two_overwrites_is_refused(path: str) -> None:
+    Job(path).run([0])
+    job = Job(path, overwrite=True)
+    messages = job.write([1])
+    Job(path, overwrite=True).run([2])
+    with pytest.raises(CommitConflictError, match="preempted by concurrent transaction Overwrite"):
+        job.writer.commit(messages)
+    job.writer.abort(messages)
+    assert ids(path) == [2] and len(files(path)) == 2
+
+
 def test_an_append_to_rows_that_were_replaced_is_refused(path: str) -> None:
     Job(path).run([0])
     for options in ({}, {"mergeSchema": "true"}):
