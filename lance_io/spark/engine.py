@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from zoneinfo import ZoneInfo
 
 from lance_io import runtime
 from lance_io.dataset.entry import open_options
@@ -92,15 +91,9 @@ def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
 
 
 def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:
-    """The newest version that was committed at or before a moment; without a zone it is of the session's."""
-    at = moment if moment.tzinfo is not None else moment.replace(tzinfo=session_zone())
+    """The newest version that was committed at or before a moment, in UTC unless it has a zone."""
+    at = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)  # Spark does not tell the session's zone
     found = [version for version, time in times.items() if time <= at]
     if not found:
         raise NotFound(f"no version is as old as {at.isoformat()}; the first is of {min(times.values())}", path=uri)
     return max(found)
-
-
-def session_zone() -> Any:
-    """The time zone of the Spark session where this process is told, else UTC."""
-    name = os.environ.get("SPARK_SESSION_LOCAL_TIMEZONE")
-    return ZoneInfo(name) if name else UTC

@@ -69,8 +69,7 @@ class TargetOptions:
 class ReadOptions(TargetOptions):
     """What a read is asked for.
 
-    version, timestamp_as_of, tag  which version, at most one of them; none is the newest. A time without zone is of
-                                   the session's zone
+    version, timestamp_as_of, tag  which version, at most one of them; none is the newest. A time without zone is UTC
     columns           paths of names, None for all columns
     filter            SQL predicate, or None
     limit             rows at most, or None
@@ -78,7 +77,7 @@ class ReadOptions(TargetOptions):
     batch_bytes       bytes per record batch, about
     split_bytes       decoded bytes of the projected columns per partition
     num_partitions    how many partitions, instead of `split_bytes`
-    max_partitions    more are refused
+    max_partitions    `split_bytes` gives way to it
     with_row_id, with_row_address, with_fragment_id  append `_rowid`, `_rowaddr`, `_fragid`
     uint64            "decimal" or "long"
     timestamp_ns      "error_on_loss", "truncate" or "long"
