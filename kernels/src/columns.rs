@@ -121,8 +121,7 @@ fn pages<'a>(message: &'a [u8], column_encoding: &[u8], rules: &Rules<'_>) -> Op
     Some((row_starts, entries))
 }
 
-type PageTuple<'py> =
-    (Bound<'py, PyTuple>, Bound<'py, PyTuple>, u64, u64, Bound<'py, PyString>, Bound<'py, PyBytes>);
+type PageTuple<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>, u64, u64, Bound<'py, PyString>, Bound<'py, PyBytes>);
 
 /// `column_pages` of the contract.
 #[pyfunction]

@@ -14,7 +14,7 @@ use crate::error::DamagedError;
 use crate::gil;
 use crate::held::{Dictionary, Held, Optional, Wanted};
 use crate::join::join_leaves;
-use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
+use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
 use crate::rows::RowRanges;
 use pyo3::prelude::*;
 use std::borrow::Cow;
@@ -167,21 +167,33 @@ pub fn at_page(error: PyErr, index: usize) -> PyErr {
 /// Below this many steps a thread costs more than it saves.
 const STEPS_WORTH_A_THREAD: usize = 1 << 13;
 
+/// Decode pages side by side, and put those of each column one behind the other.
 fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafParts>> {
+    let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).collect();
     let threads = match steps < STEPS_WORTH_A_THREAD {
         true => 1,
-        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(columns.len()),
+        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(work.len()),
     };
-    if threads < 2 {
-        return columns.iter().map(|work| decode_column(work)).collect();
+    let mut leaves = match threads < 2 {
+        true => work.iter().map(|work| work.decode()).collect::<PyResult<Vec<_>>>()?,
+        false => decode_side_by_side(&work, threads)?,
     }
+    .into_iter();
+    columns.iter().map(|work| join_leaves(leaves.by_ref().take(work.len()).collect(), first_page(work))).collect()
+}
+
+fn first_page<'a>(work: &[Work<'a>]) -> Option<&'a Page> {
+    work.first().map(|work| &work.page.page)
+}
+
+fn decode_side_by_side(work: &[&Work<'_>], threads: usize) -> PyResult<Vec<LeafParts>> {
     let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<PyResult<LeafParts>>>> = columns.iter().map(|_| Mutex::new(None)).collect();
+    let done: Vec<Mutex<Option<PyResult<LeafParts>>>> = work.iter().map(|_| Mutex::new(None)).collect();
     let drain = || loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let Some(work) = columns.get(at) else { return };
+        let Some(work) = work.get(at) else { return };
         if let Ok(mut place) = done[at].lock() {
-            *place = Some(decode_column(work));
+            *place = Some(work.decode());
         }
     };
     std::thread::scope(|scope| {
@@ -192,10 +204,5 @@ fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafPar
         drain();
     });
     let leaves = done.into_iter().map(|place| place.into_inner().ok().flatten());
-    leaves.map(|leaf| leaf.unwrap_or_else(|| Err(invalid("a column was not decoded")))).collect()
-}
-
-fn decode_column(work: &[Work<'_>]) -> PyResult<LeafParts> {
-    let leaves = work.iter().map(Work::decode).collect::<PyResult<Vec<_>>>()?;
-    join_leaves(leaves, work.first().map(|work| &work.page.page))
+    leaves.map(|leaf| leaf.unwrap_or_else(|| Err(invalid("a page was not decoded")))).collect()
 }

@@ -42,14 +42,9 @@ impl Mask {
         runs(start, end).map(|(at, count)| self.read(at, count).count_ones() as usize).sum()
     }
 
-    /// Where the ones are, ascending.
-    pub fn positions(&self) -> impl Iterator<Item = usize> + '_ {
-        self.words.iter().enumerate().flat_map(|(index, &word)| {
-            std::iter::successors((word != 0).then_some(word), |&bits| {
-                Some(bits & (bits - 1)).filter(|&bits| bits != 0)
-            })
-            .map(move |bits| index * 64 + bits.trailing_zeros() as usize)
-        })
+    /// Looks ones up by their number, ascending.
+    pub fn ones_by_number(&self) -> OnesByNumber<'_> {
+        OnesByNumber { words: &self.words, index: 0, before: 0 }
     }
 
     /// Combine with another mask of the same length, word by word; `word` makes 0 of zeros.
@@ -126,6 +121,29 @@ impl Mask {
     fn clear_rest(&mut self) {
         if let Some(last) = self.words.last_mut() {
             *last &= lowest((self.length + 63) % 64 + 1);
+        }
+    }
+}
+
+/// Where the ones of a mask are that are asked for, without a look at each of the others.
+pub struct OnesByNumber<'a> {
+    words: &'a [u64],
+    /// The word looked at, and how many ones lie before it.
+    index: usize,
+    before: usize,
+}
+
+impl OnesByNumber<'_> {
+    /// Position of the one with this number, counted from 0 and not below those asked for before.
+    pub fn position(&mut self, number: usize) -> Option<usize> {
+        loop {
+            let word = *self.words.get(self.index)?;
+            let count = word.count_ones() as usize;
+            if number < self.before + count {
+                let bits = (self.before..number).fold(word, |bits, _| bits & (bits - 1));
+                return Some(self.index * 64 + bits.trailing_zeros() as usize);
+            }
+            (self.index, self.before) = (self.index + 1, self.before + count);
         }
     }
 }

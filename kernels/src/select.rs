@@ -154,10 +154,13 @@ impl ChunkLevels {
                 return Ok(());
             }
         }
-        let rest = (!opens_row).then_some(0);
-        let borders: Vec<usize> = rest.into_iter().chain(starts.positions()).chain([self.rep.len()]).collect();
+        let mut starts = starts.ones_by_number();
+        let mut border = |row: usize| match (row, opens_row) {
+            (0, false) => 0,
+            (row, _) => starts.position(row - usize::from(!opens_row)).unwrap_or(self.rep.len()),
+        };
         for pick in wanted {
-            *pick = Pick { start: borders[pick.start], end: borders[pick.end] };
+            *pick = Pick { start: border(pick.start), end: border(pick.end) };
         }
         Ok(())
     }

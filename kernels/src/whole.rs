@@ -18,16 +18,7 @@ use crate::tables::Tables;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-type Described<'py> = (
-    Bound<'py, PyBytes>,
-    i64,
-    bool,
-    i64,
-    Option<u64>,
-    Option<Bound<'py, PyBytes>>,
-    usize,
-    Vec<i64>,
-);
+type Described<'py> = (Bound<'py, PyBytes>, i64, bool, i64, Option<u64>, Option<Bound<'py, PyBytes>>, usize, Vec<i64>);
 
 /// `(offsets or None, data)` of a dictionary, as `Held` takes it.
 type DictionaryOut = (Option<OwnedBuffer>, OwnedBuffer);
@@ -101,7 +92,8 @@ impl<'a> Whole<'a> {
         let (byte_offsets, item_starts) = read_words(self.words, self.wide, self.num_items, self.chunks_bytes)?;
         let num_chunks = item_starts.len() - 1;
         let rows = self.num_rows.map(|rows| read_repetition(self.repetition, num_chunks, rows)).transpose()?;
-        let decode = |(codec, count): &(Codec, usize)| decode_items(codec, self.items, *count, &mut Inflater::default());
+        let decode =
+            |(codec, count): &(Codec, usize)| decode_items(codec, self.items, *count, &mut Inflater::default());
         let dictionary = self.dictionary.as_ref().map(decode).transpose()?;
         Ok(Index { byte_offsets, item_starts, rows, dictionary })
     }
