@@ -37,7 +37,9 @@ def some_pages(rng: random.Random, count: int) -> list[tuple[list[int], list[int
         buffers = rng.randrange(4)
         offsets = [64 * rng.randrange(1 << 13) for _ in range(buffers)]
         sizes = [rng.randrange(1 << 10) for _ in range(buffers)]
-        found.append((offsets, sizes, rng.choice([0, 1, 200, 70_000]), number * 300, rng.randbytes(1 + rng.randrange(9))))
+        found.append(
+            (offsets, sizes, rng.choice([0, 1, 200, 70_000]), number * 300, rng.randbytes(1 + rng.randrange(9)))
+        )
     return found
 
 
