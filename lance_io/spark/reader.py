@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 JOINED_PART = 4  # batches from a quarter of the wanted size on go out as they are, instead of being copied together
 FILTERED_ROWS_MIN = 1024
+BLOB_ROWS = 64  # blobs are read whole, however large: few at a time
 
 
 class LancePartition(InputPartition):
@@ -139,9 +140,7 @@ class _Scan:
         self._state = state
         self._part = part
         self._projection = projection
-        width = sum(decoded_width(output.field.type)[0] for output in projection.outputs)
-        filtered = max(FILTERED_ROWS_MIN, int(options.batch_bytes / max(width, 64)))
-        self._batch_rows = None if options.filter is None else filtered
+        self._batch_rows = _batch_rows(state, options, projection)
         self._options: ScanOptions = scan_options(
             filter=options.filter,
             limit=part.limit,
@@ -184,6 +183,16 @@ class _Scan:
         late_rows = self._batch_rows or FILTERED_ROWS_MIN
         pipeline = Pipeline(plan, late, binaries, late_rows)
         return pipeline, SpanReader(self._state, plan, self._options, self._batch_rows)
+
+
+def _batch_rows(state: DatasetState, options: ReadOptions, projection: Projection) -> int | None:
+    """Rows that go through the filter together, or whose blobs are read together; None for pages as they come."""
+    if wanted_binaries(state, projection) is not None:
+        return BLOB_ROWS
+    if options.filter is None:
+        return None
+    width = sum(decoded_width(output.field.type)[0] for output in projection.outputs)
+    return max(FILTERED_ROWS_MIN, int(options.batch_bytes / max(width, 64)))
 
 
 # -- batches of the wanted size ----------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lance.blob import blob_array, blob_field
 from pyspark.sql import types as spark
 
 import lance_io.spark
@@ -199,19 +200,24 @@ def test_versions_by_tag_and_time(table: lance.LanceDataset, tmp_path: Path) -> 
         read(uri, timestampAsOf="1999-01-01")
 
 
-def test_blobs_are_bytes_or_descriptions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_blobs_are_bytes_or_descriptions(tmp_path: Path, version: str) -> None:
+    blobs = [b"one", None, b"x" * 100_000, b""] * 500
     field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    blobs = [b"one", None, b"three"]
-    table = pa.Table.from_arrays([pa.array(blobs, pa.large_binary())], schema=pa.schema([field]))
+    column = pa.array(blobs, pa.large_binary())
+    if version == "2.2":
+        field, column = blob_field("b"), blob_array(blobs)
     uri = str(tmp_path / "blobs.lance")
-    lance.write_dataset(table, uri, data_storage_version="2.1")
-    (found,) = read(uri)
-    assert found["b"].to_pylist() == blobs
-    (described,) = read(uri, blobs="descriptions")
-    assert [None if one is None else int(one["size"]) for one in described["b"].to_pylist()] in (
-        [3, None, 5],
-        [3, 0, 5],
-    )
+    table = pa.Table.from_arrays([pa.array(range(2000)), column], schema=pa.schema([pa.field("id", pa.int64()), field]))
+    lance.write_dataset(table, uri, data_storage_version=version)
+    found = read(uri, batch_bytes="4m")
+    assert [blob for batch in found for blob in batch["b"].to_pylist()] == blobs
+    assert max(batch.nbytes for batch in found) < 8 << 20
+    (few,) = read(uri, filter="id < 3", columns=["b"])
+    assert few["b"].to_pylist() == blobs[:3]
+    (described,) = read(uri, blobs="descriptions", filter="id < 3")
+    sizes = [None if one is None else int(one["size"]) for one in described["b"].to_pylist()]
+    assert [sizes[0], sizes[2]] == [3, 100_000]
 
 
 def test_no_rows_are_one_partition_without_batches(table: lance.LanceDataset, tmp_path: Path) -> None:
