@@ -156,6 +156,8 @@ class Binder:
         if pt.is_null(common):
             return Literal(pa.scalar(None, _BOOL))
         try:
+            if pt.is_nested(common):
+                raise pa.ArrowNotImplementedError("lists and structs have an order in text filters only")
             compare(expr.op, pa.nulls(0, common), pa.nulls(0, common))
         except pa.ArrowNotImplementedError as error:
             raise BindError(f"{describe(expr)}: values of type {common} cannot be compared") from error
@@ -171,6 +173,8 @@ class Binder:
 
     def _in(self, expr: In) -> Expr:
         bound, found = self.bind(expr.arg)
+        if pt.is_nested(found):
+            raise BindError(f"{describe(expr)}: cannot look for values in {found}")
         try:
             values = fit_values(expr.values, found)
             if values is not None:

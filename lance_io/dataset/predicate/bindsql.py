@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.predicate.bind import Binder, _as, _fold
-from lance_io.dataset.predicate.casts import sql_cast
-from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, is_text, kind
+from lance_io.dataset.predicate.arguments import Arguments, bound_cast
+from lance_io.dataset.predicate.bind import Binder, _as
+from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind
 from lance_io.dataset.predicate.evaluate import compare, evaluate
 from lance_io.dataset.predicate.functions import FUNCTIONS
 from lance_io.dataset.predicate.tree import (
@@ -77,13 +77,15 @@ class SqlBinder(Binder):
         """As `Binder.bind`, for all nodes."""
         match expr:
             case Column():
-                return super().bind(self.resolved(expr))
+                column = self.resolved(expr)
+                stored = self._resolve(column.path)[1]
+                return (column, pa.large_binary()) if isinstance(stored, pa.JsonType) else super().bind(column)
             case Comparison():
                 return self._compare(expr, strict=False), _BOOL
             case InList():
                 return self._in_list(expr, strict=False), _BOOL
             case SqlCast(arg, to, lenient):
-                return self._sql_cast(*self.bind(arg), to, lenient), to
+                return bound_cast(*self.bind(arg), to, lenient), to
             case Function():
                 return self._function(expr)
             case Call():
@@ -128,9 +130,6 @@ class SqlBinder(Binder):
             left, right = self._met(left, right, expr)
         if pt.is_null(left[1]):
             return Literal(pa.scalar(None, _BOOL))
-        if pt.is_nested(left[1]) and expr.op in ("=", "!="):
-            same = _folded(Function("=", (left[0], right[0]), FUNCTIONS["="]))
-            return same if expr.op == "=" else _folded(Not(same))
         try:
             compare(expr.op, pa.nulls(0, left[1]), pa.nulls(0, left[1]))
         except pa.ArrowNotImplementedError as error:
@@ -144,7 +143,7 @@ class SqlBinder(Binder):
             return _as(*left, common), _as(*right, common)
         for text, other, swapped in ((left, right, False), (right, left, True)):
             if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
-                read = self._sql_cast(*text, other[1], lenient=False), other[1]
+                read = bound_cast(*text, other[1], lenient=False), other[1]
                 return (other, read) if swapped else (read, other)
         raise BindError(
             f"{describe(source)}: Cannot infer common argument type for comparison operation {left[1]} and {right[1]}"
@@ -173,17 +172,6 @@ class SqlBinder(Binder):
 
     # -- casts and functions -----------------------------------------------------------------------------------------
 
-    def _sql_cast(self, bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
-        if found == to:
-            return bound
-        try:
-            if isinstance(bound, Literal):
-                return Literal(sql_cast(bound.value, to, lenient=lenient))
-            sql_cast(pa.nulls(0, found), to, lenient=False)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise BindError(f"cannot cast {describe(bound)} from {found} to {to}: {error}") from error
-        return SqlCast(bound, to, lenient)
-
     def _sql_call(self, expr: Call) -> Operand:
         operands = [self.bind(arg) for arg in expr.args]
         types = [found for _, found in operands]
@@ -201,7 +189,7 @@ class SqlBinder(Binder):
         if expr.function == "multiply" and sum(one.precision for one in types) >= 38:
             types = [pa.decimal256(one.precision, one.scale) for one in types]
         pairs = zip(operands, types, strict=True)
-        converted = [(self._sql_cast(*one, to, lenient=False), to) for one, to in pairs]
+        converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
         if expr.function == "divide":
             return self._applied(Function("/", expr.args), FUNCTIONS["/"], converted)
         return self._call(expr, converted)
@@ -245,7 +233,7 @@ class SqlBinder(Binder):
 
     def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         """The call of a function with bound operands."""
-        operands = _Arguments(self, expr, function).convert(operands)
+        operands = Arguments(expr, function).convert(operands)
         bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
         try:
@@ -270,113 +258,9 @@ class SqlBinder(Binder):
         return Call("struct_field", (bound,), pc.StructFieldOptions([index])), found.field(index).type
 
 
-class _Arguments:
-    """Converts the arguments of one function call to the kinds that it takes."""
-
-    def __init__(self, binder: SqlBinder, expr: Function, function: SqlFunction) -> None:
-        self._binder = binder
-        self._expr = expr
-        self._function = function
-
-    def convert(self, operands: list[Operand]) -> list[Operand]:
-        kinds = [self._function.kind(i) for i in range(len(operands))]
-        if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
-            raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
-        converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
-        self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
-        texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
-        if len({converted[i][1] for i in texts}) > 1:
-            for i in texts:
-                converted[i] = _as(*converted[i], pa.large_string())
-        if "item" in kinds:
-            self._item(converted, kinds.index("list"), kinds.index("item"))
-        if "lists" in kinds:
-            self._lists(converted)
-        return converted
-
-    def _one(self, operand: Operand, wanted: str) -> Operand:
-        bound, found = operand
-        match wanted:
-            case "text" if is_string(found):
-                return operand
-            case "bytes" if is_text(found):
-                return _as(bound, found, pa.binary()) if pt.is_fixed_size_binary(found) else operand
-            case "shown":
-                return operand if is_string(found) else (self._cast(operand, _TEXT), _TEXT)
-            case "int" if pt.is_integer(found):
-                return _as(bound, found, _INT)
-            case "float" if kind(found) == "number":
-                return _as(bound, found, _FLOAT)
-            case "number" if kind(found) == "number":
-                return operand
-            case "when" if kind(found) == "calendar":
-                return operand
-            case "when" if is_string(found):
-                return self._cast(operand, _STAMP), _STAMP
-            case "list" | "lists" if _is_list(found):
-                return operand
-            case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
-                return operand
-            case "any" | "same" | "item":
-                return operand
-        empty = {"text": _TEXT, "bytes": _TEXT, "int": _INT, "float": _FLOAT, "number": _FLOAT, "when": _STAMP}
-        if pt.is_null(found) and wanted not in ("word",):
-            return _as(bound, found, empty.get(wanted, pa.list_(pa.null())))
-        shown = {"word": "a text literal", "when": "a date or timestamp", "list": "a list", "lists": "lists"}
-        raise BindError(
-            f"Function '{self._expr.name}' requires {shown.get(wanted, wanted)}, but received {found} "
-            f"for {describe(bound)}; a cast may help"
-        )
-
-    def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
-        return self._binder._sql_cast(*operand, to, lenient=False)
-
-    def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
-        if places:
-            common = _fold([operands[i] for i in places], self._expr, exact=True)
-            for i in places:
-                operands[i] = _as(*operands[i], common)
-
-    def _item(self, operands: list[Operand], at_list: int, at_item: int) -> None:
-        items, wanted = operands[at_list][1].value_type, operands[at_item][1]
-        common = common_type(items, wanted)
-        if common is None:
-            raise BindError(f"{describe(self._expr)}: a list of {items} has no items of type {wanted}")
-        if pt.is_null(common):
-            common = _BOOL
-        operands[at_item] = _as(*operands[at_item], common)
-        operands[at_list] = _list_of(operands[at_list], common)
-
-    def _lists(self, operands: list[Operand]) -> None:
-        common: pa.DataType | None = pa.null()
-        for _, found in operands:
-            both = common_type(common, found.value_type)
-            if both is None and is_string(found.value_type) != is_string(common):  # text is read as numbers
-                both = common if is_string(found.value_type) else found.value_type
-            if both is None:
-                raise BindError(
-                    f"{describe(self._expr)}: lists of {common} and of {found.value_type} do not go together"
-                )
-            common = both
-        for i, operand in enumerate(operands):
-            operands[i] = _list_of(operand, _BOOL if common is None or pt.is_null(common) else common)
-
-
 def _days_of(bound: Expr, found: pa.DataType) -> Expr:
     """A date as days since 1970, or a number of days, both i32."""
     return Cast(Cast(bound, pa.date32()) if pt.is_date(found) else bound, pa.int32())
-
-
-def _is_list(t: pa.DataType) -> bool:
-    return bool(pt.is_list(t) or pt.is_large_list(t) or pt.is_fixed_size_list(t))
-
-
-def _list_of(operand: Operand, items: pa.DataType) -> Operand:
-    bound, found = operand
-    if found.value_type == items:
-        return operand
-    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
-    return (Literal(bound.value.cast(to)) if isinstance(bound, Literal) else Cast(bound, to)), to
 
 
 def _same_kind(literal: pa.DataType, column: pa.DataType) -> bool:

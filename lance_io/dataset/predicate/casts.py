@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.dataset.predicate.coerce import decimal_of, is_string
+from lance_io.dataset.predicate.intervals import parse_interval
+from lance_io.dataset.predicate.nested import is_list
 from lance_io.errors import BindError
 
 Value: TypeAlias = pa.Array | pa.Scalar
@@ -70,6 +72,8 @@ def sql_type(name: str) -> pa.DataType:
         precision, scale = map(int, matched.groups())
         if 1 <= precision <= 76 and scale <= precision:
             return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    if name == "INTERVAL":
+        return pa.month_day_nano_interval()
     matched = re.fullmatch(r"(?:TIMESTAMP|DATETIME)(?:\((\d)\))?", name)
     if matched and (matched[1] or "6") in _UNITS:
         return pa.timestamp(_UNITS[matched[1] or "6"])
@@ -167,6 +171,8 @@ def _to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     source = value.type
+    if is_list(source):
+        return _list_to_string(value, to)
     if pt.is_floating(source):
         distinct = value.dictionary_encode()
         spelled = pa.array([_spelled(one, source) for one in distinct.dictionary.to_numpy().tolist()], to)
@@ -177,6 +183,15 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         text = pc.replace_substring_regex(text, r"(\.[0-9]{3})(000|000000)$", r"\1")
         return pc.replace_substring_regex(text, r"(\.[0-9]{6})000$", r"\1").cast(to)
     return pc.cast(value, to)
+
+
+def _list_to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
+    """`[1, 2]`; null items are empty."""
+    shown = _convert(pc.list_flatten(value), pa.string()).to_pylist()
+    lengths = pc.fill_null(pc.list_value_length(value), 0).to_pylist()
+    ends = np.cumsum(lengths).tolist()
+    rows = [", ".join(one or "" for one in shown[end - n : end]) for n, end in zip(lengths, ends, strict=True)]
+    return pc.if_else(value.is_valid(), pa.array([f"[{row}]" for row in rows], to), pa.scalar(None, to))
 
 
 def _spelled(number: float, t: pa.DataType) -> str:
@@ -210,6 +225,8 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         value = pc.replace_substring_regex(value, r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ][0-9:.]+$", r"\1")
     elif pt.is_timestamp(to):
         return _to_timestamp(value, to)
+    elif pt.is_interval(to):
+        return pa.array([None if text is None else parse_interval(text) for text in value.to_pylist()], to)
     return pc.cast(value, to)
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lance_io.dataset.predicate.nested import is_list
+
 _DECIMAL_DIGITS_MAX = 38  # of decimal128
 _UNITS = ("s", "ms", "us", "ns")  # coarse to fine
 
@@ -53,6 +55,11 @@ def common_type(left: pa.DataType, right: pa.DataType, *, exact: bool = False) -
         return left
     if pt.is_null(left):
         return right
+    if is_list(left) and is_list(right):
+        items = common_type(left.value_type, right.value_type, exact=exact)
+        if items is None:
+            return None
+        return pa.large_list(items) if pt.is_large_list(left) or pt.is_large_list(right) else pa.list_(items)
     if kind(left) != kind(right):
         return None
     match kind(left):

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_io.dataset.predicate import nested
 from lance_io.dataset.predicate.casts import sql_cast
 from lance_io.dataset.predicate.tree import (
     And,
@@ -88,6 +89,8 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
             return sql_cast(evaluate(arg, batch), to, lenient=lenient)
         case Function(_, args, implementation):
             assert implementation is not None
+            if implementation.lazy:
+                return _chosen(args, batch) if implementation.lazy == "nvl2" else _first_valid(args, batch)
             return implementation.run([evaluate(arg, batch) for arg in args], batch.num_rows)
         case InList():
             raise AssertionError("binding leaves no InList behind")
@@ -117,13 +120,40 @@ def _can_fail(expr: Expr) -> bool:
 
 
 def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
-    """The values of a condition in the rows that are wanted, null in the others."""
+    """The values of an expression in the rows that are wanted, null in the others."""
     if wanted.true_count == len(wanted):
         return evaluate(expr, batch)
     value = evaluate(expr, batch.filter(wanted))
     if isinstance(value, pa.Scalar):
         return value
-    return pc.replace_with_mask(pa.nulls(len(wanted), pa.bool_()), wanted, value)
+    chosen = wanted.to_numpy(zero_copy_only=False)
+    return value.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
+
+
+def _first_valid(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:
+    """For each row the first operand that is not null; one that can fail is computed only for rows still null."""
+    result = evaluate(args[0], batch)
+    for arg in args[1:]:
+        if isinstance(result, pa.Scalar):
+            result = result if result.is_valid else evaluate(arg, batch)
+        elif result.null_count:
+            result = pc.coalesce(
+                result, _where(result.is_null(), arg, batch) if _can_fail(arg) else evaluate(arg, batch)
+            )
+    return result
+
+
+def _chosen(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:
+    """The second operand for rows in which the first is not null, the third for the others."""
+    tested, given, otherwise = args
+    present = pc.is_valid(evaluate(tested, batch))
+    if isinstance(present, pa.Scalar):
+        return evaluate(given if present.as_py() else otherwise, batch)
+    values = [
+        _where(rows, arg, batch) if _can_fail(arg) else evaluate(arg, batch)
+        for rows, arg in ((present, given), (pc.invert(present), otherwise))
+    ]
+    return pc.if_else(present, *values)
 
 
 def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
@@ -136,6 +166,8 @@ def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
 
 def compare(op: CompareOp, left: Value, right: Value) -> Value:
     """Compare two values of one type, floats by total order."""
+    if pa.types.is_nested(left.type):
+        return nested.compare(op, left, right)
     if left.type in _BITS and right.type in _BITS and not _is_ordinary(op, left, right):
         same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
         left, right = _sort_keys(left, same_zero), _sort_keys(right, same_zero)

@@ -8,6 +8,8 @@ A function is defined with the kinds of its arguments, which the binder checks a
     any           as it is                              same         values of one common type
     list          lists                                 item         of the type of the items of the list before it
     lists         lists whose items have one type       word         a string literal
+    json          stored JSON documents
+    steps         integers, or dates and an interval    span         an interval, or a string literal for one
 
 A kind with `?` may be left out, one with `*` may be repeated. Functions get Arrow arrays, and scalars where the
 argument is a literal, but never scalars only; they return an array. Null arguments give null unless said otherwise.
@@ -21,7 +23,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.dataset.predicate import lists, maths, moments, texts
+from lance_io.dataset.predicate import (
+    codes,
+    documents,
+    intervals,
+    listedit,
+    lists,
+    made,
+    maths,
+    moments,
+    regexes,
+    texts,
+)
 from lance_io.dataset.predicate.evaluate import compare
 
 if TYPE_CHECKING:
@@ -38,12 +51,14 @@ class SqlFunction:
     compute   gives its values
     at_bind   the value is the same for all rows of a scan and is computed once, when the filter is compiled
     by_count  it takes the number of rows instead of values
+    lazy      operands are computed only for rows that need them: `coalesce` or `nvl2`
     """
 
     kinds: tuple[str, ...]
     compute: Callable[..., Value]
     at_bind: bool = False
     by_count: bool = False
+    lazy: str = ""
 
     @property
     def num_arguments(self) -> tuple[int, int | None]:
@@ -61,7 +76,7 @@ class SqlFunction:
             return self.compute(num_rows)
         if not values or any(isinstance(value, pa.Array) for value in values):
             return self.compute(*values)
-        words = [self.kind(i) == "word" for i in range(len(values))]
+        words = [self.kind(i) in ("word", "span") for i in range(len(values))]
         return self.compute(*[v if word else pa.repeat(v, 1) for v, word in zip(values, words, strict=True)])[0]
 
 
@@ -80,7 +95,7 @@ def _between(value: Value, low: Value, high: Value) -> Value:
 def _distinct(left: Value, right: Value) -> Value:
     if pa.types.is_null(left.type):
         return pa.array([False] * len(left if isinstance(left, pa.Array) else right))
-    equal = lists.nested_equal(left, right) if pa.types.is_nested(left.type) else compare("=", left, right)
+    equal = compare("=", left, right)
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.invert(pc.or_(pc.fill_null(equal, False), both_null))
 
@@ -100,15 +115,15 @@ FUNCTIONS: dict[str, SqlFunction] = {}
 """Every function by its names, which are in lower case."""
 
 
-def _define(names: str, kinds: str, compute: Callable[..., Value], **flags: bool) -> None:
+def _define(names: str, kinds: str, compute: Callable[..., Value], **flags: Any) -> None:
     function = SqlFunction(tuple(kinds.split()), compute, **flags)
     for name in names.split():
         FUNCTIONS[name] = function
 
 
-_define("coalesce", "same same*", pc.coalesce)
-_define("nvl ifnull", "same same", pc.coalesce)
-_define("nvl2", "any same same", _value_if_not_null)
+_define("coalesce", "same same*", pc.coalesce, lazy="coalesce")
+_define("nvl ifnull", "same same", pc.coalesce, lazy="coalesce")
+_define("nvl2", "any same same", _value_if_not_null, lazy="nvl2")
 _define("nullif", "same same", _null_if)
 _define("between", "same same same", _between)
 _define("is_distinct", "same same", _distinct)
@@ -146,26 +161,29 @@ _define("split_part", "text text int", texts.split_part)
 _define("substr_index substring_index", "text text int", texts.substring_index)
 _define("find_in_set", "text text", texts.find_in_set)
 _define("levenshtein", "text text", texts.edit_distance)
-_define("ascii", "text", texts.code_of_first)
-_define("chr", "int", texts.character)
-_define("to_hex", "int", texts.hexadecimal)
-_define("md5", "bytes", texts.md5)
-_define("sha224", "bytes", texts.sha224)
-_define("sha256", "bytes", texts.sha256)
-_define("sha384", "bytes", texts.sha384)
-_define("sha512", "bytes", texts.sha512)
-_define("encode", "bytes word", texts.encoded)
-_define("decode", "text word", texts.decoded)
-_define("regexp_like", "text word word?", texts.matches_regex)
-_define("regexp_match", "text word word?", texts.regex_groups)
+_define("ascii", "text", codes.code_of_first)
+_define("chr", "int", codes.character)
+_define("to_hex", "int", codes.hexadecimal)
+_define("md5", "bytes", codes.md5)
+_define("sha224", "bytes", codes.sha224)
+_define("sha256", "bytes", codes.sha256)
+_define("sha384", "bytes", codes.sha384)
+_define("sha512", "bytes", codes.sha512)
+_define("digest", "bytes word", codes.digest)
+_define("overlay", "text text int int?", texts.overlaid)
+_define("contains_tokens", "text text", texts.contains_tokens)
+_define("uuid", "", made.uuid, by_count=True)
+_define("encode", "bytes word", codes.encoded)
+_define("decode", "text word", codes.decoded)
+_define("regexp_like", "text word word?", regexes.matches_regex)
+_define("regexp_match", "text word word?", regexes.regex_groups)
 _define("string_to_array string_to_list", "text text", texts.parts)
-_define("regexp_instr", "text word", texts.position_of_regex)
-_define("regexp_count", "text word", texts.count_regex)
-_define("regexp_replace", "text word word word?", texts.replaced_regex)
+_define("regexp_instr", "text word", regexes.position_of_regex)
+_define("regexp_count", "text word", regexes.count_regex)
+_define("regexp_replace", "text word word word?", regexes.replaced_regex)
 
 _define("%", "same same", maths.remainder)
 _define("/", "any any", maths.decimal_quotient)
-_define("=", "any any", lists.nested_equal)
 _define("abs", "number", pc.abs_checked)
 _define("power pow", "float float", pc.power)
 _define("round", "float int?", maths.rounded)
@@ -199,11 +217,37 @@ _define("array_has array_contains list_has list_contains", "list item", lists.ha
 _define("array_has_any list_has_any arrays_overlap", "lists lists", lists.has_any)
 _define("array_has_all list_has_all", "lists lists", lists.has_all)
 _define("array_length list_length", "list int?", lists.length)
-_define("cardinality", "list", lists.cardinality)
+_define("cardinality", "any", made.num_entries)
 _define("empty array_empty list_empty", "list", lists.is_empty)
 _define("array_element array_extract list_element list_extract", "list int", lists.element)
 _define("make_array make_list", "same*", lists.make)
-_define("array_position array_indexof list_position list_indexof", "list item", lists.position)
+_define("array_position array_indexof list_position list_indexof", "list item int?", listedit.position)
+_define("array_positions list_positions", "list item", listedit.positions)
+_define("array_append list_append array_push_back list_push_back", "list item", listedit.appended)
+_define("array_prepend list_prepend array_push_front list_push_front", "item list", listedit.prepended)
+_define("array_concat array_cat list_concat list_cat", "lists lists*", listedit.concatenated)
+_define("array_remove list_remove", "list item", listedit.without_first)
+_define("array_remove_n list_remove_n", "list item int", listedit.without_some)
+_define("array_remove_all list_remove_all", "list item", listedit.without_all)
+_define("array_replace list_replace", "list item item", listedit.replaced_first)
+_define("array_replace_n list_replace_n", "list item item int", listedit.replaced_some)
+_define("array_replace_all list_replace_all", "list item item", listedit.replaced_all)
+_define("array_union list_union", "lists lists", listedit.union)
+_define("array_intersect list_intersect", "lists lists", listedit.intersection)
+_define("array_except list_except", "lists lists", listedit.difference)
+_define("array_reverse list_reverse", "list", listedit.backwards)
+_define("array_pop_back list_pop_back", "list", listedit.without_last_item)
+_define("array_pop_front list_pop_front", "list", listedit.without_first_item)
+_define("array_slice list_slice", "list int int int?", listedit.part)
+_define("array_resize list_resize", "list int item?", listedit.resized)
+_define("array_repeat list_repeat", "any int", listedit.repeated)
+_define("array_any_value list_any_value", "list", listedit.first_valid)
+_define("arrays_zip list_zip", "list list*", listedit.zipped)
+_define("array_ndims list_ndims", "list", listedit.num_dimensions)
+_define("array_dims list_dims", "list", listedit.dimensions)
+_define("flatten", "list", listedit.flattened)
+_define("range", "steps steps? steps?", listedit.numbers_below)
+_define("generate_series", "steps steps? steps?", listedit.numbers_up_to)
 _define("array_to_string array_join list_to_string list_join", "list word word?", lists.to_text)
 _define("array_distinct list_distinct", "list", lists.distinct)
 _define("array_sort list_sort", "list word? word?", lists.in_order)
@@ -221,5 +265,29 @@ _define("to_timestamp_nanos", "any", moments.to_timestamp_nanos)
 _define("to_unixtime", "when", moments.to_unixtime)
 _define("to_char date_format", "when word", moments.shown_as)
 _define("make_date", "int int int", moments.make_date)
+_define("make_time", "int int int", moments.make_time)
+_define("to_local_time", "when", moments.to_local_time)
+_define("date_bin", "span when when?", intervals.binned)
 _define("now current_timestamp", "", moments.now, at_bind=True)
 _define("current_date today", "", moments.today, at_bind=True)
+_define("current_time", "", moments.time_of_day, at_bind=True)
+
+_define("struct row", "any any*", made.struct_of)
+_define("named_struct", "any any*", made.named_struct)
+_define("map make_map", "any any", made.map_of)
+_define("map_keys", "any", made.map_keys)
+_define("map_values", "any", made.map_values)
+_define("map_entries", "any", made.map_entries)
+_define("map_extract element_at", "any any", made.map_extract)
+_define("arrow_cast", "any word", made.cast_to_arrow)
+_define("arrow_typeof", "any", made.arrow_type)
+
+_define("json_extract", "json shown", documents.extracted)
+_define("json_exists", "json shown", documents.exists)
+_define("json_get", "json shown", documents.got)
+_define("json_get_string", "json shown", documents.got_string)
+_define("json_get_int", "json shown", documents.got_integer)
+_define("json_get_float", "json shown", documents.got_float)
+_define("json_get_bool", "json shown", documents.got_boolean)
+_define("json_array_contains", "json shown shown", documents.array_contains)
+_define("json_array_length", "json shown", documents.array_length)

@@ -118,26 +118,6 @@ def make(*values: Value) -> Value:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(columns).take(pa.array(order)))
 
 
-def position(lists: Value, item: Value) -> pa.Array:
-    """Where an item occurs first, u64 from 1; null where it does not."""
-    lists, items = arrays(lists, item)
-    parents = _parents(lists)
-    equal = pc.fill_null(compare("=", pc.list_flatten(lists), items.take(pa.array(parents))), False)
-    hits = np.flatnonzero(equal.to_numpy(zero_copy_only=False))
-    rows, firsts = np.unique(parents[hits], return_index=True)
-    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    starts = np.cumsum(lengths) - lengths
-    found = np.zeros(len(lists), dtype=np.uint64)
-    found[rows] = (hits[firsts] - starts[rows] + 1).astype(np.uint64)
-    return pa.array(found, mask=found == 0)
-
-
-def nested_equal(left: Value, right: Value) -> pa.Array:
-    """Whether two lists or structs are the same, nulls and all; null when one of them is null itself."""
-    pairs = zip(*[array.to_pylist() for array in arrays(left, right)], strict=True)
-    return pa.array([None if a is None or b is None else a == b for a, b in pairs], pa.bool_())
-
-
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
     """The items joined by a separator; null items are left out, or shown as the third argument."""
     (lists,) = arrays(lists)

@@ -152,3 +152,27 @@ def now() -> pa.Scalar:
 def today() -> pa.Scalar:
     """This day in UTC."""
     return pa.scalar(dt.datetime.now(dt.UTC).date(), pa.date32())
+
+
+def time_of_day() -> pa.Scalar:
+    """The time of the day in UTC, time64[ns]."""
+    return pa.scalar(dt.datetime.now(dt.UTC).time(), pa.time64("us")).cast(pa.time64("ns"))
+
+
+def make_time(hour: Value, minute: Value, second: Value) -> pa.Array:
+    """From numbers, time32[s]; raises pa.ArrowInvalid for a time that does not exist."""
+    from lance_io.dataset.predicate.rows import by_value
+
+    def one(h: int, m: int, s: int) -> dt.time:
+        try:
+            return dt.time(h, m, s)
+        except (ValueError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"Unable to make a time from {h}, {m}, {s}: {error}") from None
+
+    return by_value(one, pa.time32("s"), hour, minute, second)
+
+
+def to_local_time(value: Value) -> Value:
+    """The time on the clocks of the value's own zone, without a zone."""
+    stamp = _stamp(value)
+    return pc.local_timestamp(stamp) if stamp.type.tz else stamp

@@ -28,7 +28,7 @@ def by_value(compute: Callable[..., Any], result: pa.DataType, *values: Value) -
     With one column, and literals beside it, it is called once for each distinct value.
     """
     columns = [value for value in values if isinstance(value, pa.Array)]
-    if len(columns) == 1 and len(columns[0]):
+    if len(columns) == 1 and len(columns[0]) and not pa.types.is_nested(columns[0].type):
         distinct = columns[0].dictionary_encode()
         found = _each(compute, result, [distinct.dictionary if v is columns[0] else v for v in values])
         return found.take(distinct.indices)

@@ -48,7 +48,7 @@ _COMPARISONS: dict[type[exp.Expr], CompareOp] = {
 }
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide"}
 _OPERATORS: dict[type[exp.Expr], str] = {exp.Mod: "%", exp.DPipe: "||", exp.Like: "like", exp.ILike: "ilike"}
-_WITHOUT_BRACKETS = frozenset({"current_date", "current_timestamp"})  # functions that look like columns
+_WITHOUT_BRACKETS = frozenset({"current_date", "current_time", "current_timestamp"})  # functions that look like columns
 _FALSE = Literal(pa.array([False])[0])
 _NULL = Literal(pa.nulls(1)[0])
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.dataset.predicate import search
-from lance_io.dataset.predicate.rows import arrays, by_value
-from lance_io.errors import BindError
+from lance_io.dataset.predicate.rows import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -272,141 +268,20 @@ def _capital(word: str) -> str:
     return word[0].upper() + word[1:].lower()
 
 
-def code_of_first(value: Value) -> pa.Array:
-    """The code point of the first character, i32; 0 for an empty text."""
-    return by_value(lambda text: ord(text[0]) if text else 0, _I32, value)
+def overlaid(value: Value, new: Value, start: Value, count: Value | None = None) -> pa.Array:
+    """With `new` in place of `count` characters from a position on, else of as many as it has."""
+
+    def one(text: str, put: str, first: int, num: int | None = None) -> str:
+        begin = max(first - 1, 0)
+        return text[:begin] + put + text[max(begin + (len(put) if num is None else num), 0) :]
+
+    return by_value(one, _TEXT, *([value, new, start] if count is None else [value, new, start, count]))
 
 
-def character(value: Value) -> pa.Array:
-    """The character with a code point. Raises pa.ArrowInvalid if there is none."""
+def contains_tokens(value: Value, wanted: Value) -> pa.Array:
+    """Whether all words of the second text, which are runs of letters and digits, are words of the first."""
 
-    def one(code: int) -> str:
-        if not 0 <= code < 0x110000 or 0xD800 <= code < 0xE000:
-            raise pa.ArrowInvalid(f"invalid Unicode scalar value: {code}")
-        return chr(code)
+    def one(text: str, tokens: str) -> bool:
+        return set(re.findall(r"[^\W_]+", tokens)) <= set(re.findall(r"[^\W_]+", text))
 
-    return by_value(one, _TEXT, value)
-
-
-def hexadecimal(value: Value) -> pa.Array:
-    """An integer in base 16, negative ones as their 64 bits."""
-    return by_value(lambda number: format(number & ((1 << 64) - 1), "x"), _TEXT, value)
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _digest(name: str) -> Callable[[Value], pa.Array]:
-    return lambda value: by_value(lambda one: hashlib.new(name, _bytes(one)).digest(), _BYTES, value)
-
-
-sha224, sha256, sha384, sha512 = _digest("sha224"), _digest("sha256"), _digest("sha384"), _digest("sha512")
-
-
-def md5(value: Value) -> pa.Array:
-    """The digest in hexadecimal digits."""
-    return by_value(lambda one: hashlib.md5(_bytes(one), usedforsecurity=False).hexdigest(), _TEXT, value)
-
-
-def encoded(value: Value, form: pa.Scalar) -> pa.Array:
-    """Bytes as `hex` or `base64` text."""
-    match form.as_py():
-        case "hex":
-            return by_value(lambda one: _bytes(one).hex(), _TEXT, value)
-        case "base64":
-            return by_value(lambda one: base64.b64encode(_bytes(one)).decode().rstrip("="), _TEXT, value)
-        case other:
-            raise BindError(f"there is no built-in encoding named {other!r}, only 'hex' and 'base64'")
-
-
-def decoded(value: Value, form: pa.Scalar) -> pa.Array:
-    """The bytes of `hex` or `base64` text. Raises pa.ArrowInvalid for other text."""
-
-    def one(text: str) -> bytes:
-        try:
-            if form.as_py() == "hex":
-                return bytes.fromhex(text)
-            return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-        except (ValueError, binascii.Error) as error:
-            raise pa.ArrowInvalid(f"Failed to decode value using {form.as_py()}: {error}") from None
-
-    if form.as_py() not in ("hex", "base64"):
-        raise BindError(f"there is no built-in encoding named {form.as_py()!r}, only 'hex' and 'base64'")
-    return by_value(one, _BYTES, value)
-
-
-# -- regular expressions, in RE2's syntax ----------------------------------------------------------------------------
-
-
-def _pattern(pattern: pa.Scalar, flags: pa.Scalar | None, allowed: str) -> str:
-    """The pattern with its flags in front. Raises BindError for null, unknown flags and bad syntax."""
-    text, given = pattern.as_py(), "" if flags is None else flags.as_py() or ""
-    if set(given) - set(allowed):
-        raise BindError(f"the flags {given!r} of a regular expression are unknown; known are {', '.join(allowed)}")
-    kept = "".join(flag for flag in given if flag != "g")
-    full = f"(?{kept}){text}" if kept else text
-    try:
-        pc.match_substring_regex(pa.array([""]), full)
-    except pa.ArrowInvalid as error:
-        raise BindError(f"the regular expression {text!r}: {error}") from None
-    return str(full)
-
-
-def matches_regex(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
-    """Whether a regular expression matches some part. Flags: `i`, `m`, `s`."""
-    if not pattern.is_valid:
-        return pa.nulls(len(value), _BOOL)
-    return pc.match_substring_regex(value, _pattern(pattern, flags, "ims"))
-
-
-def count_regex(value: Value, pattern: pa.Scalar) -> Value:
-    """How often a regular expression matches, i64."""
-    return pc.cast(pc.count_substring_regex(value, _pattern(pattern, None, "")), _I64)
-
-
-def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
-    """Where a regular expression matches first, i64; 0 if it does not."""
-    (texts,) = arrays(value)
-    at = pc.find_substring_regex(texts, _pattern(pattern, None, ""))
-    pairs = zip(texts.cast(_BYTES).to_pylist(), at.to_pylist(), strict=True)
-    return pa.array([None if n is None else len(text[:n].decode()) + 1 if n >= 0 else 0 for text, n in pairs], _I64)
-
-
-def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> pa.Array:
-    """The groups of the first match as a list, the whole match if there are none; null without a match."""
-    (texts,) = arrays(value)
-    names, full = _named_groups(_pattern(pattern, flags, "ims"))
-    found = pc.extract_regex(texts.cast(_TEXT), full)
-    groups = [pc.struct_field(found, [i]) for i in range(len(names))]
-    from lance_io.dataset.predicate.lists import make
-
-    return pc.if_else(found.is_valid(), made := make(*groups), pa.scalar(None, made.type))
-
-
-def _named_groups(pattern: str) -> tuple[list[str], str]:
-    """The pattern with a name for each of its groups, or for itself if it has none; Arrow returns only named ones."""
-    out, names, i, in_class = [], list[str](), 0, False
-    while i < len(pattern):
-        piece = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
-        if piece == "[":
-            in_class = True
-        elif piece == "]":
-            in_class = False
-        elif piece == "(" and not in_class:
-            given = re.match(r"\(\?P?<(\w+)>", pattern[i:])
-            if given or pattern[i + 1 : i + 2] != "?":
-                names.append(f"g{len(names)}")
-                piece, i = f"(?P<{names[-1]}>", i + (given.end() - 1 if given else 0)
-        out.append(piece)
-        i += len(piece) if not piece.startswith("(?P<g") else 1
-    return (names, "".join(out)) if names else (["g0"], f"(?P<g0>{pattern})")
-
-
-def replaced_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
-    """The first match, or with the flag `g` every match, by a text in which `\\1` or `$1` stands for a group."""
-    everywhere = flags is not None and "g" in (flags.as_py() or "")
-    replacement = re.sub(r"\$\{?(\d)\}?", r"\\\1", new.as_py() or "")
-    return pc.replace_substring_regex(
-        value, _pattern(pattern, flags, "gims"), replacement, max_replacements=None if everywhere else 1
-    )
+    return by_value(one, _BOOL, value, wanted)

@@ -148,7 +148,14 @@ class Function:
 
 
 class Implementation(Protocol):
-    """What computes a function."""
+    """What computes a function.
+
+    lazy  not empty when operands are computed only for rows that need them: `coalesce` or `nvl2`
+    """
+
+    @property
+    def lazy(self) -> str:
+        """See above."""
 
     def run(self, values: list[Any], num_rows: int) -> pa.Array | pa.Scalar:
         """The values for `num_rows` rows."""

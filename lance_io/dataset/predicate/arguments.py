@@ -1,0 +1,167 @@
+"""Arguments of a function call, checked against the kinds that `functions` gives and converted to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.dataset.predicate.bind import _as as as_type
+from lance_io.dataset.predicate.bind import _fold as fold_types
+from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.coerce import common_type, is_string, is_text, kind
+from lance_io.dataset.predicate.nested import is_list
+from lance_io.dataset.predicate.tree import Cast, Literal, SqlCast, describe
+from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.predicate.functions import SqlFunction
+    from lance_io.dataset.predicate.tree import Expr, Function
+
+    Operand = tuple[Expr, pa.DataType]
+
+_BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
+_NULLS = {
+    "text": _TEXT,
+    "bytes": _TEXT,
+    "shown": _TEXT,
+    "int": _INT,
+    "steps": _INT,
+    "float": _FLOAT,
+    "number": _FLOAT,
+    "when": _STAMP,
+    "json": pa.large_binary(),
+}
+"""Types for null arguments, by kind; of other kinds lists."""
+
+_SHOWN = {
+    "word": "a text literal",
+    "when": "a date or timestamp",
+    "list": "a list",
+    "span": "an interval literal",
+    "json": "a JSON column",
+}
+
+
+def bound_cast(bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
+    """An operand converted as `cast` does it; a literal at once. Raises BindError where there is no conversion."""
+    if found == to:
+        return bound
+    try:
+        if isinstance(bound, Literal):
+            return Literal(sql_cast(bound.value, to, lenient=lenient))
+        sql_cast(pa.nulls(0, found), to, lenient=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BindError(f"cannot cast {describe(bound)} from {found} to {to}: {error}") from error
+    return SqlCast(bound, to, lenient)
+
+
+class Arguments:
+    """Converts the arguments of one function call to the kinds that it takes."""
+
+    def __init__(self, expr: Function, function: SqlFunction) -> None:
+        self._expr = expr
+        self._function = function
+
+    def convert(self, operands: list[Operand]) -> list[Operand]:
+        kinds = [self._function.kind(i) for i in range(len(operands))]
+        if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
+            raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
+        converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
+        self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
+        texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
+        if len({converted[i][1] for i in texts}) > 1:
+            for i in texts:
+                converted[i] = as_type(*converted[i], pa.large_string())
+        if "item" in kinds:
+            self._items(converted, kinds.index("list"), [i for i, one in enumerate(kinds) if one == "item"])
+        if "lists" in kinds:
+            self._lists(converted)
+        return converted
+
+    def _one(self, operand: Operand, wanted: str) -> Operand:
+        bound, found = operand
+        match wanted:
+            case "text" if is_string(found):
+                return operand
+            case "bytes" if is_text(found):
+                return as_type(bound, found, pa.binary()) if pt.is_fixed_size_binary(found) else operand
+            case "shown":
+                return operand if is_string(found) else (self._cast(operand, _TEXT), _TEXT)
+            case "int" if pt.is_integer(found):
+                return as_type(bound, found, _INT)
+            case "float" if kind(found) == "number":
+                return as_type(bound, found, _FLOAT)
+            case "number" if kind(found) == "number":
+                return operand
+            case "when" if kind(found) == "calendar":
+                return operand
+            case "when" if is_string(found):
+                return self._cast(operand, _STAMP), _STAMP
+            case "list" | "lists" if is_list(found):
+                return operand
+            case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
+                return operand
+            case "json" if pt.is_large_binary(found):
+                return operand
+            case "span" if isinstance(bound, Literal) and (is_string(found) or pt.is_interval(found)):
+                return operand
+            case "steps" if kind(found) == "calendar" or pt.is_interval(found):
+                return operand
+            case "steps" if pt.is_integer(found):
+                return as_type(bound, found, _INT)
+            case "any" | "same" | "item":
+                return operand
+        if pt.is_null(found) and wanted not in ("word", "span"):
+            return as_type(bound, found, _NULLS.get(wanted, pa.list_(pa.null())))
+        raise BindError(
+            f"Function '{self._expr.name}' requires {_SHOWN.get(wanted, wanted)}, but received {found} "
+            f"for {describe(bound)}; a cast may help"
+        )
+
+    def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
+        return bound_cast(*operand, to, lenient=False)
+
+    def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
+        if places:
+            common = fold_types([operands[i] for i in places], self._expr, exact=True)
+            for i in places:
+                operands[i] = as_type(*operands[i], common)
+
+    def _items(self, operands: list[Operand], at_list: int, at_items: list[int]) -> None:
+        common = operands[at_list][1].value_type
+        for i in at_items:
+            both = common_type(common, operands[i][1])
+            if both is None:
+                raise BindError(f"{describe(self._expr)}: a list of {common} has no items of type {operands[i][1]}")
+            common = both
+        if pt.is_null(common):
+            common = _BOOL
+        for i in at_items:
+            operands[i] = as_type(*operands[i], common)
+        operands[at_list] = _list_of(operands[at_list], common)
+
+    def _lists(self, operands: list[Operand]) -> None:
+        common: pa.DataType | None = pa.null()
+        for _, found in operands:
+            both = common_type(common, found.value_type)
+            if both is None and is_string(found.value_type) != is_string(common):  # text is read as numbers
+                both = common if is_string(found.value_type) else found.value_type
+            if both is None:
+                raise BindError(
+                    f"{describe(self._expr)}: lists of {common} and of {found.value_type} do not go together"
+                )
+            common = both
+        for i, operand in enumerate(operands):
+            operands[i] = _list_of(operand, _BOOL if common is None or pt.is_null(common) else common)
+
+
+def _list_of(operand: Operand, items: pa.DataType) -> Operand:
+    bound, found = operand
+    if found.value_type == items:
+        return operand
+    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
+    return (Literal(bound.value.cast(to)) if isinstance(bound, Literal) else Cast(bound, to)), to

@@ -1,0 +1,76 @@
+"""Comparing lists and structs: item by item, the first difference decides, a shorter list comes first.
+
+Inside a value nulls are equal to each other and below everything else; floats compare by total order. A value that is
+null itself gives null.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.dataset.predicate.rows import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.dataset.predicate.rows import Value
+
+_TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SIGN: Final = 1 << 63
+
+
+def is_list(t: pa.DataType) -> bool:
+    """Whether values are lists, in any of Arrow's layouts but views."""
+    return bool(pt.is_list(t) or pt.is_large_list(t) or pt.is_fixed_size_list(t))
+
+
+def sort_keys(values: pa.Array) -> list[Any]:
+    """A Python object for each value such that the objects compare as the values do; None for nulls."""
+    to_key = _key_of(values.type)
+    return [None if one is None else to_key(one) for one in values.to_pylist()]
+
+
+def compare(op: str, left: Value, right: Value) -> Value:
+    """`left op right` for each row; both have one type. Raises pa.ArrowNotImplementedError for maps."""
+    if pt.is_map(left.type):
+        raise pa.ArrowNotImplementedError(f"values of type {left.type} have no order")
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        return compare(op, pa.repeat(left, 1), right)[0]
+    test = _TESTS[op]
+    pairs = zip(*[sort_keys(array) for array in arrays(left, right)], strict=True)
+    return pa.array([None if a is None or b is None else test(a, b) for a, b in pairs], pa.bool_())
+
+
+def _key_of(t: pa.DataType) -> Callable[[Any], Any]:
+    """The function from a Python value of a type, not null, to its key."""
+    if is_list(t):
+        item = _or_null(_key_of(t.value_type))
+        return lambda items: [item(one) for one in items]
+    if pt.is_struct(t):
+        members = [(field.name, _or_null(_key_of(field.type))) for field in t]
+        return lambda members_of: [key(members_of[name]) for name, key in members]
+    if pt.is_floating(t):
+        return _total_order
+    return lambda value: value
+
+
+def _or_null(key: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: (0,) if value is None else (1, key(value))
+
+
+def _total_order(number: float) -> int:
+    """An integer that grows with the float: NaN above or below all numbers, -0.0 below 0.0."""
+    bits = int.from_bytes(struct.pack(">d", number), "big")
+    return bits ^ _SIGN if bits < _SIGN else ~bits & (2 * _SIGN - 1)
