@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from tests.dataset import sqlgen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TABLES = 12
-quiet = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+TABLES = 6
+EXAMPLES = int(os.environ.get("LANCE_IO_TEST_EXAMPLES", "40"))
+quiet = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @lru_cache(maxsize=TABLES)

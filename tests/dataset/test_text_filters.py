@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from lance_io.errors import BindError
 if TYPE_CHECKING:
     from lance_io import LanceDataset
 
+EXAMPLES = int(os.environ.get("LANCE_IO_TEST_EXAMPLES", "60"))  # of each property; the nightly run draws more
 TEXT, SAME = "doubled > 100 and s != 's77'", (pc.field("doubled") > 100) & (pc.field("s") != "s77")
 
 
@@ -269,7 +271,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=12), glue=st.sampled_from([" ", ""]))
 def test_any_text_is_a_filter_or_an_error(pieces: list[str], glue: str) -> None:
     for compile_text in (compile_filter, compile_column):
@@ -279,7 +281,7 @@ def test_any_text_is_a_filter_or_an_error(pieces: list[str], glue: str) -> None:
             pass
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(text=st.text(max_size=40))
 def test_any_characters_are_a_filter_or_an_error(text: str) -> None:
     try:

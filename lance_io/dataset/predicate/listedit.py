@@ -51,18 +51,18 @@ def _codes(items: pa.Array) -> list[int]:
     return codes
 
 
+def _depth(t: pa.DataType) -> int:
+    return 1 + _depth(t.value_type) if is_list(t) else 0
+
+
 def _pool(*values: Value) -> _Pool:
     columns, start = list[pa.Array](), 0
     arguments: list[list[Any]] = []
+    deepest = max(_depth(value.type) for value in values)  # those are the lists, the others items of such lists
     for value in arrays(*values):
-        items = pc.list_flatten(value) if is_list(value.type) else value
-        if is_list(value.type):
-            lengths = pc.fill_null(pc.list_value_length(value), 0).to_numpy()
-            ends = [start, *(start + np.cumsum(lengths)).tolist()]
-            present = value.is_valid().to_pylist()
-            arguments.append([range(*ab) if there else None for ab, there in zip(pairwise(ends), present, strict=True)])
-        else:
-            arguments.append(list(range(start, start + len(value))))
+        is_item = _depth(value.type) < deepest
+        items = value if is_item else pc.list_flatten(value)
+        arguments.append(list(range(start, start + len(value))) if is_item else _pool_places(value, start))
         columns.append(items)
         start += len(items)
     items = pa.concat_arrays(columns)
@@ -284,8 +284,8 @@ def flattened(lists: Value) -> pa.Array:
     return lists_of(pc.list_flatten(inner), rows)
 
 
-def _pool_places(lists: pa.Array) -> list[range | None]:
-    ends = [0, *np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy()).tolist()]
+def _pool_places(lists: pa.Array, start: int = 0) -> list[range | None]:
+    ends = [start, *(start + np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy())).tolist()]
     present = lists.is_valid().to_pylist()
     return [range(*ab) if there else None for ab, there in zip(pairwise(ends), present, strict=True)]
 
