@@ -22,6 +22,7 @@ HEAVY = [
     "pyarrow.dataset",
     "pyarrow._dataset",
     "pyspark",
+    "sqlglot",
     "typer",
 ]
 
@@ -46,3 +47,13 @@ def test_import_loads_nothing_heavy(statement: str) -> None:
     loaded = modules_after(statement)
     assert "lance_io" in loaded
     assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
+
+
+def test_arrow_filters_need_no_parser() -> None:
+    loaded = modules_after(
+        "import pyarrow as pa, pyarrow.compute as pc\n"
+        "from lance_io.dataset.predicate import compile_filter\n"
+        "compile_filter(pc.field('a') > 1, pa.schema([('a', pa.int64())]))"
+    )
+    assert "lance_io.dataset.predicate.evaluate" in loaded
+    assert "sqlglot" not in loaded
