@@ -1,0 +1,196 @@
+"""Writing under Spark with several executors, on a real store, while tasks, workers, executors and commits die.
+
+`LANCE_IO_TEST_CHAOS_ROWS` makes the tables larger.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow.parquet as pq
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from lance_io.spark import cleanup_job, register, write_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from chaotic import ChaoticSource
+from sessions import spark_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+    from servers import S3Server
+
+ROWS = int(os.environ.get("LANCE_IO_TEST_CHAOS_ROWS", "40000"))
+TASKS = 4
+FAILURES = (PySparkException, Py4JJavaError)  # the second one when a process of Spark's own is gone
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two executors, one core each."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        with spark_session(folder, "local-cluster[2,1,768]", spark__executor__memory="768m") as spark:
+            spark.sparkContext.addPyFile(str(Path(__file__).with_name("chaotic.py")))
+            register(spark)
+            spark.dataSource.register(ChaoticSource)
+            yield spark
+
+
+class Table:
+    """A table on the test server, and what pylance finds in it."""
+
+    def __init__(self, server: S3Server, uri: str) -> None:
+        self.uri = uri
+        self.storage = server.options()
+        self.options = {f"storage.{name}": value for name, value in self.storage.items()}
+
+    def open(self) -> Any:
+        return lance.dataset(self.uri, storage_options=self.storage)
+
+    def ids(self) -> list[int]:
+        found: list[int] = self.open().to_table(columns=["id"])["id"].to_pylist()
+        return sorted(found)
+
+    @property
+    def version(self) -> int:
+        return int(self.open().version)
+
+
+@pytest.fixture
+def table(s3: S3Server, s3_uri: str) -> Table:
+    return Table(s3, f"{s3_uri}/t.lance")
+
+
+def rows(spark: SparkSession, first: int = 0, number: int = ROWS) -> DataFrame:
+    return spark.range(first, first + number, 1, TASKS).selectExpr("id", "cast(id as string) as text")
+
+
+def write(df: DataFrame, table: Table, chaos: str = "", once: Path | None = None, **options: str) -> None:
+    writer = df.write.format("chaotic").options(**table.options, **options)
+    writer.mode("append").option("chaos", chaos).option("chaos_once", str(once)).save(table.uri)
+
+
+@pytest.mark.parametrize("chaos", ["raise", "kill", "executor"])
+def test_tasks_that_die_lose_and_double_nothing(
+    cluster: SparkSession, table: Table, tmp_path: Path, chaos: str
+) -> None:
+    write_table(rows(cluster, -10, 10), table.uri, storage=table.storage)
+    write(rows(cluster), table, chaos, tmp_path / "once", job_id="night")
+    assert (tmp_path / "once").exists()
+    assert table.ids() == list(range(-10, ROWS))
+    assert table.version == 2
+    fragments = table.open().get_fragments()[TASKS:]
+    assert len(fragments) == TASKS  # one for each task, none for what was lost
+    orphans = cleanup_job(table.uri, "night", storage=table.storage)
+    assert len(orphans) <= 2
+    assert cleanup_job(table.uri, "night", storage=table.storage) == []
+    assert table.ids() == list(range(-10, ROWS))
+
+
+@pytest.mark.parametrize("chaos", ["commit_before", "commit_after"])
+def test_commits_that_die(cluster: SparkSession, table: Table, tmp_path: Path, chaos: str) -> None:
+    """The job fails either way; its rows are there all or none, and a rerun under its id adds what is missing."""
+    write_table(rows(cluster, -10, 10), table.uri, storage=table.storage)
+    with pytest.raises(FAILURES):
+        write(rows(cluster), table, chaos, tmp_path / "once", job_id="night")
+    there = range(-10, 0 if chaos == "commit_before" else ROWS)
+    assert table.ids() == list(there)
+    write(rows(cluster), table, job_id="night")
+    assert table.ids() == list(range(-10, ROWS))
+    assert table.version == 2
+    assert cleanup_job(table.uri, "night", storage=table.storage) == []
+
+
+def test_a_misfit_names_partition_row_and_column(cluster: SparkSession, table: Table) -> None:
+    given = rows(cluster, 0, 100).selectExpr("id", "array(cast(id as float), cast(id as float)) as v")
+    write_table(given, table.uri, storage=table.storage, **{"v.arrow.fixed-size-list.size": 2})
+    bad = given.selectExpr("id", "if(id = 60, slice(v, 1, 1), v) as v")
+    with pytest.raises(PySparkException, match=r"partition 2, row 10 of its input, column v: expected .*2 items, not"):
+        write_table(bad, table.uri, storage=table.storage)
+    assert table.version == 1
+
+
+def test_a_stream_whose_commits_die(cluster: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Each increment once: dying before and after publishing, restarts, and a new checkpoint that is refused."""
+    source, part = tmp_path / "increments", ROWS // 4
+    source.mkdir()
+
+    def run(checkpoint: str, chaos: str = "", once: str = "") -> None:
+        stream = cluster.readStream.schema("id long, text string").option("maxFilesPerTrigger", 1)
+        query = (
+            stream.parquet(str(source))
+            .writeStream.format("chaotic")
+            .options(**table.options, stream_id="rows", chaos=chaos, chaos_once=str(tmp_path / once))
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start(table.uri)
+        )
+        query.awaitTermination()
+
+    def add(number: int) -> None:
+        increment = rows(cluster, number * part, part).toArrow()
+        pq.write_table(increment, source / f"{number}.parquet")
+
+    add(0)
+    run("checkpoint")
+    for number, chaos in ((1, "commit_after"), (2, "commit_before"), (3, "kill")):
+        add(number)
+        if chaos == "kill":
+            run("checkpoint", chaos, chaos)
+        else:
+            with pytest.raises(FAILURES):
+                run("checkpoint", chaos, chaos)
+            assert table.ids() == list(range(part * (number + (chaos == "commit_after"))))
+            run("checkpoint")
+        assert table.ids() == list(range(part * (number + 1)))
+    assert table.version == 4
+    with pytest.raises(PySparkException, match="already committed up to batch 3"):
+        run("another checkpoint")
+    assert table.ids() == list(range(part * 4)) and table.version == 4
+
+
+def test_a_table_as_a_stream(cluster: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Snapshot, then increments, into another table, in batches of bounded size."""
+    copy = Table.__new__(Table)
+    copy.__dict__ = {**table.__dict__, "uri": f"{table.uri}.copy"}
+
+    def run() -> list[int]:
+        query = (
+            cluster.readStream.format("lance_io")
+            .options(**table.options, max_rows_per_trigger="250")
+            .load(table.uri)
+            .writeStream.format("lance_io")
+            .options(**table.options, stream_id="copy")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(copy.uri)
+        )
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    write_table(rows(cluster, 0, 1000), table.uri, storage=table.storage)
+    assert run() == [250] * 4
+    write_table(rows(cluster, 1000, 100), table.uri, storage=table.storage, files=1)
+    write_table(rows(cluster, 1100, 100), table.uri, storage=table.storage, files=1)
+    assert run() == [200]
+    assert copy.ids() == list(range(1200))
+
+
+def test_no_credential_in_what_a_failure_says(cluster: SparkSession, table: Table) -> None:
+    storage = {**table.storage, "aws_secret_access_key": "s3cr3t-of-nobody"}
+    with pytest.raises(FAILURES) as caught:
+        write_table(rows(cluster), table.uri, storage=storage)
+    assert "s3cr3t-of-nobody" not in str(caught.value)
