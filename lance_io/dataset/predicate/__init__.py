@@ -4,8 +4,11 @@
     arrow.py, wire.py    `pyarrow.compute` expressions -> tree      coerce.py     which types go together
     bind.py, bindsql.py  tree + schema -> checked tree              casts.py      conversions of SQL text
     evaluate.py          checked tree + batch -> values             functions.py  functions of SQL text, by name
-    compiled.py          the face of the room                       texts.py, maths.py, lists.py, moments.py, rows.py
-                                                                                  what computes them
+    compiled.py          the face of the room                       arguments.py  arguments checked and converted
+    nested.py            the order of lists and structs             search.py     texts inside texts
+
+What computes the functions: texts.py, codes.py, regexes.py, blake3.py; maths.py; lists.py, listedit.py; moments.py,
+intervals.py (times); made.py, typenames.py (structs, maps, types); documents.py, jsonpath.py (JSON); rows.py for all.
 
 `compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
 `compile_column(text, schema)` a column computed from others. docs/filters.md has the language.
