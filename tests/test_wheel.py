@@ -85,7 +85,7 @@ def test_wheel_is_one_for_all_pythons(wheel: Path) -> None:
     assert "-cp311-abi3-" in wheel.name
     assert {"lance_io/py.typed", "lance_io/_kernels.pyi", "lance_io/_kernels.abi3.so"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert all(name.startswith("lance_io") and "__pycache__" not in name for name in names)
+    assert all(name.startswith(("lance_io", "pyspark_lance_io")) and "__pycache__" not in name for name in names)
 
 
 def test_wheel_reads_a_table_where_there_is_no_rust(python: Path, source: tuple[str, pa.Table], tmp_path: Path) -> None:
