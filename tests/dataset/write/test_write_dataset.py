@@ -103,7 +103,11 @@ def test_datasets_and_scanners_of_both_libraries_are_data(tmp_path: Path) -> Non
         assert lance.dataset(tmp_path / f"{number}").to_table().equals(TABLE)
 
 
-@pytest.mark.parametrize("data", ["text", [], 5, iter(TABLE.to_batches()), pa.array([{"a": 1}])], ids=str)
+@pytest.mark.parametrize(
+    "data",
+    ["text", [], 5, iter(TABLE.to_batches()), pa.array([{"a": 1}])],
+    ids=["text", "nothing", "number", "batches", "array"],
+)
 def test_what_is_no_table_is_refused_as_by_pylance(tmp_path: Path, data: Any) -> None:
     with pytest.raises((TypeError, ValueError)) as theirs:
         lance.write_dataset(data, tmp_path / "t")
