@@ -10,7 +10,6 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 from lance_io.errors import UsageError
@@ -404,12 +403,14 @@ class SyncReads(Protocol):
 
 def offers_sync_reads(store: object) -> TypeGuard[SyncReads]:
     """Whether a store offers `SyncReads`. What `isinstance` says, which needs longer than a small read."""
-    return _offers_sync_reads(type(store))
+    kind = type(store)
+    found = _OFFERS.get(kind)
+    if found is None:
+        found = _OFFERS[kind] = issubclass(kind, SyncReads)
+    return found
 
 
-@cache
-def _offers_sync_reads(kind: type) -> bool:
-    return issubclass(kind, SyncReads)
+_OFFERS: dict[type, bool] = {}
 
 
 @runtime_checkable
