@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+
+from tests.listening import Listener
 
 ETAG = '"v1"'
 
@@ -130,57 +132,39 @@ def status(code: int, name: str = "", message: str = "", **headers: str) -> Answ
     return answer
 
 
-@dataclass
-class FaultServer:
+class FaultServer(Listener):
     """Answers the n-th request by the n-th answer of the script, and `serve` afterwards."""
 
-    content: bytes
-    script: Sequence[Answer] = ()
-    etag: str = ETAG
-    requests: list[Asked] = field(default_factory=list)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
-    connections: set[asyncio.Task[None]] = field(default_factory=set)
-    endpoint: str = ""
-    _server: asyncio.Server | None = None
+    def __init__(self, content: bytes, script: Sequence[Answer] = (), etag: str = ETAG) -> None:
+        super().__init__()
+        self.content, self.script, self.etag = content, script, etag
+        self.requests: list[Asked] = []
+        self.arrived = asyncio.Event()
+        self.closing = asyncio.Event()
 
     @property
     def asked(self) -> list[str | None]:
         """The range headers in order."""
         return [request.headers.get("range") for request in self.requests]
 
-    async def __aenter__(self) -> FaultServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+    async def __aenter__(self) -> Self:
+        await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
         self.closing.set()
-        self._server.close()
-        for connection in list(self.connections):
-            connection.cancel()
-        await asyncio.gather(*self.connections, return_exceptions=True)
-        await self._server.wait_closed()
+        await self.stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
-        self.connections.add(connection)
-        try:
-            while not writer.is_closing():
-                text = (await reader.readuntil(b"\r\n\r\n")).decode()
-                line, *rest = text.strip().split("\r\n")
-                headers = dict(entry.split(": ", 1) for entry in rest)
-                asked = Asked(line, {name.lower(): value for name, value in headers.items()})
-                asked.body = await reader.readexactly(int(asked.headers.get("content-length", "0")))
-                number = len(self.requests)
-                self.requests.append(asked)
-                self.arrived.set()
-                await (self.script[number] if number < len(self.script) else serve)(self, asked, writer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self.connections.discard(connection)
-            writer.close()
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One request after the other."""
+        while not to_client.is_closing():
+            text = (await client.readuntil(b"\r\n\r\n")).decode()
+            line, *rest = text.strip().split("\r\n")
+            headers = dict(entry.split(": ", 1) for entry in rest)
+            asked = Asked(line, {name.lower(): value for name, value in headers.items()})
+            asked.body = await client.readexactly(int(asked.headers.get("content-length", "0")))
+            number = len(self.requests)
+            self.requests.append(asked)
+            self.arrived.set()
+            await (self.script[number] if number < len(self.script) else serve)(self, asked, to_client)
+            await to_client.drain()

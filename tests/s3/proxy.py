@@ -1,16 +1,22 @@
-"""An HTTP proxy on 127.0.0.1 in a thread of its own that counts what passes: any client's requests and body bytes.
+"""HTTP proxies on 127.0.0.1 in threads of their own: one counts any client's requests and body bytes, one does harm.
 
-It understands as much of HTTP/1.1 as two S3 clients and MinIO use: bodies with a length, bodies in chunks, answers
+They understand as much of HTTP/1.1 as two S3 clients and MinIO use: bodies with a length, bodies in chunks, answers
 without a body; connections stay open. Heads are passed on unchanged, `Host` included, so signatures hold.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import random
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
+
+from tests.listening import ThreadedProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass
@@ -28,17 +34,75 @@ class Spent:
         return sum(line.startswith(method + " ") for line in self.lines)
 
 
-class CountingProxy:
-    """Passes HTTP on to `target` and counts; a context manager. `take()` gives the counts since the last call."""
+@dataclass(frozen=True)
+class Message:
+    """A request or an answer: the head with the empty line behind it, and the body as it was sent."""
+
+    head: bytes
+    body: bytes
+
+    @property
+    def line(self) -> str:
+        """The first line."""
+        return self.head.split(b"\r\n", 1)[0].decode()
+
+    @property
+    def method(self) -> str:
+        """Of a request."""
+        return self.line.split(" ", 1)[0]
+
+    @property
+    def status(self) -> str:
+        """Of an answer."""
+        return self.line.split(" ", 2)[1]
+
+
+class HttpProxy(ThreadedProxy):
+    """Passes requests on to the server whose URL is `target`, and its answers back, each of them whole."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
-        self._target = (parts.hostname, parts.port)
+        super().__init__(str(parts.hostname), parts.port or 80)
+
+    async def relay(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> None:
+        """One request after the other."""
+        try:
+            while await self.exchange(await _request(client), to_client, server, to_server):
+                await to_client.drain()
+        finally:
+            to_client.transport.abort()  # a reset, where something is left to be read
+
+    async def exchange(
+        self,
+        request: Message,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> bool:
+        """One request and its answer; whether the connection goes on."""
+        answer = await self.answer(request, server, to_server)
+        to_client.write(answer.head + answer.body)
+        return True
+
+    async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
+        """What the server answers."""
+        to_server.write(request.head + request.body)
+        await to_server.drain()
+        return await _answer(server, request.method)
+
+
+class CountingProxy(HttpProxy):
+    """Counts what passes; `take()` gives the counts since the last call."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
         self._spent = Spent()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="counting-proxy", daemon=True)
-        self._connections: set[asyncio.Task[None]] = set()
-        self.endpoint = ""
 
     def take(self) -> Spent:
         """What passed since the last call; every answer that its client has read whole is in it."""
@@ -49,65 +113,83 @@ class CountingProxy:
 
         return asyncio.run_coroutine_threadsafe(swap(), self._loop).result(10)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
-    async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def _stop(self) -> None:
-        self._server.close()
-        for connection in list(self._connections):
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
-
-    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
-        self._connections.add(connection)
-        server, to_server = await asyncio.open_connection(*self._target)
-        try:
-            while True:
-                head = await client.readuntil(b"\r\n\r\n")
-                method = head.split(b" ", 1)[0]
-                to_server.write(head)
-                await _pass_body(client, to_server, head, has_body=method in (b"PUT", b"POST"))
-                self._spent.lines.append(head.split(b"\r\n", 1)[0].decode())
-                answer = await server.readuntil(b"\r\n\r\n")
-                has_body = method != b"HEAD" and answer.split(b" ", 2)[1] not in (b"204", b"304")
-                body = await _read_body(server, answer, has_body=has_body)
-                if b"list-type" not in head.split(b"\r\n", 1)[0]:
-                    self._spent.body_bytes += len(body)
-                to_client.write(answer + body)
-                await to_client.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._connections.discard(connection)
-            to_client.close()
-            to_server.close()
+    async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
+        """Count on the way."""
+        answer = await super().answer(request, server, to_server)
+        self._spent.lines.append(request.line)
+        if "list-type" not in request.line:
+            self._spent.body_bytes += len(answer.body)
+        return answer
 
 
-async def _pass_body(
-    source: asyncio.StreamReader, target: asyncio.StreamWriter, head: bytes, *, has_body: bool
-) -> None:
-    target.write(await _read_body(source, head, has_body=has_body))
-    await target.drain()
+Harm = Literal["refused", "lost", "cut", "late"]
+HARMS: Final[tuple[Harm, ...]] = ("refused", "lost", "cut", "late")
+DELAY_S: Final = 0.05
 
 
-async def _read_body(source: asyncio.StreamReader, head: bytes, *, has_body: bool) -> bytes:
+class FaultyProxy(HttpProxy):
+    """Does harm to some of the requests, by a seeded chance.
+
+    refused  the connection is reset before the server hears of the request
+    lost     after the server has answered, before the client hears of it
+    cut      in the middle of the answer
+    late     the answer comes after a pause
+
+    rate     share of all requests
+    gentle   requests that change something are refused or late, but their answers are never lost or cut
+    done     how often each kind of harm was done
+    """
+
+    def __init__(self, target: str, seed: int, *, rate: float = 0.2, gentle: bool = False) -> None:
+        super().__init__(target)
+        self._dice = random.Random(seed)
+        self._rate, self._gentle = rate, gentle
+        self.done: Counter[Harm | None] = Counter()
+
+    def _harm(self, request: Message) -> Harm | None:
+        kinds: Sequence[Harm] = HARMS
+        if self._gentle and request.method not in ("GET", "HEAD"):
+            kinds = ("refused", "late")
+        kind = self._dice.choice(kinds) if self._dice.random() < self._rate else None
+        self.done[kind] += 1
+        return kind
+
+    async def exchange(
+        self,
+        request: Message,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> bool:
+        """One request and what becomes of it."""
+        harm = self._harm(request)
+        if harm == "refused":
+            return False
+        answer = await self.answer(request, server, to_server)
+        if harm == "lost":
+            return False
+        if harm == "late":
+            await asyncio.sleep(DELAY_S)
+        data = answer.head + answer.body
+        to_client.write(data[: len(data) // 2] if harm == "cut" else data)
+        await to_client.drain()
+        return harm != "cut"
+
+
+async def _request(source: asyncio.StreamReader) -> Message:
+    head = await source.readuntil(b"\r\n\r\n")
+    has_body = head.split(b" ", 1)[0] in (b"PUT", b"POST")
+    return Message(head, await _body(source, head) if has_body else b"")
+
+
+async def _answer(source: asyncio.StreamReader, method: str) -> Message:
+    head = await source.readuntil(b"\r\n\r\n")
+    has_body = method != "HEAD" and head.split(b" ", 2)[1] not in (b"204", b"304")
+    return Message(head, await _body(source, head) if has_body else b"")
+
+
+async def _body(source: asyncio.StreamReader, head: bytes) -> bytes:
     headers = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:] if b": " in line)
-    if not has_body:
-        return b""
     if headers.get(b"transfer-encoding") == b"chunked":
         parts = []
         while True:

@@ -7,7 +7,6 @@ a commit whose end nobody knows can be made again. `LANCE_IO_SIMULATE` is the si
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +17,7 @@ from lance_io.dataset.session import Session
 from lance_io.dataset.write.commits import commit_async
 from lance_io.dataset.write.entry import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
-from tests.s3.proxy import CountingProxy, _pass_body, _read_body
+from tests.s3.proxy import FaultyProxy
 from tests.simulate.world import SIZE
 from tests.simulate.writers import row
 
@@ -29,67 +28,6 @@ if TYPE_CHECKING:
 
 APPENDS = 10 * SIZE
 TRIES_MAX = 60
-FAULTY = 0.2  # of all requests
-DELAY_S = 0.05
-
-
-class FaultyProxy(CountingProxy):
-    """Does harm to some of the requests that change something or read.
-
-    done  how often each kind of harm was done
-    """
-
-    def __init__(self, target: str, seed: int) -> None:
-        super().__init__(target)
-        self._dice = random.Random(seed)
-        self.done: dict[str, int] = {}
-
-    def _harm(self) -> str:
-        kinds = ("refused", "lost", "cut", "late")
-        kind = self._dice.choice(kinds) if self._dice.random() < FAULTY else "none"
-        self.done[kind] = self.done.get(kind, 0) + 1
-        return kind
-
-    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
-        self._connections.add(connection)
-        server, to_server = await asyncio.open_connection(*self._target)
-        try:
-            while await self._pass(client, to_client, server, to_server):
-                pass
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._connections.discard(connection)
-            to_client.transport.abort()  # a reset, where something is left to be read
-            to_server.close()
-
-    async def _pass(
-        self,
-        client: asyncio.StreamReader,
-        to_client: asyncio.StreamWriter,
-        server: asyncio.StreamReader,
-        to_server: asyncio.StreamWriter,
-    ) -> bool:
-        """One request and its answer; whether the connection goes on."""
-        head = await client.readuntil(b"\r\n\r\n")
-        method = head.split(b" ", 1)[0]
-        harm = self._harm()
-        if harm == "refused":
-            return False
-        to_server.write(head)
-        await _pass_body(client, to_server, head, has_body=method in (b"PUT", b"POST"))
-        answer = await server.readuntil(b"\r\n\r\n")
-        has_body = method != b"HEAD" and answer.split(b" ", 2)[1] not in (b"204", b"304")
-        answer += await _read_body(server, answer, has_body=has_body)
-        if harm == "lost":
-            return False
-        if harm == "late":
-            await asyncio.sleep(DELAY_S)
-        to_client.write(answer[: len(answer) // 2] if harm == "cut" else answer)
-        await to_client.drain()
-        return harm != "cut"
 
 
 @pytest.fixture

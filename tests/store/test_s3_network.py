@@ -142,7 +142,7 @@ async def test_tls_through_a_proxy_that_wants_a_password(
     await use(
         secure.replace("127.0.0.1", DOMAIN),
         virtual_hosted_style_request="true",
-        proxy_url=proxy.url.replace("://", "://me:pass@"),
+        proxy_url=proxy.endpoint.replace("://", "://me:pass@"),
         proxy_ca_certificate=str(certificates / "ca.crt"),
     )
     assert {line.split(":")[0] for line in proxy.asked} == {f"CONNECT {BUCKET}.{DOMAIN}"}
@@ -154,9 +154,9 @@ async def test_tls_through_a_proxy_that_wants_a_password(
 async def test_plain_http_through_a_proxy(plain: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = urlsplit(plain)
     with ForwardProxy(str(parts.hostname), parts.port or 0) as proxy:
-        options = {"proxy_url": proxy.url}
+        options = {"proxy_url": proxy.endpoint}
         if by == "environment":
-            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+            monkeypatch.setenv("HTTP_PROXY", proxy.endpoint)
             options = {}
         await use(f"http://{DOMAIN}", allow_http="true", **options)
         assert proxy.asked
@@ -166,7 +166,9 @@ async def test_plain_http_through_a_proxy(plain: str, by: str, monkeypatch: pyte
 
 
 async def test_a_host_can_be_excluded(secure: str, proxy: ForwardProxy) -> None:
-    await use(secure, proxy_url=proxy.url, proxy_excludes="example.com, 127.0.0.0/8", allow_invalid_certificates="true")
+    await use(
+        secure, proxy_url=proxy.endpoint, proxy_excludes="example.com, 127.0.0.0/8", allow_invalid_certificates="true"
+    )
     assert proxy.asked == []
 
 
