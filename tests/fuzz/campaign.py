@@ -51,7 +51,8 @@ def run_cases(folder: Path, seed: int, first: int, last: int) -> list[dict[str, 
 def report_text(reports: list[dict[str, Any]], seed: int) -> str:
     """Findings one by one, and how many cases were refused."""
     found = [report for report in reports if report["findings"]]
-    lines = [f"seed {seed}: {len(reports)} cases, {sum(not r['read'] for r in reports)} refused, {len(found)} findings"]
+    refused, grown = sum(not r["read"] for r in reports), max(r.get("grown", 0) for r in reports) >> 20
+    lines = [f"seed {seed}: {len(reports)} cases, {refused} refused, {len(found)} findings, at most {grown} MiB each"]
     for report in found:
         lines += ["", f"case {report['case']} of {report.get('of')}: {report.get('what')}", *report["findings"]]
     return "\n".join(lines)

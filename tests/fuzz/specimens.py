@@ -1,7 +1,9 @@
-"""Whole files and tables, made by pylance, for the campaign to damage.
+"""Whole files and tables, made by pylance and by ourselves, for the campaign to damage.
 
-files/NAME.lance    one data file each: every layout and codec of `tests/encodings/cases.py`, as 2.1 and as 2.2
-tables/NAME.lance   tables: deletions of both kinds, stable row ids, several data files per fragment, blobs
+files/NAME.lance          one data file each: every layout and codec of `tests/encodings/cases.py`, as 2.1 and as 2.2
+files/ours-NAME.lance     the same by our writer, which lays out what readers need first in regions of its own
+tables/NAME.lance         tables: deletions of both kinds, stable row ids, several data files per fragment, blobs
+tables/ours-NAME.lance    the same by our writer
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 
+import lance_io
 from tests.encodings.cases import Case, all_cases, random_rows
 from tests.encodings.harness import write
+from tests.file.test_writer_cases import write as write_ours
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
 FILE_BYTES_MAX = 200_000  # reading a case must stay cheap; larger ones show nothing new
 
@@ -41,13 +46,16 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
     (folder / "tables").mkdir()
     cases = [case for case in all_cases() if all_of_them or case.name in FEW]
     for number, (case, version, tiny) in enumerate(_variants(cases, all_of_them)):
-        path = folder / "files" / f"{number}.lance"
-        _write_case(path, case, version, tiny_pages=tiny)
-        if path.exists() and path.stat().st_size > FILE_BYTES_MAX:
+        _write_case(folder / "files" / f"{number}.lance", case, version, tiny_pages=tiny)
+        _write_ours(folder / "files" / f"ours-{number}.lance", case, version, tiny_pages=not tiny)
+    for path in (folder / "files").iterdir():
+        if path.stat().st_size > FILE_BYTES_MAX:
             path.unlink()
     write(folder / "files" / "wide.lance", _wide(), "2.1", tiny_pages=True)
+    write_ours(folder / "files" / "ours-wide.lance", _wide(), "2.2", tiny_pages=True)
     for version in ("2.1", "2.2"):
-        _tables(folder / "tables", version)
+        _tables(folder / "tables", version, lance, "")
+        _tables(folder / "tables", version, lance_io, "ours-")
 
 
 def _variants(cases: list[Case], all_of_them: bool) -> Iterator[tuple[Case, str, bool]]:
@@ -69,6 +77,10 @@ def _write_case(path: Path, case: Case, version: str, *, tiny_pages: bool) -> No
         path.unlink(missing_ok=True)
 
 
+def _write_ours(path: Path, case: Case, version: str, *, tiny_pages: bool) -> None:
+    write_ours(path, case.table().slice(0, 1500), version, tiny_pages=tiny_pages)
+
+
 def _wide() -> pa.Table:
     nested = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.string()), ("y", pa.float32())])))])
     return pa.table(
@@ -80,25 +92,33 @@ def _wide() -> pa.Table:
     )
 
 
-def _tables(folder: Path, version: str) -> None:
-    options = {"data_storage_version": version}
+def _tables(folder: Path, version: str, library: ModuleType, prefix: str) -> None:
+    """The tables of one library; changes that ours does not make are pylance's in both."""
+
+    def make(rows: pa.Table, name: str, **options: object) -> lance.LanceDataset:
+        path = folder / f"{prefix}{name}-{version}.lance"
+        library.write_dataset(rows, str(path), data_storage_version=version, **options)
+        return library.dataset(str(path))
+
     rows = pa.table({"i": range(120), "s": [f"row {i}" for i in range(120)], "l": [[i] * (i % 4) for i in range(120)]})
-    few = lance.write_dataset(rows, folder / f"few-{version}.lance", max_rows_per_file=40, **options)
+    few = make(rows, "few", max_rows_per_file=40)
     few.delete("i in (1, 50, 51, 119)")
-    few.add_columns({"twice": "i * 2"})
-    few.delete("i = 7")
-    many = lance.write_dataset(pa.table({"i": range(60_000)}), folder / f"many-{version}.lance", **options)
-    many.delete("i % 3 = 0 or i between 7000 and 9000")
-    stable = lance.write_dataset(
-        rows, folder / f"stable-{version}.lance", max_rows_per_file=40, enable_stable_row_ids=True, **options
-    )
+    lance.dataset(few.uri).add_columns({"twice": "i * 2"})
+    library.dataset(few.uri).delete("i = 7")
+    make(pa.table({"i": range(60_000)}), "many").delete("i % 3 = 0 or i between 7000 and 9000")
+    stable = make(rows, "stable", max_rows_per_file=40, enable_stable_row_ids=True)
     stable.delete("i % 10 = 3")
-    stable.update({"s": "'new'"}, where="i % 10 = 4")
-    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
-    values = pa.array([None if i % 5 == 0 else bytes(i) for i in range(30)], pa.large_binary())
+    lance.dataset(stable.uri).update({"s": "'new'"}, where="i % 10 = 4")
+    make(_blobs(version), "blob")
+
+
+def _blobs(version: str) -> pa.Table:
+    """Blobs of the version's kind: in 2.2 also packed and dedicated sidecars."""
+    values = [None if i % 5 == 0 else bytes(i) for i in range(30)]
     if version == "2.1":
-        lance.write_dataset(
-            pa.table([pa.array(range(30)), values], schema=pa.schema([("i", pa.int64()), blob])),
-            folder / f"blob-{version}.lance",
-            **options,
-        )
+        field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        column = pa.array(values, pa.large_binary())
+    else:
+        field = lance_io.blob_field("b", inline_size_threshold=10, dedicated_size_threshold=25)
+        column = lance_io.blob_array(values)
+    return pa.table([pa.array(range(30)), column], schema=pa.schema([pa.field("i", pa.int64()), field]))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,7 @@ import lance_io
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError, NotFound, UnsupportedError
 from lance_io.file import LanceFileReader
-from tests.fuzz.campaign import report_text, run_cases
+from tests.fuzz.campaign import ROOT, report_text, run_cases
 from tests.fuzz.damage import Damaged
 from tests.fuzz.reading import read_file
 from tests.fuzz.specimens import make_specimens
@@ -55,8 +57,9 @@ def cuts(size: int) -> list[int]:
     return sorted({*range(60), *range(size - 120, size), *random.Random(size).sample(range(size), 40)})
 
 
-def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: Path) -> None:
-    data = (specimens / "files" / "wide.lance").read_bytes()
+@pytest.mark.parametrize("name", ["wide", "ours-wide"])
+def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: Path, name: str) -> None:
+    data = (specimens / "files" / f"{name}.lance").read_bytes()
     path = tmp_path / "cut.lance"
     for length in cuts(len(data)):
         path.write_bytes(data[:length])
@@ -64,7 +67,7 @@ def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: P
             LanceFileReader(path)
 
 
-@pytest.mark.parametrize("table", ["few-2.1", "many-2.2", "stable-2.2"])
+@pytest.mark.parametrize("table", ["few-2.1", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1"])
 @pytest.mark.parametrize("part", ["_versions/*.manifest", "_deletions/*", "data/*"])
 def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: Path, table: str, part: str) -> None:
     whole = specimens / "tables" / f"{table}.lance"
@@ -90,6 +93,18 @@ def test_undamaged_specimens_read_without_a_finding(specimens: Path) -> None:
         verdict = read_file(str(path), random.Random(3))
         assert not verdict.findings and not verdict.errors, path
         assert verdict.read
+
+
+def test_the_peak_of_a_case_is_measured_even_in_memory_that_was_mapped_before() -> None:
+    script = (
+        "import mmap; from tests.fuzz.worker import PeakResident\n"
+        "mapped = mmap.mmap(-1, 40 << 20)\n"
+        "resident = PeakResident(); mapped.write(bytes(40 << 20)); mapped.close(); print(resident.grown_bytes())\n"
+        "print(PeakResident().grown_bytes())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    filled, idle = map(int, done.stdout.split())
+    assert filled > 38 << 20 > 4 << 20 > idle  # the kernel counts pages by and by
 
 
 def test_an_error_of_ours_comes_out_as_itself(specimens: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
     python -m tests.fuzz.worker SPECIMENS SEED FIRST LAST [verbose]
 
 Case `n` is drawn from seed and number alone, so any case can be run again by itself. The address space is limited
-anew for every case; a case that does not end is ended by a watchdog with the stack of every thread.
+anew for every case, so that what asks for far too much is stopped there; and the peak of resident memory is measured,
+as a case may also fill what earlier ones have mapped. A case that does not end is ended by a watchdog with the stack of
+every thread.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Specimens:
         table = dice.choice(self.tables)
         manifests = sorted((table / "_versions").glob("*.manifest"))[:1]  # newest first by name
         deletions = sorted(table.glob("_deletions/*"))
-        data = sorted(table.glob("data/*"))
+        data = sorted(path for path in table.glob("data/**/*") if path.is_file())  # sidecars of blobs, too
         return table, dice.choice(dice.choice([group for group in (manifests, manifests, deletions, data) if group]))
 
 
@@ -99,13 +101,16 @@ def run_case(specimens: Specimens, seed: int, number: int) -> dict[str, Any]:
     case = damaged(whole, victim, dice)
     victim_bytes = sum(f.stat().st_size for f in whole.rglob("*") if f.is_file()) if whole != victim else len(case.data)
     plan_small(small=dice.random() < 0.4)
-    started = time.process_time()
-    with AddressSpace(4 * victim_bytes + EXTRA_BYTES):
+    started, resident = time.process_time(), PeakResident()
+    bytes_max = 4 * victim_bytes + EXTRA_BYTES
+    with AddressSpace(bytes_max):
         faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
         verdict = read_damaged(whole, victim, case, dice)
         faulthandler.cancel_dump_traceback_later()
     if time.process_time() - started > SECONDS_MAX:
         verdict.findings.append(f"{time.process_time() - started:.1f} seconds of processor time")
+    if (grown := resident.grown_bytes()) > bytes_max:
+        verdict.findings.append(f"resident memory grew by {grown} bytes, {bytes_max} are allowed")
     verdict.check_place(case.where)
     return {
         "case": number,
@@ -114,6 +119,7 @@ def run_case(specimens: Specimens, seed: int, number: int) -> dict[str, Any]:
         "read": verdict.read,
         "errors": sorted({f"{type(e).__name__}: {e}" for e in verdict.errors}),
         "findings": verdict.findings,
+        "grown": grown,
     }
 
 
@@ -130,6 +136,22 @@ class AddressSpace:
 
     def __exit__(self, *_: object) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+class PeakResident:
+    """By how much the peak of resident memory exceeds what was resident when this was made."""
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak (Linux, proc(5))
+        self._before = _status_bytes("VmRSS")
+
+    def grown_bytes(self) -> int:
+        return _status_bytes("VmHWM") - self._before
+
+
+def _status_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def warm_up(specimens: Specimens) -> None:
