@@ -63,14 +63,17 @@ class ListNames:
     store: ObjectStore
     prefix: str
     limit: int | None = None
+    keys_only: bool = False
 
     def now(self) -> list[ObjectMeta]:
         """See `Request`."""
-        return cast("SyncReads", self.store).list_now(self.prefix, limit=self.limit, delimiter="/")
+        store = cast("SyncReads", self.store)
+        return store.list_now(self.prefix, limit=self.limit, delimiter="/", keys_only=self.keys_only)
 
     async def later(self) -> list[ObjectMeta]:
         """See `Request`."""
-        return [meta async for meta in self.store.list(self.prefix, limit=self.limit, delimiter="/")]
+        listed = self.store.list(self.prefix, limit=self.limit, delimiter="/", keys_only=self.keys_only)
+        return [meta async for meta in listed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,19 +143,13 @@ def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
 
     Raises `NotFound` when there is none, `FormatError` when files of both naming schemes lie there.
     """
-    if store.capabilities.ordered_list:
-        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES)
-        newest = newest_of_ordered(first)
-        if newest is not None:
-            return newest
-        if len(first) < _FIRST_NAMES:
-            return _nonempty(sorted_versions(first), root)[-1]
-    elif not offers_sync_reads(store):
+    if not store.capabilities.ordered_list and not offers_sync_reads(store):
         newest = yield from _by_hint(store, root)
         if newest is not None:
             return newest
-    versions = yield from list_versions(store, root)
-    return versions[-1]
+    listed = _nonempty((yield from _newest_first(store, root, None)), root)
+    described = yield from _described(store, listed[-1:])
+    return (described or (yield from list_versions(store, root)))[-1]
 
 
 def list_versions(store: ObjectStore, root: str) -> Search[list[VersionFile]]:
@@ -169,18 +166,46 @@ def list_after(store: ObjectStore, root: str, version: int) -> Search[list[Versi
 
     On ordered stores one short listing, when few versions came since. Raises `FormatError` as `find_latest` does.
     """
-    if store.capabilities.ordered_list:
-        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES)
-        found = sorted_versions(first) if newest_of_ordered(first) is not None or len(first) < _FIRST_NAMES else []
-        if len(first) < _FIRST_NAMES or (found and found[0].version <= version + 1):
-            return _above(found, version)
-    listed = yield ListNames(store, versions_prefix(root))
-    return _above(sorted_versions(listed), version)
+    found = _above((yield from _newest_first(store, root, version)), version)
+    described = yield from _described(store, found)
+    if described is not None:
+        return described
+    return _above(sorted_versions((yield ListNames(store, versions_prefix(root)))), version)
 
 
 def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
     newer = [each for each in versions if each.version > version]
     return newer or versions[-1:]
+
+
+def _newest_first(store: ObjectStore, root: str, after: int | None) -> Search[list[VersionFile]]:
+    """Versions up to the newest, oldest first: that one at least, with `after` also all above it; none without a table.
+
+    They are not described where a listing does not do that by the way.
+    """
+    if store.capabilities.ordered_list:
+        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES, keys_only=True)
+        newest = newest_of_ordered(first)
+        if newest is not None and after is None:
+            return [newest]
+        if newest is not None or len(first) < _FIRST_NAMES:
+            found = sorted_versions(first)
+            if len(first) < _FIRST_NAMES or (after is not None and found[0].version <= after + 1):
+                return found
+    return sorted_versions((yield ListNames(store, versions_prefix(root), keys_only=True)))
+
+
+def _described(store: ObjectStore, files: list[VersionFile]) -> Search[list[VersionFile] | None]:
+    """The versions with their sizes and etags; None when one of them is not there (any more)."""
+    if store.capabilities.described_list:
+        return files
+    described = []
+    for file in files:
+        meta = yield Probe(store, file.key)
+        if meta is None:
+            return None
+        described.append(version_file(meta, ManifestName(file.scheme, file.version)))
+    return described
 
 
 def _nonempty(versions: list[VersionFile], root: str) -> list[VersionFile]:

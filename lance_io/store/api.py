@@ -184,6 +184,7 @@ class Capabilities:
     compare_and_swap      `put(if_match=etag)` is honoured
     suffix_range          `get_suffix` is one request (else: HEAD, then a range)
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
+    described_list        they tell size and etag of every entry without looking at each, even when asked for keys only
     equal_parts_required  all parts of a multipart upload but the last must have one size
     """
 
@@ -192,6 +193,7 @@ class Capabilities:
     compare_and_swap: bool = True
     suffix_range: bool = True
     ordered_list: bool = True
+    described_list: bool = True
     equal_parts_required: bool = False
 
 
@@ -345,13 +347,21 @@ class ObjectStore(Protocol):
         """Write an object (up to 5 GiB) with the content of another of this store, replacing what may be there."""
 
     def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> AsyncIterator[ObjectMeta]:
         """Objects whose key starts with `prefix`, never from a cache; none if there is no such folder.
 
         start_after  only keys behind this one
         limit        stop after this many entries
         delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
+        keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
+                     (`Capabilities.described_list`), and names that lead to no file may be among them
         """
 
     async def delete(self, keys: Iterable[str]) -> None:
@@ -393,7 +403,13 @@ class SyncReads(Protocol):
         """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
 
     def list_now(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> list[ObjectMeta]:
         """As `ObjectStore.list`."""
 

@@ -8,6 +8,7 @@ Keys are absolute paths with `/`.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -65,7 +66,7 @@ class LocalStore:
 
     scheme = "file"
     identity = "file://"
-    capabilities = Capabilities(compare_and_swap=False)
+    capabilities = Capabilities(compare_and_swap=False, described_list=False)
 
     def __init__(
         self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None, durability: Durability = "full"
@@ -103,9 +104,10 @@ class LocalStore:
     def head_now(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
         try:
-            if os.path.isdir(key):
+            status = os.stat(key)
+            if stat.S_ISDIR(status.st_mode):
                 raise NotFound("this is a folder, not a file", path=key)
-            meta = describe(key, os.stat(key))
+            meta = describe(key, status)
         except (OSError, ValueError) as error:
             self.stats.error("head")
             raise_write_error(key, error)
@@ -113,10 +115,16 @@ class LocalStore:
         return meta
 
     def list_now(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> list[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
-        found = list(islice(list_files(prefix, start_after, delimiter), limit))
+        found = list(islice(list_files(prefix, start_after, delimiter, keys_only=keys_only), limit))
         self.stats.count("list", prefix, 0)
         return found
 
@@ -262,10 +270,16 @@ class LocalStore:
         await self.job(lambda: self.put_now(key, self._slice_fresh(source, None)[0]))
 
     async def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> AsyncIterator[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
-        entries = islice(list_files(prefix, start_after, delimiter), limit)
+        entries = islice(list_files(prefix, start_after, delimiter, keys_only=keys_only), limit)
         self.stats.count("list", prefix, 0)
         while page := await self.job(lambda: [*islice(entries, LIST_PAGE)]):
             for meta in page:

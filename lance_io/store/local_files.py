@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn
 
@@ -128,35 +129,52 @@ def describe(key: str, status: os.stat_result) -> ObjectMeta:
     return ObjectMeta(key, status.st_size, etag, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
-def list_files(prefix: str, start_after: str | None, delimiter: str | None) -> Iterator[ObjectMeta]:
-    """Files whose path starts with `prefix`, in key order; symbolic links are followed, loops are not."""
-    folder, _, beginning = prefix.rpartition("/")
-    yield from _walk(f"{folder}/", beginning, start_after, recursive=delimiter is None, seen=frozenset())
-
-
-def _walk(
-    folder: str, beginning: str, start_after: str | None, *, recursive: bool, seen: frozenset[tuple[int, int]]
+def list_files(
+    prefix: str, start_after: str | None, delimiter: str | None, *, keys_only: bool = False
 ) -> Iterator[ObjectMeta]:
-    for name in _names(folder):
-        path = folder + name
-        if not name.startswith(beginning) or name.startswith(TEMPORARY_PREFIX):
-            continue
-        if start_after is not None and path <= start_after and not start_after.startswith(path):
-            continue  # (a folder may still hold keys behind `start_after` when that lies inside it)
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            continue  # deleted since the folder was read, or a link to nowhere
-        except OSError as error:
-            raise failed(path, error) from error
-        if not name.endswith("/"):
-            if stat.S_ISREG(status.st_mode) and (start_after is None or path > start_after):
-                yield describe(path, status)
-        elif not recursive:
-            if start_after is None or path > start_after:
+    """Files whose path starts with `prefix`, in key order; symbolic links are followed, loops are not.
+
+    keys_only  files are not looked at: size 0, no etag, no time
+    """
+    folder, _, beginning = prefix.rpartition("/")
+    walk = _Walk(start_after, recursive=delimiter is None, keys_only=keys_only)
+    yield from walk.below(f"{folder}/", beginning, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    start_after: str | None
+    recursive: bool
+    keys_only: bool
+
+    def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
+        """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
+        for name in _names(folder):
+            path, is_folder = folder + name, name.endswith("/")
+            if not name.startswith(beginning) or name.startswith(TEMPORARY_PREFIX):
+                continue
+            is_after = self.start_after is None or path > self.start_after
+            if is_folder and self.recursive:
+                # also those that sort before `start_after`, when that lies inside
+                status = _status(path) if is_after or str(self.start_after).startswith(path) else None
+                if status is not None and (identity := (status.st_dev, status.st_ino)) not in seen:
+                    yield from self.below(path, "", seen | {identity})
+            elif is_after and (is_folder or self.keys_only):
                 yield ObjectMeta(path, 0)
-        elif (identity := (status.st_dev, status.st_ino)) not in seen:
-            yield from _walk(path, "", start_after, recursive=True, seen=seen | {identity})
+            elif is_after:
+                status = _status(path)
+                if status is not None and stat.S_ISREG(status.st_mode):
+                    yield describe(path, status)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """What is there; None when it was deleted since its folder was read, or is a link to nowhere."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise failed(path, error) from error
 
 
 def _names(folder: str) -> list[str]:

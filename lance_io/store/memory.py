@@ -95,7 +95,13 @@ class MemoryStore:
         return meta
 
     def list_now(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> list[ObjectMeta]:
         """Objects below a prefix in key order."""
         found: list[ObjectMeta] = []
@@ -233,7 +239,13 @@ class MemoryStore:
         self.put_now(key, data)
 
     async def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix in key order."""
         for meta in self.list_now(prefix, start_after=start_after, limit=limit, delimiter=delimiter):

@@ -112,7 +112,13 @@ class S3Store:
         return ObjectMeta(key, answer["ContentLength"], answer.get("ETag"), answer.get("LastModified"))
 
     async def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix, a page of up to 1,000 per request."""
         arguments: dict[str, Any] = {"Prefix": prefix}

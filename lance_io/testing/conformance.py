@@ -238,6 +238,15 @@ class StoreConformance:
         metas = [meta async for meta in place.store.list(f"{place.prefix}/")]
         assert [(meta.name, meta.size_bytes, meta.is_folder) for meta in metas] == [("object", 5, False)]
 
+    async def test_a_listing_of_keys_has_the_same_keys(self, place: Place) -> None:
+        for name in self.NAMES:
+            place.put(name, b"12345")
+        for delimiter in (None, "/"):
+            metas = [meta async for meta in place.store.list(f"{place.prefix}/", delimiter=delimiter, keys_only=True)]
+            assert [meta.key[len(place.prefix) + 1 :] for meta in metas] == await _names(place, delimiter=delimiter)
+            if place.store.capabilities.described_list:
+                assert {meta.size_bytes for meta in metas if not meta.is_folder} == {5}
+
     async def test_a_delimiter_stops_at_folders(self, place: Place) -> None:
         for name in self.NAMES:
             place.put(name)

@@ -88,11 +88,19 @@ class RecordingSyncStore(RecordingStore):
         return self._sync.suffix_now(key, num_bytes)
 
     def list_now(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> list[ObjectMeta]:
         """Objects below a prefix."""
         self._note(Request("list", prefix))
-        return self._sync.list_now(prefix, start_after=start_after, limit=limit, delimiter=delimiter)
+        return self._sync.list_now(
+            prefix, start_after=start_after, limit=limit, delimiter=delimiter, keys_only=keys_only
+        )
 
     def head_now(self, key: str) -> ObjectMeta:
         """Metadata of an object."""

@@ -147,12 +147,20 @@ class WrappedStore:
         await self.request(Request("put", key), lambda: self.inner.copy(source, key))
 
     async def list(
-        self, prefix: str, *, start_after: str | None = None, limit: int | None = None, delimiter: str | None = None
+        self,
+        prefix: str,
+        *,
+        start_after: str | None = None,
+        limit: int | None = None,
+        delimiter: str | None = None,
+        keys_only: bool = False,
     ) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix; the whole listing counts as one request."""
 
         async def collect() -> list[ObjectMeta]:
-            found = self.inner.list(prefix, start_after=start_after, limit=limit, delimiter=delimiter)
+            found = self.inner.list(
+                prefix, start_after=start_after, limit=limit, delimiter=delimiter, keys_only=keys_only
+            )
             return [meta async for meta in found]
 
         for meta in await self.request(Request("list", prefix), collect):
