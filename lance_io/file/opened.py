@@ -230,12 +230,17 @@ def _rows_of_slots(column: Column, slots: int) -> IntArray:
 
 
 def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSchema, number: int) -> PageLayout:
-    page = info.pages[number]
+    page, path = info.pages[number], schema.paths[info.index]
+    if page.priority and page.priority * path.slots_per_row != info.row_starts[number]:
+        first_row = int(info.row_starts[number]) // path.slots_per_row
+        where = f"{_where(info.index, path)}, page {number}"
+        raise FormatError(
+            f"first row {page.priority} noted, but {first_row} rows in the pages before it", path=key, where=where
+        )
     depends_on = (version.minor, info.index, page.num_rows, len(page.buffer_sizes), page.encoding)
     known = schema.layouts.get(depends_on)
     if known is not None:
         return known.elsewhere(page.buffer_offsets, page.buffer_sizes)
-    path = schema.paths[info.index]
     try:
         layout = open_page(version, page, path)
     except REFUSALS as error:

@@ -6,7 +6,7 @@
         buffer_offsets, buffer_sizes   absolute file offsets and exact sizes, in bytes
         length                         rows (below a fixed-size list of structs: its flattened slots)
         encoding                       page layout: Any of lance.encodings21.PageLayout
-        priority                       row number of the first row, a hint
+        priority                       table row of its first row, or 0 for not said
       buffer_offsets, buffer_sizes     of the column itself, empty today
 
 Messages in the form that all writers give them are taken apart by a kernel, which checks the places of all buffers. Any
@@ -61,7 +61,7 @@ class PageInfo(NamedTuple):
 
     buffer_offsets, buffer_sizes  file offsets and exact sizes of its buffers, in bytes; checked to lie in the data
     num_rows                      its length: rows, or slots below a fixed-size list of structs
-    priority                      top-level row number of its first row, as the writer noted it; only a hint
+    priority                      top-level row number of its first row, as the writer noted it; 0 also if it did not
     type_name                     what `encoding` is, such as `lance.encodings21.PageLayout`
     encoding                      the serialized layout message
     """

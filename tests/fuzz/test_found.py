@@ -12,7 +12,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file import LanceFileReader
+from lance_io.file import LanceFileReader, LanceFileWriter
 from lance_io.proto import table_pb2
 from tests.encodings.harness import write
 from tests.fuzz.anatomy import Anatomy
@@ -115,6 +115,29 @@ def test_a_dictionary_fills_its_buffer(tmp_path: Path) -> None:
     parts.columns[0].pages[0].buffer_sizes[2] += 8
     path.write_bytes(parts.together())
     assert_refused(str(path), "dictionary offsets run")
+
+
+STRUCTS = pa.array([[{"x": i}, {"x": -i}] for i in range(90)], pa.list_(pa.struct([("x", pa.int64())]), 2))
+
+
+@pytest.mark.parametrize("array", [pa.array(range(90)), LISTS[:40], STRUCTS], ids=["int", "list", "vectors"])
+def test_the_first_row_that_a_page_notes_is_the_one_it_has(tmp_path: Path, array: pa.Array) -> None:
+    path, rows = tmp_path / "pages.lance", len(array) // 2
+    with LanceFileWriter(path, pa.schema([("c", array.type)]), version="2.2", data_cache_bytes=1) as writer:
+        for half in (array[:rows], array[rows:]):
+            writer.write_batch(pa.table({"c": pa.concat_arrays([half])}))
+    parts = Anatomy(path.read_bytes())
+    pages = parts.columns[0].pages
+    assert [page.priority for page in pages] == [0, rows]
+    for number, wrong in ((0, 1), (1, rows + 1), (1, 2 * rows)):
+        pages[number].priority, kept = wrong, pages[number].priority
+        path.write_bytes(parts.together())
+        with pytest.raises(FormatError, match=rf"column 0 .*page {number}: first row {wrong} noted"):
+            LanceFileReader(path).read_all().to_table()
+        pages[number].priority = kept
+    pages[1].priority = 0
+    path.write_bytes(parts.together())
+    assert LanceFileReader(path).read_all().to_table()["c"].combine_chunks().equals(array), "0 is not said"
 
 
 def test_a_column_of_another_nesting_is_refused(tmp_path: Path) -> None:
