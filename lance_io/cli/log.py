@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 SAME_ROWS: Final = ("Rewrite",)  # operations that put rows into other fragments and leave out deleted ones only
 
@@ -63,7 +63,7 @@ def log(
 def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
     """The version that is open and those before it, newest first."""
     from lance_io.commit.latest import list_versions
-    from lance_io.dataset.steps import Together
+    from lance_io.commit.steps import Together
 
     location = state.location
     listed = yield from list_versions(location.store, location.path)

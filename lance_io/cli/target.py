@@ -10,8 +10,8 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.file.source import ReadContext
     from lance_io.file.steps import FileSteps
     from lance_io.store.api import ObjectStore
@@ -39,7 +39,7 @@ def open_table(
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
     from lance_io import runtime
-    from lance_io.dataset.steps import drive, drive_now
+    from lance_io.commit.steps import drive, drive_now
     from lance_io.store.api import SyncReads
 
     return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
@@ -71,7 +71,7 @@ def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
 def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
     from lance_io.commit.opening import open_place
-    from lance_io.dataset.steps import List
+    from lance_io.commit.steps import List
     from lance_io.table.paths import VERSIONS
 
     location, _ = open_place(uri, options)

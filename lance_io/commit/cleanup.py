@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import versions_prefix
-from lance_io.commit.steps import ListAll, Pause, Read, Remove, Together
+from lance_io.commit.steps import List, Pause, Read, Remove, Together
 from lance_io.errors import FormatError, LanceError, UsageError
 from lance_io.table.autoclean import auto_cleanup_policy
 from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
@@ -137,7 +137,7 @@ def plan_cleanup(
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
     held = yield from _held(root or place, branch)
-    listed: list[ObjectMeta] = yield ListAll(place.store, versions_prefix(place.path))
+    listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
     named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
     now_ns = target.clock.time_ns()
@@ -249,19 +249,19 @@ def _stats(
 def _held(root: Location, branch: str | None) -> Plan[_Held]:
     held = _Held()
     this = None if branch == MAIN else branch
-    tags: list[ObjectMeta] = yield ListAll(root.store, root.key(TAGS, ""))
+    tags: list[ObjectMeta] = yield List(root.store, root.key(TAGS, ""))
     for name, data in (yield from _read_refs(root, tags)):
         tag = decode_tag(data, name)
         if (None if tag.branch == MAIN else tag.branch) == this:
             held.tagged.add(tag.version)
-    branches: list[ObjectMeta] = yield ListAll(root.store, root.key(BRANCHES, ""))
+    branches: list[ObjectMeta] = yield List(root.store, root.key(BRANCHES, ""))
     for name, data in (yield from _read_refs(root, branches)):
         parent = decode_branch(data, name)
         if (None if parent.parent_branch == MAIN else parent.parent_branch) == this:
             held.forked.add(parent.parent_version)
         if name != this:
             folder = branch_root(root.path, name)
-            listed: list[ObjectMeta] = yield ListAll(root.store, versions_prefix(folder))
+            listed: list[ObjectMeta] = yield List(root.store, versions_prefix(folder))
             metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
             for manifest in (yield from _read_manifests(root, metas)):
                 held.files.add(manifest, own_only=False)
@@ -306,7 +306,7 @@ def _files(place: Location) -> Plan[dict[str, ObjectMeta]]:
 
 
 def _list(place: Location, folder: str) -> Plan[list[ObjectMeta]]:
-    found: list[ObjectMeta] = yield ListAll(place.store, place.key(folder, ""))
+    found: list[ObjectMeta] = yield List(place.store, place.key(folder, ""))
     return found
 
 

@@ -1,8 +1,6 @@
 """Which versions of a table are there, and where their manifests are (spec: table, section 3).
 
-One logic, two drivers: each search is a generator that yields a request, a value that knows how to be answered at
-once (`now`, on stores that offer `SyncReads`) and on an event loop (`later`), and is sent the answer. A failure is
-thrown in where the request was made. What a listing means is decided by plain functions over its entries.
+Each search is a plan (`steps.py`); what a listing means is decided by plain functions over its entries.
 
 How the newest version is found:
 
@@ -16,12 +14,12 @@ How the newest version is found:
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
+from lance_io.commit.steps import Head, List, Read
 from lance_io.errors import FormatError, NotFound
-from lance_io.store.api import ObjectStore, SyncReads, offers_sync_reads
+from lance_io.store.api import offers_sync_reads
 from lance_io.table.paths import (
     HINT_NAME,
     VERSIONS,
@@ -34,90 +32,13 @@ from lance_io.table.paths import (
 )
 
 if TYPE_CHECKING:
-    from lance_io.store.api import Buffer, ObjectMeta
+    from collections.abc import Iterable
 
-T = TypeVar("T")
+    from lance_io.commit.steps import Plan
+    from lance_io.store.api import Buffer, ObjectMeta, ObjectStore
 
 _FIRST_NAMES: Final = 16  # of an ordered listing: room for temporary files, whose names sort before digits
 _PROBES_MAX: Final = 1000  # versions behind the hint that are worth a request each rather than a listing
-
-
-class Request(Protocol):
-    """Something to ask a store."""
-
-    def now(self) -> Any:
-        """The answer, in this thread."""
-
-    async def later(self) -> Any:
-        """The answer, on the running loop."""
-
-
-Search: TypeAlias = Generator[Request, Any, T]
-"""A computation that yields requests and is sent their answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListNames:
-    """The objects directly in a folder, the first `limit` of them or all."""
-
-    store: ObjectStore
-    prefix: str
-    limit: int | None = None
-    keys_only: bool = False
-
-    def now(self) -> list[ObjectMeta]:
-        """See `Request`."""
-        store = cast("SyncReads", self.store)
-        return store.list_now(self.prefix, limit=self.limit, delimiter="/", keys_only=self.keys_only)
-
-    async def later(self) -> list[ObjectMeta]:
-        """See `Request`."""
-        listed = self.store.list(self.prefix, limit=self.limit, delimiter="/", keys_only=self.keys_only)
-        return [meta async for meta in listed]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What the store knows about one object, None when it is not there."""
-
-    store: ObjectStore
-    key: str
-
-    def now(self) -> ObjectMeta | None:
-        """See `Request`."""
-        try:
-            return cast("SyncReads", self.store).head_now(self.key)
-        except NotFound:
-            return None
-
-    async def later(self) -> ObjectMeta | None:
-        """See `Request`."""
-        try:
-            return await self.store.head(self.key)
-        except NotFound:
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSmall:
-    """A whole small object, None when it is not there."""
-
-    store: ObjectStore
-    key: str
-
-    def now(self) -> Buffer | None:
-        """See `Request`."""
-        try:
-            return cast("SyncReads", self.store).get_now(self.key)
-        except NotFound:
-            return None
-
-    async def later(self) -> Buffer | None:
-        """See `Request`."""
-        try:
-            return (await self.store.get(self.key))[0]
-        except NotFound:
-            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +59,7 @@ class VersionFile:
     etag: str | None = None
 
 
-def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
+def find_latest(store: ObjectStore, root: str) -> Plan[VersionFile]:
     """The newest version of the table in the folder `root`.
 
     Raises `NotFound` when there is none, `FormatError` when files of both naming schemes lie there.
@@ -152,16 +73,16 @@ def find_latest(store: ObjectStore, root: str) -> Search[VersionFile]:
     return (described or (yield from list_versions(store, root)))[-1]
 
 
-def list_versions(store: ObjectStore, root: str) -> Search[list[VersionFile]]:
+def list_versions(store: ObjectStore, root: str) -> Plan[list[VersionFile]]:
     """All versions of the table in `root` that are not detached, oldest first; one request.
 
     Raises as `find_latest` does.
     """
-    listed = yield ListNames(store, versions_prefix(root))
+    listed = yield List(store, versions_prefix(root), delimiter="/")
     return _nonempty(sorted_versions(listed), root)
 
 
-def list_after(store: ObjectStore, root: str, version: int) -> Search[list[VersionFile]]:
+def list_after(store: ObjectStore, root: str, version: int) -> Plan[list[VersionFile]]:
     """The attached versions above `version`, oldest first, and the newest one in any case; empty without a table.
 
     On ordered stores one short listing, when few versions came since. Raises `FormatError` as `find_latest` does.
@@ -170,7 +91,7 @@ def list_after(store: ObjectStore, root: str, version: int) -> Search[list[Versi
     described = yield from _described(store, found)
     if described is not None:
         return described
-    return _above(sorted_versions((yield ListNames(store, versions_prefix(root)))), version)
+    return _above(sorted_versions((yield List(store, versions_prefix(root), delimiter="/"))), version)
 
 
 def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
@@ -178,13 +99,13 @@ def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
     return newer or versions[-1:]
 
 
-def _newest_first(store: ObjectStore, root: str, after: int | None) -> Search[list[VersionFile]]:
+def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list[VersionFile]]:
     """Versions up to the newest, oldest first: that one at least, with `after` also all above it; none without a table.
 
     They are not described where a listing does not do that by the way.
     """
     if store.capabilities.ordered_list:
-        first = yield ListNames(store, versions_prefix(root), limit=_FIRST_NAMES, keys_only=True)
+        first = yield List(store, versions_prefix(root), _FIRST_NAMES, "/", keys_only=True)
         newest = newest_of_ordered(first)
         if newest is not None and after is None:
             return [newest]
@@ -192,16 +113,16 @@ def _newest_first(store: ObjectStore, root: str, after: int | None) -> Search[li
             found = sorted_versions(first)
             if len(first) < _FIRST_NAMES or (after is not None and found[0].version <= after + 1):
                 return found
-    return sorted_versions((yield ListNames(store, versions_prefix(root), keys_only=True)))
+    return sorted_versions((yield List(store, versions_prefix(root), delimiter="/", keys_only=True)))
 
 
-def _described(store: ObjectStore, files: list[VersionFile]) -> Search[list[VersionFile] | None]:
+def _described(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:
     """The versions with their sizes and etags; None when one of them is not there (any more)."""
     if store.capabilities.described_list:
         return files
     described = []
     for file in files:
-        meta = yield Probe(store, file.key)
+        meta = yield from _head(store, file.key)
         if meta is None:
             return None
         described.append(version_file(meta, ManifestName(file.scheme, file.version)))
@@ -214,36 +135,45 @@ def _nonempty(versions: list[VersionFile], root: str) -> list[VersionFile]:
     return versions
 
 
-def find_version(store: ObjectStore, root: str, version: int) -> Search[VersionFile]:
+def find_version(store: ObjectStore, root: str, version: int) -> Plan[VersionFile]:
     """The manifest file of one version, detached ones included; one or two requests.
 
     Raises `NotFound`.
     """
     for name in manifest_names(version):
         key = join(root, VERSIONS, name)
-        meta = yield Probe(store, key)
+        meta = yield from _head(store, key)
         if meta is not None:
             return version_file(meta, cast("ManifestName", parse_manifest_name(name)))
     path = join(root, VERSIONS, manifest_names(version)[-1])
     raise NotFound(f"Dataset version {version} was not found: {path}", path=root)
 
 
-def _by_hint(store: ObjectStore, root: str) -> Search[VersionFile | None]:
+def _by_hint(store: ObjectStore, root: str) -> Plan[VersionFile | None]:
     """The newest version by way of the hint file, None when the hint leads nowhere."""
-    hint = decode_hint((yield ReadSmall(store, join(root, VERSIONS, HINT_NAME))))
-    if hint is None:
-        return None
     try:
+        hint = decode_hint((yield Read(store, join(root, VERSIONS, HINT_NAME))))
+        if hint is None:
+            return None
         newest = yield from find_version(store, root, hint)
     except NotFound:
         return None
     for version in range(hint + 1, hint + 1 + _PROBES_MAX):
         name = ManifestName(newest.scheme, version)
-        meta = yield Probe(store, join(root, VERSIONS, manifest_name(version, newest.scheme)))
+        meta = yield from _head(store, join(root, VERSIONS, manifest_name(version, newest.scheme)))
         if meta is None:
             return newest
         newest = version_file(meta, name)
     return None
+
+
+def _head(store: ObjectStore, key: str) -> Plan[ObjectMeta | None]:
+    """What the store knows about an object, None when it is not there."""
+    try:
+        meta: ObjectMeta = yield Head(store, key)
+    except NotFound:
+        return None
+    return meta
 
 
 def versions_prefix(root: str) -> str:
@@ -251,10 +181,10 @@ def versions_prefix(root: str) -> str:
     return join(root, VERSIONS, "")
 
 
-def decode_hint(data: Buffer | None) -> int | None:
+def decode_hint(data: Buffer) -> int | None:
     """The version in a hint file, None for anything that does not name a possible one: it is only a hint."""
     try:
-        content = json.loads(bytes(data)) if data is not None else None
+        content = json.loads(bytes(data))
     except (ValueError, RecursionError):
         return None
     version = content.get("version") if isinstance(content, dict) else None

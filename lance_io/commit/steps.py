@@ -1,19 +1,21 @@
-"""What a commit asks of stores, and the two drivers that run it.
+"""What commits and datasets ask of stores, and the two drivers that run their plans.
 
 A `Plan` is a generator that yields `Ask`s and is sent their answers; failures are thrown in where they were asked for.
 An ask can be answered in the caller's thread (`now`: memory and local disk, so that a local commit never crosses to
-the engine thread) and on an event loop (`later`: any store). Plans of the dataset room are of the same shape, and one
-room's drivers run the other's plans.
+the engine thread) and on an event loop (`later`: any store).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from lance_io.io.settling import settled
+from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
 from lance_io.store.probe import ConditionalProbe
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, SyncReads, SyncWrites
 
 T = TypeVar("T")
+R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -75,18 +78,28 @@ async def drive(plan: Plan[T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A whole object; `NotFound` when it is not there."""
+    """A whole object; `NotFound` when it is not there. Counted as a read of the operation that asks."""
 
     store: ObjectStore
     key: str
 
     def now(self) -> Buffer:
         """See `Ask`."""
-        return cast("SyncReads", self.store).get_now(self.key)
+        data = cast("SyncReads", self.store).get_now(self.key)
+        count_round(sinks_now(self.store.identity), 1, len(data), 1, len(data))
+        return data
 
     async def later(self) -> Buffer:
         """See `Ask`."""
-        return (await self.store.get(self.key))[0]
+        sinks, num_bytes = sinks_now(self.store.identity), 0
+        begin_read(sinks)
+        try:
+            data, _ = await self.store.get(self.key)
+            num_bytes = len(data)
+        finally:
+            end_read(sinks, num_bytes)
+        count_wanted(sinks, 1, num_bytes)
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,19 +119,25 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class ListAll:
-    """All objects below a prefix, at any depth."""
+class List:
+    """The objects below a prefix, as a list; options as for `ObjectStore.list`."""
 
     store: ObjectStore
     prefix: str
+    limit: int | None = None
+    delimiter: str | None = None
+    keys_only: bool = False
 
     def now(self) -> list[ObjectMeta]:
         """See `Ask`."""
-        return cast("SyncReads", self.store).list_now(self.prefix)
+        return cast("SyncReads", self.store).list_now(
+            self.prefix, limit=self.limit, delimiter=self.delimiter, keys_only=self.keys_only
+        )
 
     async def later(self) -> list[ObjectMeta]:
         """See `Ask`."""
-        return [meta async for meta in self.store.list(self.prefix)]
+        found = self.store.list(self.prefix, limit=self.limit, delimiter=self.delimiter, keys_only=self.keys_only)
+        return [meta async for meta in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +169,7 @@ class Remove:
     """Remove objects; missing ones count as removed."""
 
     store: ObjectStore
-    keys: tuple[str, ...]
+    keys: Sequence[str]
 
     def now(self) -> None:
         """See `Ask`."""
@@ -192,6 +211,22 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait(Generic[T]):
+    """The result of work that somebody else has under way; cancelling who waits leaves it to others."""
+
+    future: Future[T]
+
+    def now(self) -> T:
+        """See `Ask`."""
+        return self.future.result()
+
+    async def later(self) -> T:
+        """See `Ask`."""
+        await settled(self.future)
+        return self.future.result()
+
+
+@dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
     """A function of somebody else's that may block; all calls over one `threads` of size 1 are in one thread."""
 
@@ -208,16 +243,18 @@ class Call(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class Together(Generic[T]):
     """Independent plans, concurrently where there is a loop, else in their order; answers in their order.
+
+    A plan may `Wait` for what one before it makes.
 
     The first failure is raised when all others have ended, which are cancelled: whoever cleans up behind them must
     not meet a write that is still under way.
     """
 
-    plans: Sequence[Plan[Any]]
+    plans: Sequence[Plan[T]]
 
-    def now(self) -> list[Any]:
+    def now(self) -> list[T]:
         """See `Ask`."""
         answers = []
         for place, plan in enumerate(self.plans):
@@ -229,7 +266,7 @@ class Together:
                 raise
         return answers
 
-    async def later(self) -> list[Any]:
+    async def later(self) -> list[T]:
         """See `Ask`."""
         if len(self.plans) == 1:
             return [await drive(self.plans[0])]
@@ -255,18 +292,38 @@ class Shielded(Generic[T]):
 
     async def later(self) -> T:
         """See `Ask`."""
-        task = asyncio.ensure_future(drive(self.plan))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            while not task.done():
-                try:
-                    await asyncio.wait({task})
-                except asyncio.CancelledError:
-                    continue  # told again; the outcome is what they need to wait for
-            if not task.cancelled():
-                task.exception()  # it has been looked at
-            raise
+        return await to_the_end(drive(self.plan))
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run something to its end, even if who waits for it is cancelled, again and again: it is told afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                continue  # told again; the outcome is what they need to wait for
+        if not task.cancelled():
+            task.exception()  # it has been looked at
+        raise
+
+
+def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:
+    """Run a plan, and beside it the one that `rest` makes of a plan that waits for the result of the first.
+
+    Gives the result of `rest`. Where nothing runs concurrently `first` runs first.
+    """
+    result: Future[T] = Future()
+
+    def tell() -> Plan[None]:
+        result.set_result((yield from first))
+
+    plans: list[Plan[Any]] = [tell(), rest(ask(Wait(result)))]
+    _, answer = yield Together(plans)
+    return cast("R", answer)
 
 
 def ask(request: Ask[T]) -> Plan[T]:

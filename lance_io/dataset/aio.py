@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
+from lance_io.commit.steps import Plan, drive
 from lance_io.dataset.aiofragments import AsyncFragment
 from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.asyncblob import AsyncBlobFile
@@ -22,7 +23,6 @@ from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
 from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import AsyncStats
-from lance_io.dataset.steps import Plan, drive
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import AsyncDatasetChanges

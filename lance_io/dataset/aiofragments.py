@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.commit.steps import drive
 from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.options import scan_options
-from lance_io.dataset.steps import drive
 from lance_io.dataset.take import row_numbers, take_fragment_positions
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.commit.steps import drive
 from lance_io.dataset import execute
 from lance_io.dataset.options import limited
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
-from lance_io.dataset.steps import drive
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:

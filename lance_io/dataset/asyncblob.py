@@ -6,9 +6,9 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.commit.steps import drive
 from lance_io.dataset.blobfile import check_range, read_bytes
 from lance_io.dataset.reading import bytes_of
-from lance_io.dataset.steps import drive
 from lance_io.errors import UsageError
 from lance_io.spans import Ranges
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.blobs import BlobObject
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024

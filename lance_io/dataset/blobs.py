@@ -17,18 +17,18 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
+from lance_io.commit.steps import Head
 from lance_io.dataset.arrays import numbers as indices
 from lance_io.dataset.reading import ReadBytes, ranges_of
-from lance_io.dataset.steps import Head
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.levels.retype import concat
 from lance_io.store.url import open_store
 from lance_io.table.paths import check_relative
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore

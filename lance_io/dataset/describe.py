@@ -12,7 +12,7 @@ from lance_io.dataset.versions import all_summaries
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.store.url import Location
     from lance_io.table import fragment as fragments
     from lance_io.table.fragment import Fragment

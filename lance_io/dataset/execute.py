@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_io import runtime
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.pipeline import Pipeline
@@ -17,7 +18,6 @@ from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.scanstats import ScanWatch
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.io.stats import IoStats
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from lance_io.commit.steps import Read, Together
 from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
 from lance_io.dataset.loading import load_row_columns
 from lance_io.dataset.ordering import Ordering
@@ -22,7 +23,6 @@ from lance_io.dataset.projection import project_pruned
 from lance_io.dataset.reading import ROWS_BY_TAKE_MAX, ReadBytes
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
-from lance_io.dataset.steps import Get, Together
 from lance_io.dataset.take import group_positions, row_numbers
 from lance_io.encodings.api import RowSelection
 from lance_io.errors import FormatError, LanceError
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.steps import Ask, Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.projection import Columns
     from lance_io.dataset.projection import Projection as OutputProjection
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Ask, Plan
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.opened import Column
     from lance_io.file.pieces import Piece
@@ -290,7 +290,7 @@ def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, in
                     answer: Any = [value for value, _ in results]
                 else:
                     answer = yield ask
-                    if isinstance(ask, Get):
+                    if isinstance(ask, Read):
                         number += 1
                         size = memoryview(answer).nbytes
                         ledger.add(number, ask.key, Ranges.of((0, size), purpose="metadata"))

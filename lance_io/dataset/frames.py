@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
+from lance_io.commit.steps import drive
 from lance_io.dataset import execute
 from lance_io.dataset.blobfile import BUFFER_BYTES, take_blobs
 from lance_io.dataset.blobs import is_blob
 from lance_io.dataset.scan import scan_projection
-from lance_io.dataset.steps import drive
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import UsageError
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 _MODES = ("lazy", "bytes", "descriptions")
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from lance_io.commit.steps import Read, Together, Wait
 from lance_io.dataset.rowcolumns import Lineage, RowColumns
 from lance_io.dataset.rows import LiveRows, live_starts
-from lance_io.dataset.steps import Get, Together, Wait
 from lance_io.dataset.system import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
 from lance_io.errors import FormatError, LanceError
 from lance_io.io.cache import ClaimAbandoned, Found, Mine
@@ -23,8 +23,8 @@ from lance_io.table.rowids import RowIdIndex, build_row_id_index, decode_row_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.io.cache import Key, SearchCache
     from lance_io.spans import IntArray
     from lance_io.table.fragment import Fragment
@@ -77,7 +77,7 @@ def _load_deleted(state: DatasetState, place: int) -> Plan[IntArray]:
     key = state.deletion_key(fragment)
 
     def load() -> Plan[tuple[IntArray, int]]:
-        data = yield Get(state.location.store, key)
+        data = yield Read(state.location.store, key)
         try:
             offsets = decode_deletions(data, file, int(state.physical_rows[place]))
         except FormatError as error:

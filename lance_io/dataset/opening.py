@@ -13,10 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lance_io.commit.steps import Read
 from lance_io.dataset.moments import latest_before
 from lance_io.dataset.session import Session
 from lance_io.dataset.state import DatasetState
-from lance_io.dataset.steps import Get
 from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
 from lance_io.proto import table_pb2
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.store.url import Location
     from lance_io.table.refs import Tag
 
@@ -130,7 +130,7 @@ def checked_number(version: Any) -> int:
 def tag_of(root: Location, tag: str) -> Plan[Tag]:
     """A tag of the table. Raises `NotFound` when there is none of that name."""
     try:
-        data = yield Get(root.store, root.key(tag_path(tag)))
+        data = yield Read(root.store, root.key(tag_path(tag)))
     except (NotFound, UsageError) as error:
         raise NotFound(f"Ref not found error: tag {tag} does not exist", path=root.uri) from error
     try:

@@ -21,9 +21,9 @@ from lance_io.errors import BindError
 from lance_io.levels.compact import compact
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 _ADDRESS: Final = "address"
 

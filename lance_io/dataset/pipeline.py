@@ -25,13 +25,13 @@ from lance_io.levels.retype import batch_as, concat, needs_retyping
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.blobs import BlobBinaries
     from lance_io.dataset.predicate import Predicate
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.reading import RowReader
     from lance_io.dataset.rowcolumns import RowColumns
     from lance_io.dataset.rows import LiveRows
-    from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
 
 DENSE_MIN = 0.75  # of so many rows that pass, filtering by mask is faster than taking by position

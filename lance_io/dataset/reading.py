@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from lance_io.commit.steps import List, Read, Together
 from lance_io.dataset.execute import run
 from lance_io.dataset.moments import parse_time
 from lance_io.dataset.opening import tag_of
-from lance_io.dataset.steps import Get, List, Together
 from lance_io.dataset.write.tagging import create_tag, delete_tag, replace_tag_metadata, update_tag
 from lance_io.errors import FormatError, UsageError
 from lance_io.table.paths import BRANCHES, TAGS
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 
@@ -128,7 +128,7 @@ def _list(root: Location, folder: str, decode: Callable[[Any, str], T]) -> Plan[
 
 
 def _read(root: Location, key: str, name: str, decode: Callable[[Any, str], T]) -> Plan[T]:
-    data = yield Get(root.store, key)
+    data = yield Read(root.store, key)
     try:
         return decode(data, name)
     except FormatError as error:

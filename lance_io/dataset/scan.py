@@ -21,11 +21,11 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.predicate import Predicate
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 LATE_BYTES_LOCAL = 10  # wider values are worth a second look-up by row on local disk,
 LATE_BYTES_CLOUD = 1000  # and on an object store, where a look-up costs a round trip

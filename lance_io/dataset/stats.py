@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io import runtime
+from lance_io.commit.steps import Together
+from lance_io.commit.steps import drive as drive_plan
 from lance_io.dataset.execute import run
 from lance_io.dataset.loading import load_live_counts
-from lance_io.dataset.steps import Together
-from lance_io.dataset.steps import drive as drive_plan
 from lance_io.file.drive import drive, drive_now
 from lance_io.file.opening import opened
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.file.source import FileRef, ReadContext
     from lance_io.format.columns import ColumnInfo
 

@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from lance_io.dataset.steps import drive, drive_now
+from lance_io.commit.steps import drive, drive_now
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Dataset
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
@@ -16,7 +17,6 @@ from lance_io.dataset.refs import Branches, Tags
 from lance_io.dataset.scanner import LanceScanner, fragment_ids
 from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import LanceStats
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import DatasetChanges

@@ -30,8 +30,8 @@ from lance_io.levels.retype import batch_as, concat, needs_retyping
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
 
 NO_ROW = np.iinfo(np.int64).max  # stands for row numbers above the range of i64: no table has such a row

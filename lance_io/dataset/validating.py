@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.commit.steps import Together
 from lance_io.dataset.loading import load_live, load_row_columns
-from lance_io.dataset.steps import Together
 from lance_io.dataset.system import ROW_ID
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.file.drive import drive as drive_file
@@ -22,8 +22,8 @@ from lance_io.file.opening import opened
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.file.opened import OpenedFile
     from lance_io.file.source import FileRef, ReadContext
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.latest import list_versions
-from lance_io.dataset.steps import Get, Together
+from lance_io.commit.steps import Read, Together
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
 from lance_io.table.paths import VERSIONS, manifest_names
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.session import Session
-    from lance_io.dataset.steps import Plan
     from lance_io.io.cache import SearchCache
     from lance_io.store.url import Location
 
@@ -55,7 +55,7 @@ def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cac
 
 
 def _read(location: Location, key: str, version: int) -> Plan[Manifest]:
-    data = yield Get(location.store, key)
+    data = yield Read(location.store, key)
     try:
         manifest = decode_manifest(data)
     except LanceError as error:
@@ -88,7 +88,7 @@ def all_summaries(location: Location) -> Plan[list[tuple[int, datetime, dict[str
 
 
 def _summary(location: Location, key: str) -> Plan[tuple[int, datetime, dict[str, str]]]:
-    data = yield Get(location.store, key)
+    data = yield Read(location.store, key)
     try:
         version, timestamp_ns, totals = decode_summary(data)
     except LanceError as error:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
+from lance_io.format.schema import BLOB_V2_EXTENSION
 from lance_io.spark.types import BFLOAT16, carried_schema, extension_name, is_variable_list
 
 if TYPE_CHECKING:
@@ -290,6 +291,8 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
         return lambda array: pa.nulls(len(array), target)
     if extension_name(stored) == BFLOAT16:
         return lambda array: _float_to_bfloat16(array, target)
+    if extension_name(stored) == BLOB_V2_EXTENSION:
+        return lambda array: _bytes_to_blobs(array, target)
     if isinstance(target, pa.BaseExtensionType):
         inner = _to_stored_type(given, pa.field(stored.name, target.storage_type))
         return lambda array: pa.ExtensionArray.from_storage(target, inner(array))
@@ -321,6 +324,15 @@ def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
     values = pa.py_buffer(rounded.astype("<u2").tobytes())
     storage = pa.Array.from_buffers(pa.binary(2), len(array), [_validity(array), values], array.null_count)
     is_extension = isinstance(target, pa.BaseExtensionType)
+    return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
+
+
+def _bytes_to_blobs(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Blobs whose bytes are to be stored with the table; they are nowhere else."""
+    is_extension = isinstance(target, pa.BaseExtensionType)
+    members = target.storage_type if is_extension else target
+    children = [pc.cast(array, one.type) if one.name == "data" else pa.nulls(len(array), one.type) for one in members]
+    storage = pa.Array.from_buffers(members, len(array), [_validity(array)], array.null_count, children=children)
     return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
 
 

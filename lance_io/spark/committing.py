@@ -33,7 +33,7 @@ from lance_io.table.transaction import COMMIT_MESSAGE_KEY, Transaction
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.format.schema import Field, Schema
     from lance_io.spark.jobs import WriteJob

@@ -12,10 +12,10 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io import runtime
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.entry import open_options
 from lance_io.dataset.opening import open_steps
 from lance_io.dataset.session import Session
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.versions import manifest_times
 from lance_io.errors import NotFound
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.spark.options import ReadOptions, TargetOptions
     from lance_io.store.api import ObjectStore
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.steps import ListAll, Read, Together
+from lance_io.commit.steps import List, Read, Together
 from lance_io.errors import LanceError, NotFound
 from lance_io.table.manifest import decode_manifest, read_section
 from lance_io.table.paths import TRANSACTIONS, transaction_path
@@ -73,5 +73,5 @@ def transaction_in(target: WriteTarget, file: VersionFile) -> Plan[Transaction |
 def is_pending(target: WriteTarget, uuid: str) -> Plan[bool]:
     """Whether a transaction file was written and not removed: then a commit was under way and may yet take effect."""
     place = target.location
-    listed: list[ObjectMeta] = yield ListAll(place.store, place.key(TRANSACTIONS, ""))
+    listed: list[ObjectMeta] = yield List(place.store, place.key(TRANSACTIONS, ""))
     return any(meta.key.endswith(f"-{uuid}.txn") for meta in listed)

@@ -30,11 +30,12 @@ from lance_io.spark.history import find_job
 from lance_io.spark.options import SYSTEM_COLUMNS
 from lance_io.spark.types import spark_to_arrow
 from lance_io.store.api import SyncReads, SyncWrites
+from lance_io.table.fieldids import first_free_id
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
@@ -179,11 +180,5 @@ def extended(base: Manifest, stored: pa.Schema) -> Schema:
     """The schema of a version, and behind it the columns of `stored` that it lacks, under ids never used before."""
     known = set(base.schema.names)
     new = [field for field in stored if field.name not in known]
-    fresh = schema_from_arrow(schema_of(pa.schema(new)).to_arrow(), first_free_id(base))
+    fresh = schema_from_arrow(schema_of(pa.schema(new)).to_arrow(), first_free_id(base.message))
     return replace(base.schema, fields=(*base.schema.fields, *fresh.fields))
-
-
-def first_free_id(base: Manifest) -> int:
-    """The smallest field id that no column has, or had in a data file that is still there."""
-    in_files = (one for fragment in base.fragments for file in fragment.files for one in file.fields)
-    return 1 + max(base.schema.max_field_id, base.message.max_allocated_field_id, max(in_files, default=-1))

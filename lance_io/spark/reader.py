@@ -158,7 +158,7 @@ class _Scan:
             yield from found
 
     async def _later(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        from lance_io.dataset.steps import drive
+        from lance_io.commit.steps import drive
 
         found = batches(*self._parts(await drive(self._plan())))
         try:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.spark.jobs import WriteJob
     from lance_io.spark.options import StreamWriteOptions

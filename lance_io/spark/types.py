@@ -32,6 +32,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError, UsageError
+from lance_io.format.schema import BLOB_V2_EXTENSION
 from lance_io.spark.options import SYSTEM_COLUMNS, VECTOR_SIZE
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _spark_type(field: pa.Field[Any], where: str, uint64: str, timestamp_ns: str
             return spark.LongType()
         return spark.TimestampNTZType() if dtype.tz is None else spark.TimestampType()
     if pa.types.is_time(dtype):
-        return _spark_time(where)
+        return spark.TimeType(6)
     if pa.types.is_duration(dtype):
         return spark.DayTimeIntervalType()
     return _spark_nested(dtype, where, uint64, timestamp_ns)
@@ -165,14 +166,6 @@ def _spark_decimal(dtype: pa.DataType, where: str) -> spark.DecimalType:
     return spark.DecimalType(min(precision, DECIMAL_DIGITS_MAX), scale)
 
 
-def _spark_time(where: str) -> spark.DataType:
-    time = getattr(spark, "TimeType", None)
-    if time is None:
-        raise UnsupportedError(f"column {where}: this release of Spark has no TIME; it came with 4.3")
-    found: spark.DataType = time(6)
-    return found
-
-
 # -- what Spark carries ----------------------------------------------------------------------------------------------
 
 _CARRIED: Final[Mapping[type[spark.DataType], pa.DataType]] = {
@@ -186,6 +179,7 @@ _CARRIED: Final[Mapping[type[spark.DataType], pa.DataType]] = {
     spark.DoubleType: pa.float64(),
     spark.BinaryType: pa.binary(),
     spark.DateType: pa.date32(),
+    spark.TimeType: pa.time64("ns"),
     spark.TimestampType: pa.timestamp("us", tz="UTC"),
     spark.TimestampNTZType: pa.timestamp("us"),
     spark.DayTimeIntervalType: pa.duration("us"),
@@ -224,8 +218,6 @@ def _carried_type(dtype: spark.DataType, where: str) -> pa.DataType:
             return pa.map_(key, pa.field("value", value, dtype.valueContainsNull))
         case spark.StructType():
             return pa.struct([_carried_field(member) for member in dtype.fields])
-        case _ if type(dtype).__name__ == "TimeType":
-            return pa.time64("ns")
     raise UnsupportedDataError(
         f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, such as to STRING"
     )
@@ -363,6 +355,8 @@ def _fits(given: pa.DataType, stored: pa.Field[Any], narrow_floats: bool) -> boo
         return True
     if _is_bfloat16(stored):
         return narrow_floats and pa.types.is_floating(given)
+    if extension_name(stored) == BLOB_V2_EXTENSION:
+        return is_bytes(given)
     if isinstance(dtype, pa.BaseExtensionType):
         return extension_name(stored) == JSON and is_text(given)
     if pa.types.is_dictionary(dtype):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.steps import ListAll, Read, Remove, Together
+from lance_io.commit.steps import List, Read, Remove, Together
 from lance_io.errors import NotFound, UsageError
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.jobs import job_digits, open_target, run_plan
@@ -15,7 +15,7 @@ from lance_io.table.paths import BRANCHES, DATA, VERSIONS, parse_manifest_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.store.api import ObjectMeta
 
@@ -59,19 +59,19 @@ def cleanup_job(uri: str, job_id: str, **options: Any) -> list[str]:
 
 def _cleanup(target: WriteTarget, ending: str) -> Plan[list[str]]:
     place = target.location
-    listed: list[ObjectMeta] = yield ListAll(place.store, place.key(DATA, ""))
+    listed: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""))
     depth = len(place.key("x")) - 1
     written = {meta.key[depth:] for meta in listed if meta.key.endswith(ending)}
     if not written:
         return []
-    branches: list[ObjectMeta] = yield ListAll(place.store, place.key(BRANCHES, ""))
+    branches: list[ObjectMeta] = yield List(place.store, place.key(BRANCHES, ""))
     if branches:
         raise UsageError("the table has branches, which may refer to these files; clean_up_old_versions looks at all")
     try:
         yield from target.handler.find_latest(place)  # finishes what a writer left half done
     except NotFound:
         pass  # files of a table that never came to be
-    manifests: list[ObjectMeta] = yield ListAll(place.store, place.key(VERSIONS, ""))
+    manifests: list[ObjectMeta] = yield List(place.store, place.key(VERSIONS, ""))
     keys = [meta.key for meta in manifests if parse_manifest_name(meta.name) is not None]  # detached versions as well
     for start in range(0, len(keys), _VERSIONS_AT_ONCE):
         some = keys[start : start + _VERSIONS_AT_ONCE]

@@ -23,6 +23,11 @@ def max_field_id(manifest: table_pb2.Manifest) -> int:
     return max(max(stored, default=-1), max(named, default=-1), manifest.max_allocated_field_id or -1)
 
 
+def first_free_id(manifest: table_pb2.Manifest) -> int:
+    """The id of the next field that the table gets."""
+    return max_field_id(manifest) + 1
+
+
 def check_merge(
     manifest: table_pb2.Manifest,
     fragments: Sequence[table_pb2.DataFragment],

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
+from lance_io.commit.steps import drive_now
 from lance_io.dataset import execute
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.entry import open_options
@@ -17,7 +18,6 @@ from lance_io.dataset.opening import open_steps
 from lance_io.dataset.options import ColumnOrdering, scan_options
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.session import Session
-from lance_io.dataset.steps import drive_now
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.take import take_positions
 from lance_io.store.api import CLOUD
@@ -170,7 +170,7 @@ async def test_scanners_explain_themselves(table: lance.LanceDataset) -> None:
 
 def test_command(run: Any, table: lance.LanceDataset) -> None:
     report = run("explain", table.uri, "--take", "0,17,3000-3002", "-c", "id", "--json").report
-    assert (report["operation"], report["opening"]["num_requests"]) == ("take", 2)
+    assert (report["operation"], report["opening"]["num_requests"]) == ("take", 3)  # a listing, a look, the manifest
     assert report["rounds"][-1]["purpose"] == "data"
     assert report["num_requests"] == sum(len(one["requests"]) for one in report["rounds"])
     random = [run("explain", table.uri, "--take-random", 20, "--seed", seed, "--json").out for seed in (1, 1, 2)]

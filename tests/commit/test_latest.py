@@ -11,9 +11,6 @@ import pyarrow as pa
 import pytest
 
 from lance_io.commit.latest import (
-    ListNames,
-    Probe,
-    ReadSmall,
     VersionFile,
     decode_hint,
     find_latest,
@@ -21,6 +18,7 @@ from lance_io.commit.latest import (
     list_after,
     list_versions,
 )
+from lance_io.commit.steps import Head, List, Read, drive, drive_now
 from lance_io.errors import FormatError, NotFound
 from lance_io.store.api import SyncReads
 from lance_io.store.local import LocalStore
@@ -35,6 +33,7 @@ class Unordered:
 
     def __init__(self, inner: MemoryStore) -> None:
         self._inner = inner
+        self.identity = inner.identity
         self.capabilities = replace(inner.capabilities, ordered_list=False)
 
     def list(self, prefix: str, **options: Any) -> Any:
@@ -49,24 +48,30 @@ class Unordered:
 
 def now(search: Any) -> Any:
     """Drive a search without a loop, noting what it asks for."""
-    ASKED.clear()
-    return _drive(search, lambda request: request.now())
+    return drive_now(noted(search))
 
 
 def later(search: Any) -> Any:
     """Drive a search on a loop."""
+    return asyncio.run(drive(noted(search)))
+
+
+def noted(search: Any) -> Any:
+    """The same search; its requests are noted."""
     ASKED.clear()
-    return _drive(search, lambda request: asyncio.run(request.later()))
-
-
-def _drive(search: Any, answer: Any) -> Any:
-    try:
-        request = next(search)
-        while True:
-            ASKED.append(f"{type(request).__name__} {getattr(request, 'limit', '')}".strip())
-            request = search.send(answer(request))
-    except StopIteration as finished:
-        return finished.value
+    request = next(search)
+    while True:
+        ASKED.append(f"{type(request).__name__} {getattr(request, 'limit', '')}".strip())
+        try:
+            answer = yield request
+        except NotFound as error:
+            send: Any = search.throw, error
+        else:
+            send = search.send, answer
+        try:
+            request = send[0](send[1])
+        except StopIteration as finished:
+            return finished.value
 
 
 def store_with(*names: str, root: str = "t", hint: bytes | None = None) -> MemoryStore:
@@ -92,17 +97,17 @@ def test_newest_first_names_need_one_short_listing(drive):
     store = store_with(*names, *named("detached", DETACHED), ".tmp_1", "9.manifest-abc")
     newest = drive(find_latest(store, "t"))
     assert newest == VersionFile(39, "V2", f"t/_versions/{names[-1]}", 29, newest.etag)
-    assert ASKED == ["ListNames 16"]
+    assert ASKED == ["List 16"]
 
 
 @DRIVERS
 def test_names_by_version_need_all(drive):
     store = store_with(*named("V1", *range(1, 30)))
     assert drive(find_latest(store, "t")).version == 29
-    assert ASKED == ["ListNames 16", "ListNames None"]
+    assert ASKED == ["List 16", "List None"]
     few = store_with(*named("V1", 2, 10, 9), *named("detached", DETACHED))
     assert drive(find_latest(few, "t")).version == 10
-    assert ASKED == ["ListNames 16"]
+    assert ASKED == ["List 16"]
 
 
 @DRIVERS
@@ -124,7 +129,7 @@ def test_a_folder_is_listed_by_name_and_one_file_of_it_looked_at(tmp_path):
     assert (newest.version, newest.scheme) == (4, "V2")
     assert newest.size_bytes == (root / "_versions" / manifest_name(4, "V2")).stat().st_size
     assert newest.etag is not None
-    assert ASKED == ["ListNames 16", "Probe"]
+    assert ASKED == ["List 16", "Head"]
     assert [each.version for each in now(list_versions(store, str(root)))] == [1, 2, 3, 4]
     assert now(find_version(store, str(root), 2)).version == 2
 
@@ -154,7 +159,7 @@ def test_mixed_names_are_refused_where_all_are_seen(drive):
 def test_one_version_by_its_number(drive):
     store = store_with(*named("V2", 3), *named("V1", 5), *named("detached", DETACHED))
     assert drive(find_version(store, "t", 3)).scheme == "V2"
-    assert ASKED == ["Probe"]
+    assert ASKED == ["Head"]
     assert drive(find_version(store, "t", 5)).key == "t/_versions/5.manifest"
     assert drive(find_version(store, "t", DETACHED)).scheme == "detached"
     with pytest.raises(NotFound, match=r"version 4 was not found: t/_versions/4\.manifest"):
@@ -166,14 +171,14 @@ def test_one_version_by_its_number(drive):
 def test_a_hint_saves_the_listing(scheme, hinted):
     store = Unordered(store_with(*named(scheme, 1, 2, 3, 4, 5), hint=b'{"version":%d}' % hinted))
     assert later(find_latest(store, "t")).version == 5
-    assert set(ASKED) == {"ReadSmall", "Probe"}
+    assert set(ASKED) == {"Read", "Head"}
 
 
 @pytest.mark.parametrize("hint", [None, b"", b"{", b"[]", b'{"version":"3"}', b'{"version":99}', b'{"version":0}'])
 def test_a_useless_hint_means_a_listing(hint):
     store = Unordered(store_with(*named("V2", 1, 2, 3), hint=hint))
     assert later(find_latest(store, "t")).version == 3
-    assert ASKED[-1] == "ListNames None"
+    assert ASKED[-1] == "List None"
 
 
 def test_hints_are_only_hints():
@@ -186,11 +191,15 @@ def test_requests_answer_the_same_both_ways():
     store = store_with(*named("V2", 1, 2))
     key = f"t/_versions/{manifest_name(1, 'V2')}"
     for request in (
-        ListNames(store, "t/_versions/"),
-        ListNames(store, "t/_versions/", limit=1),
-        Probe(store, key),
-        Probe(store, "t/none"),
-        ReadSmall(store, "t/none"),
+        List(store, "t/_versions/", delimiter="/"),
+        List(store, "t/_versions/", limit=1),
+        List(store, "t/"),
+        Head(store, key),
     ):
         assert request.now() == asyncio.run(request.later())
-    assert bytes(ReadSmall(store, key).now()) == bytes(asyncio.run(ReadSmall(store, key).later()))
+    assert bytes(Read(store, key).now()) == bytes(asyncio.run(Read(store, key).later()))
+    for missing in (Head(store, "t/none"), Read(store, "t/none")):
+        with pytest.raises(NotFound):
+            missing.now()
+        with pytest.raises(NotFound):
+            asyncio.run(missing.later())

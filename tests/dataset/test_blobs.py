@@ -12,8 +12,8 @@ import pytest
 from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
+from lance_io.commit.steps import drive_now
 from lance_io.dataset.blobs import Located, locate_in_file, sidecar_key
-from lance_io.dataset.steps import drive_now
 from lance_io.errors import FormatError, UnsupportedError
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"

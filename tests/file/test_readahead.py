@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.commit.steps import drive_now
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.scan import plan_scan
-from lance_io.dataset.steps import drive_now
 from lance_io.file.scan import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan_now import _Ahead
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import lance_io
 from lance_io.commit.external import ExternalHandler, MemoryManifestStore
 from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.write.tagging import create_tag, delete_tag, update_tag
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -24,9 +24,9 @@ from lance_io.table.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.table.operations import Operation
     from lance_io.table.roaring import U32Array
 

@@ -13,8 +13,8 @@ from lance_io.table.garbage import CleanupPolicy
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 FILES_SHOWN: Final = 1000
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from lance_io import runtime
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.committing import commit_operation
 from lance_io.dataset.write.finishing import finished
@@ -19,9 +19,9 @@ from lance_io.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.session import Session
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.dataset.write.keywords import Destination
 
 COMMIT_TIMEOUT: Final = timedelta(minutes=30)

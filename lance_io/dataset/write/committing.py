@@ -14,8 +14,8 @@ from lance_io.errors import NotFound
 from lance_io.table.apply import Creation
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.dataset.write.operations import Transaction
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.table.paths import NamingScheme

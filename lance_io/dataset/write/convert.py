@@ -19,7 +19,7 @@ from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import version_of_pair
 from lance_io.table import fragment as stored
 from lance_io.table import operations as ops
-from lance_io.table.fieldids import max_field_id
+from lance_io.table.fieldids import first_free_id
 from lance_io.table.indexfacts import IndexFacts, index_facts, new_index
 from lance_io.table.manifest import BasePath
 from lance_io.table.transaction import Transaction as StoredTransaction
@@ -124,7 +124,7 @@ def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> S
     fresh = schema_from_arrow(schema)
     if table is None:
         return fresh
-    ids = count(max_field_id(table.message) + 1)
+    ids = count(first_free_id(table.message))
     return replace(fresh, fields=_with_ids(fresh.fields, table.schema.fields, ids))
 
 

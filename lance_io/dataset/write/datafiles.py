@@ -8,14 +8,13 @@ cancelled removes what it has written.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
+from lance_io.commit.steps import drive, drive_now, to_the_end
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.metadata import FragmentMetadata
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.write.input import Rows
 from lance_io.errors import CommitUnknownError, LanceError, UsageError
 from lance_io.file.writedrive import key_beside
@@ -25,11 +24,11 @@ from lance_io.table.fragment import DataFile, Fragment
 from lance_io.table.paths import DATA
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.write.input import AsyncRows
     from lance_io.dataset.write.progress import FragmentWriteProgress
     from lance_io.file.writer import FileWriter, WrittenFile
@@ -84,6 +83,7 @@ class NewFiles:
 
     location    the folder of the table (or branch)
     schema      of the files, in the order of the batches' columns
+    new_name    makes the name of a file
     fragments   what was written, of id 0; none for no rows
     """
 
@@ -96,9 +96,11 @@ class NewFiles:
         *,
         progress: FragmentWriteProgress | None = None,
         durability: Durability | None = None,
+        new_name: Callable[[], str] = data_file_name,
     ) -> None:
         self.location = location
         self.fragments: list[Fragment] = []
+        self._new_name = new_name
         self._schema = schema
         self._version = version
         self._limits = limits
@@ -113,11 +115,11 @@ class NewFiles:
 
     def write(self, rows: Rows | AsyncRows) -> Plan[None]:
         """Write all rows."""
-        while (batch := (yield _Next(rows))) is not None:
+        while (batch := (yield NextBatch(rows))) is not None:
             for piece in self._pieces(batch):
                 if self._file is None:
                     yield from self._open()
-                yield _Write(self._file, piece)
+                yield WriteBatch(self._file, piece)
                 if self._is_full():
                     yield from self._finish()
                     yield from self._close()
@@ -151,7 +153,7 @@ class NewFiles:
         return self._writer.num_rows >= self._limits.rows or num_bytes >= self._limits.num_bytes
 
     def _open(self) -> Plan[None]:
-        self._name = data_file_name()
+        self._name = self._new_name()
         key = self.location.key(DATA, self._name)
         self._file = yield _Open(self.location.store, (key, self._schema, self._version), self._options)
         if self._progress is not None:
@@ -222,7 +224,7 @@ class Keeping(Generic[T]):
             return await drive(self.plan)
         except BaseException as error:
             if self.files.may_discard(error):
-                await _to_the_end(self.files.discard(error))
+                await to_the_end(self.files.discard(error))
             raise
 
 
@@ -248,7 +250,7 @@ def new_fragment(name: str, written: WrittenFile) -> Fragment:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Next:
+class NextBatch:
     """The next batch, None at the end."""
 
     rows: Rows | AsyncRows
@@ -279,7 +281,7 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Write:
+class WriteBatch:
     """Rows for an open file."""
 
     file: Any
@@ -318,13 +320,3 @@ class _Close:
 
     async def later(self) -> None:
         await self.file.close()
-
-
-async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run to its end even when the caller is cancelled (again) meanwhile."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait((task,))
-        raise

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lance_io.commit.steps import Put, Together
 from lance_io.dataset import execute
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
-from lance_io.dataset.steps import Put, Together
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import UsageError
 from lance_io.table.deletion import deletion_kind, encode_deletions
@@ -25,9 +25,9 @@ from lance_io.table.paths import deletion_file_place
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.spans import IntArray
     from lance_io.store.api import Durability
     from lance_io.table.fragment import Fragment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io import runtime
+from lance_io.commit.steps import List, Remove, drive, drive_now
 from lance_io.dataset.session import Session
-from lance_io.dataset.steps import Delete, List, drive, drive_now
 from lance_io.errors import NotFound
 from lance_io.store.api import SyncReads
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
     from lance_io.store.url import Location
 
 KEYS_AT_ONCE: Final = 10_000
@@ -47,4 +47,4 @@ def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
     versions = location.key("_versions") + "/"
     keys.sort(key=lambda key: (not key.startswith(versions), key))
     for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield Delete(location.store, keys[start : start + KEYS_AT_ONCE])
+        yield Remove(location.store, keys[start : start + KEYS_AT_ONCE])

@@ -9,8 +9,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.steps import drive, drive_now
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.datafiles import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.fragments import fragments_of, write_new_fragments
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.session import Session
-    from lance_io.dataset.steps import Plan
     from lance_io.dataset.write.fragments import NewFragments
     from lance_io.dataset.write.keywords import Destination
     from lance_io.dataset.write.operations import Transaction

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_io.dataset.steps import drive
+from lance_io.commit.steps import drive
 from lance_io.runtime.feeding import wrap_fed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from lance_io.dataset.steps import Plan
+    from lance_io.commit.steps import Plan
 
 T = TypeVar("T")
 

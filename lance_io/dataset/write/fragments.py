@@ -21,9 +21,9 @@ from lance_io.table.paths import DATA, check_relative
 from lance_io.table.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.dataset.write.datafiles import NewFiles
     from lance_io.dataset.write.input import AsyncRows, Rows
     from lance_io.dataset.write.operations import Transaction

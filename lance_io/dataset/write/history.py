@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.commit.latest import list_versions
-from lance_io.dataset.steps import Get, Together
+from lance_io.commit.steps import Read, Together
 from lance_io.errors import LanceError, NotFound
 from lance_io.table.manifest import decode_manifest, read_section
 from lance_io.table.paths import transaction_path
 from lance_io.table.transaction import Transaction, decode_transaction
 
 if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.store.url import Location
 
 
@@ -32,7 +32,7 @@ def recent_transactions(location: Location, count: int) -> Plan[list[Transaction
 
 
 def _read(location: Location, key: str) -> Plan[Transaction | None]:
-    data = yield Get(location.store, key)
+    data = yield Read(location.store, key)
     try:
         manifest = decode_manifest(data)
         if manifest.transaction_offset is not None:
@@ -43,7 +43,7 @@ def _read(location: Location, key: str) -> Plan[Transaction | None]:
     if not manifest.transaction_file:
         return None
     try:
-        data = yield Get(location.store, location.key(transaction_path(manifest.transaction_file)))
+        data = yield Read(location.store, location.key(transaction_path(manifest.transaction_file)))
     except NotFound:
         return None
     return decode_transaction(data)

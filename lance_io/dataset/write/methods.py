@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io import runtime
+from lance_io.commit.steps import drive
 from lance_io.dataset import execute
-from lance_io.dataset.steps import drive
 from lance_io.dataset.write import changes, cleaning, history
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.finishing import finished
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from lance_io.commit.cleanup import CleanupStats
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.aio import AsyncDataset
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
     from lance_io.dataset.sync import LanceDataset
     from lance_io.dataset.write.cleaning import CleanupExplanation
     from lance_io.dataset.write.operations import LanceOperation, Transaction

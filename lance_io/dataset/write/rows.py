@@ -18,11 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
-from lance_io.commit.steps import ask
+from lance_io.commit.steps import beside
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
-from lance_io.dataset.write.beside import Beside
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
 from lance_io.dataset.write.fit import check_version, fitted, schema_of
@@ -36,10 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.session import Session
-    from lance_io.dataset.steps import Plan
-    from lance_io.dataset.write.beside import Promise
     from lance_io.dataset.write.input import AsyncRows, Rows
     from lance_io.dataset.write.progress import FragmentWriteProgress
     from lance_io.format.schema import Schema
@@ -151,11 +149,11 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
     files = new_files(target, given, version, options)
     where = target.commit_target(options.scheme, options.durability)
 
-    def still_empty(listed: Promise[float]) -> Plan[None]:
-        if where.clock.monotonic() - (yield from listed.result()) > LISTING_AGE_MAX_S:
+    def still_empty(listed: Plan[float]) -> Plan[None]:
+        if where.clock.monotonic() - (yield from listed) > LISTING_AGE_MAX_S:
             yield from _expect_nothing(target, where)
 
-    def write(listed: Promise[float]) -> Plan[CommittedVersion]:
+    def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
         operation = Overwrite(tuple(files.fragments), given, dict(options.config))
         request = CommitRequest(
@@ -166,8 +164,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
         )
         return (yield from create_table(where, request))
 
-    beside = Beside(_expect_nothing(target, where), write)
-    committed: CommittedVersion = yield Keeping(files, ask(beside))
+    committed: CommittedVersion = yield Keeping(files, beside(_expect_nothing(target, where), write))
     return target.state(committed)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.handler import Taken
 from lance_io.commit.put_absent import create_once
+from lance_io.commit.steps import Put, Remove
 from lance_io.dataset.opening import branch_location, checked_number, tag_of
-from lance_io.dataset.steps import Delete, Put
 from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
 from lance_io.table.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.commit.latest import VersionFile
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.steps import Plan
 
 
 class RefConflict(AlreadyExists, UsageError):
@@ -58,7 +58,7 @@ def replace_tag_metadata(state: DatasetState, name: str, metadata: Mapping[str, 
 def delete_tag(state: DatasetState, name: str) -> Plan[None]:
     """Remove a tag; see `Tags.delete`."""
     yield from tag_of(state.root, name)
-    yield Delete(state.root.store, [state.root.key(tag_path(name))])
+    yield Remove(state.root.store, [state.root.key(tag_path(name))])
 
 
 def _write(state: DatasetState, name: str, tag: Tag) -> Plan[None]:
