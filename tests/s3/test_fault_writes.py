@@ -7,18 +7,21 @@ a commit whose end nobody knows can be made again. `LANCE_IO_SIMULATE` is the si
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pytest
 
 import lance_io
+from lance_io import runtime
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
 from lance_io.dataset.write.commits import commit_async
 from lance_io.dataset.write.entry import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
-from tests.s3.proxy import FaultyProxy
-from tests.simulate.world import SIZE
+from tests.s3.proxy import HARMS, FaultyProxy
+from tests.simulate.world import CASES, SIZE, Case, numbers
 from tests.simulate.writers import row
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from servers import S3Server
 
 APPENDS = 10 * SIZE
+TURNS = SIZE  # of each change
 TRIES_MAX = 60
 
 
@@ -93,16 +97,59 @@ async def test_every_transaction_goes_at_last(s3: S3Server, s3_uri: str, faulty:
     assert faulty.done["lost"] and faulty.done["cut"]
 
 
-async def test_deletes_go_at_last(s3: S3Server, s3_uri: str, faulty: FaultyProxy) -> None:
-    for number in range(3):
-        mode = "append" if number else "create"
-        lance_io.write_dataset(row(number), s3_uri, mode=mode, storage_options=s3.options())
-    how: dict[str, Any] = {"storage_options": impatient(s3, faulty), "session": Session()}
+# -- every change that there is ----------------------------------------------------------------------------------------
 
-    async def delete() -> None:
-        table = await AsyncDataset.open(s3_uri, **how)
-        await table.delete("a = 1")
 
-    await until_it_goes(delete)
-    _, rows = await asyncio.to_thread(found, s3, s3_uri)
-    assert rows == [0, 2]
+def session_of(uri: str, options: dict[str, str]) -> Session:
+    """A session for which the tables of `tests/simulate` lie at a place in the bucket."""
+    session = Session()
+    locate = session.locate
+    session.locate = lambda _uri, _options: locate(uri, options)  # type: ignore[method-assign]
+    return session
+
+
+def newest(uri: str, options: dict[str, str]) -> tuple[int, list[int]]:
+    """Number and rows of the newest version, 0 and none without a table; all that is there was found to be whole."""
+    try:
+        table = lance_io.dataset(uri, storage_options=options)
+    except ValueError:
+        return 0, []
+    versions = [each["version"] for each in table.versions()]
+    for version in versions:
+        assert numbers(lance_io.dataset(uri, version, storage_options=options)) == sorted(
+            lance.dataset(uri, version, storage_options=options).to_table()["a"].to_pylist()
+        )
+        assert table.read_transaction(version) is not None
+    assert {tag["version"] for tag in table.tags.list().values()} <= set(versions)
+    return table.version, numbers(table)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_change_is_made_once(s3: S3Server, s3_uri: str, case: Case) -> None:
+    """Tried until it goes, each time by a process that knows nothing of the time before."""
+    done = Counter[Any]()
+    for seed in range(TURNS):
+        uri = f"{s3_uri}/{seed}"
+        for change in case.before:
+            runtime.run(change(session_of(uri, s3.options())))
+        old = newest(uri, s3.options())
+        new = (old[0] + case.commits, list(case.after))
+        with FaultyProxy(s3.endpoint, seed, rate=0.4) as faulty:
+            for _ in range(TRIES_MAX):
+                error = run(case, session_of(uri, impatient(s3, faulty)))
+                left = newest(uri, s3.options())
+                if error is None or (isinstance(error, CommitUnknownError) and left == new):
+                    break
+                assert left == old or not case.commits, error
+            done += faulty.done
+        assert left == new, error
+    assert set(HARMS) <= done.keys() or TURNS < 10
+
+
+def run(case: Case, session: Session) -> LanceError | None:
+    """What a change raises."""
+    try:
+        runtime.run(case.change(session))
+    except LanceError as error:
+        return error
+    return None

@@ -18,6 +18,7 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
 from tests.commit.dynalite import dynalite_server
 from tests.commit.test_dynamodb import make_table
+from tests.s3.proxy import FaultyProxy
 from tests.simulate.writers import row, run_all
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ APPENDS = max(1, WRITERS // 4)  # of each writer
 DELETES = 4
 
 
-def tasks_for(uri: str, options: dict[str, str]) -> tuple[list[dict[str, Any]], list[int]]:
+def tasks_for(uri: str, ours: dict[str, str], theirs: dict[str, str]) -> tuple[list[dict[str, Any]], list[int]]:
     """What each process does, and the rows that are there in the end."""
     per_process = WRITERS * APPENDS
     tasks = []
@@ -38,7 +39,7 @@ def tasks_for(uri: str, options: dict[str, str]) -> tuple[list[dict[str, Any]], 
         tasks.append(
             {
                 "uri": uri,
-                "options": options,
+                "options": ours if is_ours else theirs,
                 "kind": "ours" if is_ours else "pylance",
                 "first": process * per_process,
                 "writers": WRITERS,
@@ -62,12 +63,25 @@ def check(uri: str, options: dict[str, str], expected: list[int], rows_before: i
     assert changes <= table.version <= changes + compacted
 
 
-def test_processes_of_writers_lose_nothing(s3: S3Server, s3_uri: str) -> None:
+def write_together(s3: S3Server, uri: str, ours: dict[str, str], theirs: dict[str, str]) -> None:
+    """All processes write to a new table, ours with some options and pylance's with others."""
     before = pa.table({"a": pa.array([-1 - number for number in range(DELETES)], pa.int64())})
-    lance_io.write_dataset(before, s3_uri, storage_options=s3.options(), max_rows_per_file=2)
-    tasks, expected = tasks_for(s3_uri, s3.options())
-    run_all(tasks)
-    check(s3_uri, s3.options(), expected, DELETES, compacted=6)  # a compaction may reserve fragment ids before
+    lance_io.write_dataset(before, uri, storage_options=s3.options(), max_rows_per_file=2)
+    tasks, expected = tasks_for(uri, ours, theirs)
+    run_all(tasks, timeout_s=60 * WRITERS)
+    check(uri, s3.options(), expected, DELETES, compacted=6)  # a compaction may reserve fragment ids before
+
+
+def test_processes_of_writers_lose_nothing(s3: S3Server, s3_uri: str) -> None:
+    write_together(s3, s3_uri, s3.options(), s3.options())
+
+
+def test_nor_do_they_through_faults(s3: S3Server, s3_uri: str) -> None:
+    """A lost answer makes pylance append twice, so that it is spared those."""
+    with FaultyProxy(s3.endpoint, 1) as ours, FaultyProxy(s3.endpoint, 2, gentle=True) as theirs:
+        options = [s3.options(aws_endpoint=proxy.endpoint) for proxy in (ours, theirs)]
+        write_together(s3, s3_uri, *options)
+    assert ours.done["lost"] and ours.done["cut"] and theirs.done["refused"]
 
 
 @pytest.mark.parametrize("writers", [4 * WRITERS])

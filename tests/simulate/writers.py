@@ -35,9 +35,13 @@ def run_all(tasks: Sequence[dict[str, Any]], timeout_s: float = 300) -> None:
         processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
     with ThreadPoolExecutor(len(tasks)) as threads:
         texts = [json.dumps(task) for task in tasks]
-        ended = list(
-            threads.map(lambda pair: pair[0].communicate(pair[1], timeout_s), zip(processes, texts, strict=True))
-        )
+        talks = [threads.submit(each.communicate, text, timeout_s) for each, text in zip(processes, texts, strict=True)]
+        try:
+            ended = [talk.result() for talk in talks]
+        except BaseException:  # none outlives the test
+            for each in processes:
+                each.kill()
+            raise
     for process, (said, complaints) in zip(processes, ended, strict=True):
         assert process.returncode == 0, complaints
         assert json.loads(said.splitlines()[-1]) == [], said
