@@ -237,6 +237,25 @@ def test_refuses_types(dtype: pa.DataType, version: str, words: str, tmp_path: P
     assert leftovers(tmp_path) == []
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_long_rows_of_bits_that_end_within_a_byte(version: str, compression: str, tmp_path: Path) -> None:
+    """Full-zip pages cannot hold them; pylance fails to write such pages, and reads them from mini-blocks."""
+    dice = np.random.default_rng(5)
+    bits = pa.array(dice.integers(0, 2, 300 * 2051) == 1, mask=dice.random(300 * 2051) < 0.1)
+    rows = pa.FixedSizeListArray.from_arrays(bits, 2051, mask=pa.array(dice.random(300) < 0.2))
+    metadata = {"lance-encoding:structural-encoding": "fullzip", "lance-encoding:compression": compression}
+    table = pa.table([rows], pa.schema([pa.field("a", rows.type, metadata=metadata)]))
+    path = tmp_path / "one.lance"
+    with LanceFileWriter(path, table.schema, version=version) as writer:
+        writer.write_batch(table)
+    theirs = PeerReader(str(path))
+    assert theirs.read_all().to_table().column("a").combine_chunks() == rows
+    assert theirs.take_rows([3, 4, 299]).to_table().column("a").combine_chunks() == rows.take([3, 4, 299])
+    ours = LanceFileReader(path)
+    assert ours.read_all().to_table().column("a").combine_chunks() == rows
+
+
 def test_refuses_names(tmp_path: Path) -> None:
     for schema, words in (
         (pa.schema([("a.b", pa.int8())]), "cannot contain `.`"),

@@ -5,7 +5,7 @@
     one value only, from 2.2    constant page         `../v2_2/write_constant.py`
     Arrow dictionary, few distinct values             mini-block with a dictionary
     small values                mini-block            `write_miniblock.py`
-    large values                full-zip              `write_fullzip.py`
+    large values                full-zip              `write_fullzip.py`; mini-block, if bits would end within a byte
 
 Everything heavy is a kernel that lets go of the GIL, and nothing is shared: pages may be encoded on several threads.
 Specification: structural encodings 2.1, section 9.
@@ -24,7 +24,7 @@ from lance_io.encodings.v2_1.choose import choose_codec, is_narrow
 from lance_io.encodings.v2_1.write_blob import encode_blob_page
 from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values
 from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
-from lance_io.encodings.v2_1.write_fullzip import encode_fullzip
+from lance_io.encodings.v2_1.write_fullzip import encode_fullzip, fits_fullzip
 from lance_io.encodings.v2_1.write_miniblock import MiniBlock, encode_miniblock
 from lance_io.encodings.v2_1.write_split import split_page
 from lance_io.encodings.v2_1.write_strings import code_strings
@@ -94,7 +94,8 @@ def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules)
     if split is not None:
         indices, dictionary = split
         return MiniBlock(indices, choose_codec(indices, options), dictionary)
-    if options.layout == "fullzip" or not (options.layout == "miniblock" or is_narrow(values)):
+    wants_fullzip = options.layout == "fullzip" or not (options.layout == "miniblock" or is_narrow(values))
+    if wants_fullzip and fits_fullzip(values.shape):
         return None
     is_text = pa.types.is_string(page.values.type) or pa.types.is_large_string(page.values.type)
     if is_text or (options.compression == "fsst" and isinstance(values.shape, VariableShape)):
