@@ -74,6 +74,7 @@ def _column(column: ColumnPages) -> dict[str, Any]:
         "type": column.type,
         "layouts": _each_once(page.layout for page in column.pages),
         "codecs": _each_once(page.codec for page in column.pages),
+        "levels": _each_once(filter(None, (_levels(page) for page in column.pages))),
         "num_pages": len(column.pages),
         "num_rows": column.num_rows,
         "num_values": num_values,
@@ -83,6 +84,7 @@ def _column(column: ColumnPages) -> dict[str, Any]:
             {
                 "layout": page.layout,
                 "codec": page.codec,
+                "levels": dict(page.levels),
                 "num_rows": page.num_rows,
                 "num_values": _num_values(page),
                 "num_bytes": page.num_bytes,
@@ -92,6 +94,10 @@ def _column(column: ColumnPages) -> dict[str, Any]:
             for page in column.pages
         ],
     }
+
+
+def _levels(page: PageDescription) -> str:
+    return ", ".join(f"{name} {codec}" for name, codec in page.levels.items())
 
 
 def _num_values(page: PageDescription) -> int:
@@ -118,6 +124,7 @@ class Total:
     type: str
     layouts: dict[str, None] = field(default_factory=dict)
     codecs: dict[str, None] = field(default_factory=dict)
+    levels: dict[str, None] = field(default_factory=dict)
     num_files: int = 0
     num_pages: int = 0
     num_rows: int = 0
@@ -127,6 +134,7 @@ class Total:
     def add(self, column: dict[str, Any]) -> None:
         self.layouts |= dict.fromkeys(column["layouts"])
         self.codecs |= dict.fromkeys(column["codecs"])
+        self.levels |= dict.fromkeys(column["levels"])
         self.num_files += 1
         for name in ("num_pages", "num_rows", "num_values", "num_bytes"):
             setattr(self, name, getattr(self, name) + column[name])
@@ -137,6 +145,7 @@ class Total:
             "type": self.type,
             "layouts": list(self.layouts),
             "codecs": list(self.codecs),
+            "levels": list(self.levels),
             "num_files": self.num_files,
             "num_pages": self.num_pages,
             "num_rows": self.num_rows,

@@ -86,13 +86,13 @@ def _show_files(report: dict[str, Any], each_page: bool) -> "RenderableType":
 
 
 def _line(one: dict[str, Any]) -> tuple[object, ...]:
-    codecs = one["codecs"][:CODECS_SHOWN_MAX]
-    more = len(one["codecs"]) - len(codecs)
+    codecs = [*one["codecs"], *(f"+ {levels}" for levels in one["levels"])]
+    more = len(codecs) - CODECS_SHOWN_MAX
     return (
         one["name"],
         one["type"],
         ", ".join(one["layouts"]),
-        "\n".join(codecs + ([f"... and {more} more"] if more else [])),
+        "\n".join(codecs[:CODECS_SHOWN_MAX] + ([f"... and {more} more"] if more > 0 else [])),
         one["num_pages"],
         one["num_rows"],
         one["num_bytes"],
@@ -106,7 +106,7 @@ def _page_lines(column: dict[str, Any]) -> list[tuple[object, ...]]:
             column["name"],
             column["type"],
             page["layout"],
-            page["codec"],
+            "\n+ ".join([page["codec"], *(f"{name} {codec}" for name, codec in page["levels"].items())]),
             number,
             page["num_rows"],
             page["num_bytes"],

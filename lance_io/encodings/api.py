@@ -63,13 +63,17 @@ class PageIndex(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageDescription:
-    """A page for people: `layout`, codec chain as text, sizes in bytes, and what else its layout records."""
+    """A page for people: `layout`, codec chain as text, sizes in bytes, and what else its layout records.
+
+    levels  how repetition and definition levels are stored, by these two names; those that the page has
+    """
 
     layout: str
     codec: str
     num_rows: int
     num_bytes: int
     details: dict[str, str | int] = field(default_factory=dict)
+    levels: dict[str, str] = field(default_factory=dict)
 
 
 class PageLayout(Protocol):

@@ -109,6 +109,26 @@ def test_pages_of_a_file(run: Any, table: lance.LanceDataset, data_file: Path) -
     assert by_name["items.item"]["num_values"] >= num_items  # deleted rows are in the file
 
 
+def test_pages_tell_how_levels_are_stored(run: Any, table: lance.LanceDataset, data_file: Path) -> None:
+    (file,) = run("pages", data_file, "--json").report["files"]
+    pages = [page for column in file["columns"] for page in column["pages"]]
+    theirs = [page.encoding for column in LanceFileReader(str(data_file)).metadata().columns for page in column.pages]
+    for mine, text in zip(pages, theirs, strict=True):
+        if mine["layout"] == "mini-block":
+            assert ("rep_compression: Some" in text, "def_compression: Some" in text) == (
+                "repetition" in mine["levels"],
+                "definition" in mine["levels"],
+            )
+        if mine["layout"] == "full-zip":
+            bits = {"repetition": "bits_rep: 0", "definition": "bits_def: 0"}
+            assert set(mine["levels"]) == {name for name, none in bits.items() if none not in text}
+    by_name = {one["name"]: one for one in file["columns"]}
+    assert by_name["id"]["levels"] == []
+    assert by_name["items.item"]["levels"][0].startswith("repetition ")
+    assert "+ repetition " in run("pages", table.uri).out
+    assert "+ repetition " in run("pages", table.uri, "--each-page").out
+
+
 def test_pages_of_a_dataset(run: Any, table: lance.LanceDataset) -> None:
     report = run("pages", table.uri, "--columns", "id,point", "--json").report
     assert len(report["files"]) == 3

@@ -8,6 +8,7 @@ Specification: structural encodings 2.1, section 7.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,4 +81,4 @@ class BlobPage:
     def describe(self) -> PageDescription:
         """The descriptors' page, named as what it is."""
         inner = self.inner.describe()
-        return PageDescription("blob", f"descriptors({inner.codec})", self.num_rows, inner.num_bytes, inner.details)
+        return replace(inner, layout="blob", codec=f"descriptors({inner.codec})", num_rows=self.num_rows)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
+from lance_io.codecs.tree import Flat
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
 from lance_io.encodings.v2_1.page import PageSource, damaged
 from lance_io.errors import FormatError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import Layer
+    from lance_io.codecs.tree import Codec
     from lance_io.proto import encodings21_pb2 as pb
     from lance_io.spans import Fetched, Steps
 
@@ -148,7 +150,17 @@ class NullPage:
 
     def describe(self) -> PageDescription:
         """Layout and sizes."""
-        return PageDescription("all-null", "none", self.num_rows, self.source.num_bytes)
+        return PageDescription(
+            "all-null", "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown()
+        )
+
+    def _levels_shown(self) -> dict[str, str]:
+        sizes = self.source.buffer_sizes
+        stored = zip(("repetition", "definition"), self._level_buffers(), self._level_codecs(), strict=True)
+        return {name: str(codec) for name, place, codec in stored if place < len(sizes) and sizes[place]}
+
+    def _level_codecs(self) -> tuple[Codec, Codec]:
+        return Flat(16), Flat(16)
 
 
 def is_empty_struct(dtype: pa.DataType) -> bool:

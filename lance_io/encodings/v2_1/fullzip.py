@@ -64,6 +64,7 @@ class FullZipPage:
         self.is_variable = message.WhichOneof("details") == "bits_per_offset"
         self.bits = message.bits_per_offset if self.is_variable else message.bits_per_value
         self.has_index = self.is_variable or self.has_lists
+        self.level_bits = {"repetition": message.bits_rep, "definition": message.bits_def}
         self.control_bytes = _control_bytes(message.bits_rep, message.bits_def)
         self.num_visible_items = message.num_visible_items
         self._check(message)
@@ -220,7 +221,8 @@ class FullZipPage:
         details: dict[str, str | int] = {"control_bytes": self.control_bytes}
         if self.has_index:
             details["repetition_index_bytes"] = self.source.buffer_sizes[1]
-        return PageDescription("full-zip", str(self.codec), self.num_rows, self.source.num_bytes, details)
+        levels = {name: f"control_word({bits})" for name, bits in self.level_bits.items() if bits}
+        return PageDescription("full-zip", str(self.codec), self.num_rows, self.source.num_bytes, details, levels)
 
 
 def _control_bytes(bits_rep: int, bits_def: int) -> int:

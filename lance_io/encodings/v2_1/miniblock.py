@@ -21,7 +21,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
-from lance_io.codecs.tree import FixedShape, Shape, VariableShape, decode_codec
+from lance_io.codecs.tree import Codec, FixedShape, Shape, VariableShape, decode_codec
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
 from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition, int64s
 from lance_io.encodings.values import build_values, check_shape
@@ -131,14 +131,15 @@ class MiniBlockPage:
 
     def _compile(self, message: pb.MiniBlockLayout) -> bytes:
         flags = WIDE if self.source.rules.wide_chunks else 0
-        levels = b""
-        for present, bit, codec in (
-            (self.has_lists, REP, message.rep_compression),
-            (message.HasField("def_compression"), DEF, message.def_compression),
+        self.level_codecs: dict[str, Codec] = {}
+        for present, bit, name, codec in (
+            (self.has_lists, REP, "repetition", message.rep_compression),
+            (message.HasField("def_compression"), DEF, "definition", message.def_compression),
         ):
             if present:
                 flags |= bit
-                levels += decode_levels_codec(codec).program()
+                self.level_codecs[name] = decode_levels_codec(codec)
+        levels = b"".join(codec.program() for codec in self.level_codecs.values())
         layers = self.source.path.compile_layers(self.layers)
         head = struct.pack("<BB", flags, message.num_buffers)
         return head + layers + levels + self.codec.program() + self._dictionary_program()
@@ -294,7 +295,8 @@ class MiniBlockPage:
             details["dictionary_items"] = self.num_dictionary_items
         if self.has_lists:
             details["items"] = self.num_items
-        return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details)
+        levels = {name: str(level_codec) for name, level_codec in self.level_codecs.items()}
+        return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details, levels)
 
 
 # -- many pages ------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from lance_io._kernels import Layer
+    from lance_io.codecs.tree import Codec
     from lance_io.proto import encodings21_pb2 as pb
 
 INLINE_VALUE_BYTES_MAX = 32
@@ -109,7 +110,14 @@ class ConstantPage(NullPage):
     def describe(self) -> PageDescription:
         """Layout and sizes."""
         name = "constant" if self.is_constant else "all-null"
-        return PageDescription(name, "none", self.num_rows, self.source.num_bytes)
+        return PageDescription(name, "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown())
+
+    def _level_codecs(self) -> tuple[Codec, Codec]:
+        message, plain = self.message, super()._level_codecs()
+        return (
+            decode_levels_codec(message.rep_compression) if message.HasField("rep_compression") else plain[0],
+            decode_levels_codec(message.def_compression) if message.HasField("def_compression") else plain[1],
+        )
 
 
 def _scalar_buffers(part: memoryview) -> tuple[bytes, ...]:
