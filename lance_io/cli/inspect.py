@@ -234,13 +234,13 @@ def _fragment(state: "DatasetState", fragment: "Fragment") -> dict[str, Any]:
         "deletion_file": None
         if deletion is None
         else {
-            "path": short_key(state.deletion_key(fragment), state.location.path),
+            "path": short_key(state.places.deletion_key(fragment), state.location.path),
             "kind": deletion.kind,
             "num_deleted_rows": deletion.num_deleted_rows,
         },
         "files": [
             {
-                "path": short_key(state.data_key(file), state.location.path),
+                "path": short_key(state.places.data_key(file), state.location.path),
                 "file_version": file.version.name,
                 "size_bytes": file.size_bytes,
                 "field_ids": list(file.fields),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.commit.steps import Plan
-    from lance_io.dataset.blobs import BlobObject
+    from lance_io.dataset.places import StoredObject
     from lance_io.dataset.state import DatasetState
     from lance_io.spans import IntArray
 
@@ -35,7 +35,7 @@ class BlobFile(io.BufferedIOBase):
     """
 
     def __init__(
-        self, state: DatasetState, place: BlobObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
+        self, state: DatasetState, place: StoredObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
     ) -> None:
         self._state = state
         self._object = place
@@ -143,7 +143,7 @@ def check_range(offset: int, length: int, size: int) -> None:
         raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
 
 
-def read_bytes(state: DatasetState, place: BlobObject, ranges: Ranges) -> Plan[Any]:
+def read_bytes(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan[Any]:
     """Byte ranges of one object, as `Fetched`."""
     return (yield ReadBytes(state.context_of(place.store), place.key, ranges))
 
@@ -229,7 +229,7 @@ def read_blob_ranges(
     grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
     if grouped.num_asked != len(rows):
         raise UsageError("a requested row does not exist (any more)")
-    blobs: list[tuple[int, BlobObject, int, int, bool]] = []
+    blobs: list[tuple[int, StoredObject, int, int, bool]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
         located = yield from locate_blobs(state, place, field.id, descriptions)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
@@ -239,10 +239,10 @@ def read_blob_ranges(
 
 
 def _read_requests(
-    state: DatasetState, blobs: list[tuple[int, BlobObject, int, int, bool]], requests: Sequence[tuple[int, int, int]]
+    state: DatasetState, blobs: list[tuple[int, StoredObject, int, int, bool]], requests: Sequence[tuple[int, int, int]]
 ) -> Plan[list[tuple[int, int, bytes | None]]]:
     results: list[tuple[int, int, bytes | None]] = []
-    by_object: dict[BlobObject, list[int]] = {}
+    by_object: dict[StoredObject, list[int]] = {}
     for number, ((address, key, _, size, valid), (_, offset, length)) in enumerate(zip(blobs, requests, strict=True)):
         results.append((number, address, b"" if valid else None))
         if valid:

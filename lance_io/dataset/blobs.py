@@ -10,7 +10,7 @@ A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, leas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.commit.steps import Head
 from lance_io.dataset.arrays import numbers as indices
+from lance_io.dataset.places import StoredObject
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.levels.retype import concat
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
     from lance_io.format.schema import Field
     from lance_io.spans import IntArray
-    from lance_io.store.api import ObjectStore
 
 INLINE: Final = 0
 EXTERNAL: Final = 3
@@ -58,27 +58,19 @@ def binary_field(field: Field, name: str) -> pa.Field:
     return pa.field(name, pa.large_binary(), field.nullable, metadata or None)
 
 
-@dataclass(frozen=True, slots=True)
-class BlobObject:
-    """What holds the bytes of blobs: a data file, a sidecar, or an object outside of the table."""
-
-    store: ObjectStore
-    key: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
     """Where the bytes of some blobs of one data file are.
 
     keys     the object of each, by number in `objects`
-    objects  objects
+    objects  what holds them: a data file, its sidecars, objects outside of the table
     starts   i64[n], position in the object
     sizes    i64[n], bytes; 0 for null and empty blobs
     valid    which are not null
     """
 
     keys: IntArray
-    objects: tuple[BlobObject, ...]
+    objects: tuple[StoredObject, ...]
     starts: IntArray
     sizes: IntArray
     valid: Any
@@ -90,29 +82,28 @@ def locate_blobs(state: DatasetState, place: int, field_id: int, descriptions: p
     if file is None:
         nothing = np.zeros(len(descriptions), np.int64)
         return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
-    return (yield from locate_in_file(state, state.data_key(file), descriptions))
+    return (yield from locate_in_file(state, state.places.data_object(file), descriptions))
 
 
-def locate_in_file(state: DatasetState, file_key: str, descriptions: pa.StructArray) -> Plan[Located]:
+def locate_in_file(state: DatasetState, file: StoredObject, descriptions: pa.StructArray) -> Plan[Located]:
     """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
 
     Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
     """
-    store = state.location.store
     valid = np.asarray(descriptions.is_valid())
     starts = _numbers(descriptions, "position", valid)
     sizes = _numbers(descriptions, "size", valid)
     if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
-        raise FormatError("a blob's description names a position or size beyond any file", path=file_key)
+        raise FormatError("a blob's description names a position or size beyond any file", path=file.key)
     if descriptions.type.get_field_index("kind") < 0:
-        return Located(np.zeros(len(sizes), np.int64), (BlobObject(store, file_key),), starts, sizes, valid)
+        return Located(np.zeros(len(sizes), np.int64), (file,), starts, sizes, valid)
     kinds, ids = _numbers(descriptions, "kind", valid), _numbers(descriptions, "blob_id", valid)
     if len(kinds) and int(kinds.max()) > EXTERNAL:
-        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file_key)
+        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file.key)
     outside = np.flatnonzero(kinds == EXTERNAL)
     sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds == EXTERNAL), -1, ids), return_inverse=True)
     numbers = numbers.reshape(-1)
-    objects = [BlobObject(store, file_key if one < 0 else sidecar_key(file_key, one)) for one in sidecars.tolist()]
+    objects = [file if one < 0 else replace(file, key=sidecar_key(file.key, one)) for one in sidecars.tolist()]
     if len(outside):
         uris = descriptions.field("blob_uri").take(indices(outside)).to_pylist()
         found = [outside_object(state, base_id, uri) for base_id, uri in zip(ids[outside].tolist(), uris, strict=True)]
@@ -126,7 +117,7 @@ def locate_in_file(state: DatasetState, file_key: str, descriptions: pa.StructAr
     return Located(numbers, tuple(objects), starts, sizes, valid)
 
 
-def outside_object(state: DatasetState, base_id: int, uri: str | None) -> BlobObject:
+def outside_object(state: DatasetState, base_id: int, uri: str | None) -> StoredObject:
     """The object that a blob of kind 3 names: a path below a base path of the manifest, or a URI.
 
     Only URIs of the table's own scheme are followed, so that a table on a server cannot name files of this machine.
@@ -139,19 +130,19 @@ def outside_object(state: DatasetState, base_id: int, uri: str | None) -> BlobOb
         base = state.manifest.base_paths.get(base_id)
         if base is None:
             raise FormatError(f"a blob lies below base path {base_id}, which the manifest does not declare", path=uri)
-        folder = state.base_folder(base)
-        return BlobObject(folder.store, folder.key(check_relative(uri, "blob")))
+        folder = state.places.base_folder(base)
+        return StoredObject(folder.store, folder.key(check_relative(uri, "blob")))
     if scheme.lower() != state.location.store.scheme:
         raise UnsupportedError(
             f"this blob lies outside of the table, in a store of another kind ({scheme}), which is not followed",
             path=state.location.uri,
         )
     if scheme.lower() == "file":
-        return BlobObject(state.location.store, open_store(uri).path)
+        return StoredObject(state.location.store, open_store(uri).path)
     container, _, key = rest.partition("/")
     root = state.session.locate(f"{scheme}://{container}", state.storage_options)
     own = state.location.store
-    return BlobObject(own if root.store.identity == own.identity else root.store, key)
+    return StoredObject(own if root.store.identity == own.identity else root.store, key)
 
 
 def _numbers(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:

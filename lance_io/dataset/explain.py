@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from lance_io.file.steps import FileSteps
     from lance_io.io.cache import SearchCache
     from lance_io.spans import IntArray, Steps
-    from lance_io.store.api import ObjectStore, SyncReads
+    from lance_io.store.api import ObjectReads, SyncReads
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ def _fresh(state: DatasetState) -> DatasetState:
 
 
 def _merging(state: DatasetState, kind: Literal["scan", "take"]) -> Merging:
-    return Merging.of(state.location.store.profile, kind, now=state.answers_now)
+    return Merging.of(state.context.store.profile, kind, now=state.answers_now)
 
 
 def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:
@@ -308,7 +308,7 @@ def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, in
 class _ReadSuffix:
     """The end of an object whose size is not known."""
 
-    store: ObjectStore
+    store: ObjectReads
     key: str
     num_bytes: int
 

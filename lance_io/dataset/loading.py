@@ -74,10 +74,11 @@ def _load_deleted(state: DatasetState, place: int) -> Plan[IntArray]:
     fragment = state.manifest.fragments[place]
     file = fragment.deletion_file
     assert file is not None
-    key = state.deletion_key(fragment)
+    found = state.places.deletion_object(fragment)
+    store, key = found.store, found.key
 
     def load() -> Plan[tuple[IntArray, int]]:
-        data = yield Read(state.location.store, key)
+        data = yield Read(store, key)
         try:
             offsets = decode_deletions(data, file, int(state.physical_rows[place]))
         except FormatError as error:
@@ -86,7 +87,7 @@ def _load_deleted(state: DatasetState, place: int) -> Plan[IntArray]:
         deleted = offsets.astype(np.int64)
         return deleted, deleted.nbytes
 
-    return (yield from cached(state.session.cache, ("deletions", state.location.store.identity, key), load))
+    return (yield from cached(state.session.cache, ("deletions", store.identity, key), load))
 
 
 def load_live_counts(state: DatasetState, places: Sequence[int]) -> Plan[list[int]]:

@@ -5,12 +5,14 @@ Apart from the state, so that readers hold what they need of a version and not t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lance_io.errors import UnsupportedError
+from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.source import FileRef, FragmentSource
 from lance_io.format.version import READABLE
+from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.table.paths import data_file_place, deletion_file_place
 
 if TYPE_CHECKING:
@@ -18,15 +20,26 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.session import Session
     from lance_io.spans import IntArray
+    from lance_io.store.api import ObjectReads, ObjectStore
     from lance_io.store.url import Location
     from lance_io.table.fragment import DataFile, Fragment
     from lance_io.table.manifest import BasePath, Manifest
     from lance_io.table.paths import Place
 
 
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of a table: its store, and its key there."""
+
+    store: ObjectStore
+    key: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Places:
-    """Keys of a version's objects.
+    """Keys of a version's objects, and the store that answers for them.
+
+    A file below a base path in another store has that store's name in its key (`store/mounted.py`).
 
     location         the folder that holds the version
     session          opens the stores of base paths
@@ -41,17 +54,29 @@ class Places:
 
     def data_key(self, file: DataFile) -> str:
         """Key of a data file. Raises `FormatError` for a path that leaves its base."""
-        return self._key(data_file_place(file, self.manifest.base_paths))
+        return self._key(self.data_object(file))
+
+    def data_object(self, file: DataFile) -> StoredObject:
+        """The same with its store."""
+        return self._object(data_file_place(file, self.manifest.base_paths))
 
     def deletion_key(self, fragment: Fragment) -> str:
         """Key of a fragment's deletion file."""
+        return self._key(self.deletion_object(fragment))
+
+    def deletion_object(self, fragment: Fragment) -> StoredObject:
+        """The same with its store."""
         assert fragment.deletion_file is not None
-        return self._key(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
+        return self._object(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
 
-    def _key(self, place: Place) -> str:
-        return self.location.key(place.relative) if place.base is None else self._base(place.base).key(place.relative)
+    def _key(self, found: StoredObject) -> str:
+        return found.key if found.store is self.location.store else mounted_key(found.store, found.key)
 
-    def _base(self, base: BasePath) -> Location:
+    def _object(self, place: Place) -> StoredObject:
+        folder = self.location if place.base is None else self.base_folder(place.base)
+        return StoredObject(folder.store, folder.key(place.relative))
+
+    def base_folder(self, base: BasePath) -> Location:
         """The folder of a base path: a URI, or an absolute path in the table's own store."""
         found = self._bases.get(base.id)
         if found is None:
@@ -59,19 +84,21 @@ class Places:
         return found
 
     def _locate(self, base: BasePath) -> Location:
-        found = self.base_folder(base)
-        if found.store.identity != self.location.store.identity:
-            raise UnsupportedError(
-                f"base path {base.id} lies in another store than the table; data files are read from one store",
-                path=self.location.uri,
-            )
-        return found
-
-    def base_folder(self, base: BasePath) -> Location:
-        """The folder of a base path, in whatever store it is."""
         if "://" not in base.path and self.location.store.scheme != "file":
             return replace(self.location, path=base.path.strip("/"))
-        return self.session.locate(base.path, self.storage_options)
+        found = self.session.locate(base.path, self.storage_options)
+        is_own = found.store.identity == self.location.store.identity
+        return replace(found, store=self.location.store) if is_own else found
+
+    def store(self) -> ObjectReads:
+        """What reads the objects at these keys: the table's store, or with it those of the base paths."""
+        others = {}
+        for base in self.manifest.base_paths.values():
+            with suppress(UnsupportedError, UsageError, ModuleNotFoundError):  # raised when a file there is wanted
+                store = self.base_folder(base).store
+                others[store.identity] = store
+        others.pop(self.location.store.identity, None)
+        return MountedStore(self.location.store, others.values()) if others else self.location.store
 
 
 class Sources:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
-    from lance_io.table.fragment import DataFile, Fragment
-    from lance_io.table.manifest import BasePath, Manifest
+    from lance_io.table.manifest import Manifest
 
 PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
 
@@ -85,8 +84,8 @@ class DatasetState:
 
     @cached_property
     def answers_now(self) -> bool:
-        """Whether the store answers in the caller's thread."""
-        return offers_sync_reads(self.location.store)
+        """Whether the store answers in the caller's thread, and those of all base paths."""
+        return offers_sync_reads(self.context.store)
 
     @property
     def is_local(self) -> bool:
@@ -96,11 +95,11 @@ class DatasetState:
     @cached_property
     def context(self) -> ReadContext:
         """What reads of this version share."""
-        return ReadContext(self.location.store, self.session.cache)
+        return ReadContext(self.places.store(), self.session.cache)
 
     def context_of(self, store: ObjectStore) -> ReadContext:
-        """The same for objects in another store."""
-        return self.context if store is self.location.store else replace(self.context, store=store)
+        """The same for objects in one store, by their keys there."""
+        return self.context if store is self.context.store else replace(self.context, store=store)
 
     def scan_context(self, io_buffer_bytes: int | None) -> ReadContext:
         """The same for one scan, with a budget of its own."""
@@ -258,18 +257,6 @@ class DatasetState:
     def places(self) -> Places:
         """Keys of the version's objects."""
         return Places(self.location, self.manifest, self.session, self.storage_options)
-
-    def data_key(self, file: DataFile) -> str:
-        """Key of a data file. Raises `FormatError` for a path that leaves its base."""
-        return self.places.data_key(file)
-
-    def deletion_key(self, fragment: Fragment) -> str:
-        """Key of a fragment's deletion file."""
-        return self.places.deletion_key(fragment)
-
-    def base_folder(self, base: BasePath) -> Location:
-        """The folder of a base path, in whatever store it is."""
-        return self.places.base_folder(base)
 
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""

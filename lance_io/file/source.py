@@ -10,7 +10,7 @@ from lance_io.limits import IO_BUFFER_BYTES
 if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import Merge, ReadScheduler
-    from lance_io.store.api import ObjectStore
+    from lance_io.store.api import ObjectReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class ReadContext:
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
     """
 
-    store: ObjectStore
+    store: ObjectReads
     cache: SearchCache
     io_buffer_bytes: int = IO_BUFFER_BYTES
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lance_io.io.budget import Priority, Ticket
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
-    from lance_io.store.api import ObjectStore, PlanReads
+    from lance_io.store.api import ObjectReads, PlanReads
 
 # A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB
@@ -189,7 +189,7 @@ class Read:
         """Metadata: it does not wait for its scan's own limit of requests."""
         return self.payer.ticket is None
 
-    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+    def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         raise NotImplementedError
 
@@ -212,7 +212,7 @@ class RangeRead(Read):
         self.end = end
         self.segments = segments  # (request, start and end in this read, place in the answer)
 
-    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+    def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         return store.get_range(self.payer.key, self.start, self.end)
 
@@ -240,7 +240,7 @@ class PlanRead(Read):
     def __init__(self, holders: list[Request]) -> None:
         super().__init__(holders, sum(request.bytes_max for request in holders))
 
-    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+    def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         planner: PlanReads = store  # type: ignore[assignment]  # the scheduler looked
         # frozen here: a holder may leave while the call runs
@@ -281,7 +281,7 @@ class CallRead(Read):
         super().__init__([request], 0)
         self._call = call
 
-    def fetch(self, store: ObjectStore) -> Coroutine[Any, Any, Any]:
+    def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         return self._call()
 

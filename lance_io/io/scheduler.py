@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.reads import Read
     from lance_io.spans import Ranges
-    from lance_io.store.api import ObjectMeta, ObjectStore
+    from lance_io.store.api import ObjectMeta, ObjectReads
 
 __all__ = ["FileReads", "Handle", "Merge", "ReadScheduler"]
 
@@ -69,7 +69,7 @@ class ReadScheduler:
 
     def __init__(
         self,
-        store: ObjectStore,
+        store: ObjectReads,
         *,
         merge: Merge = "scan",
         budget_bytes: int = IO_BUFFER_BYTES,

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lance_io.store.api import ObjectStore
+    from lance_io.store.api import ObjectReads
 
 
 class Taker(Protocol):
@@ -78,7 +78,7 @@ _all_slots: weakref.WeakValueDictionary[str, Slots] = weakref.WeakValueDictionar
 _lock = threading.Lock()
 
 
-def slots_of(store: ObjectStore) -> Slots:
+def slots_of(store: ObjectReads) -> Slots:
     """The slots of a store's identity, with the limit of its profile when they are first asked for."""
     with _lock:
         slots = _all_slots.get(store.identity)

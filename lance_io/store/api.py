@@ -266,12 +266,8 @@ class UploadNow(Protocol):
         """Abort unless closed."""
 
 
-class ObjectStore(Protocol):
-    """Bytes at keys, asynchronously. Usable from any event loop; everything bound to a loop is made per loop."""
-
-    @property
-    def scheme(self) -> str:
-        """URI scheme, such as `s3`."""
+class ObjectReads(Protocol):
+    """What planned reads need of a store."""
 
     @property
     def identity(self) -> str:
@@ -280,14 +276,6 @@ class ObjectStore(Protocol):
     @property
     def profile(self) -> StoreProfile:
         """The numbers to plan reads by."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What it can do."""
-
-    @property
-    def stats(self) -> StoreStats:
-        """Counts every request."""
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:
         """Bytes `start` to `end` of an object, exactly `end - start` of them, read-only.
@@ -301,6 +289,22 @@ class ObjectStore(Protocol):
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object."""
+
+
+class ObjectStore(ObjectReads, Protocol):
+    """Bytes at keys, asynchronously. Usable from any event loop; everything bound to a loop is made per loop."""
+
+    @property
+    def scheme(self) -> str:
+        """URI scheme, such as `s3`."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+
+    @property
+    def stats(self) -> StoreStats:
+        """Counts every request."""
 
     async def head(self, key: str) -> ObjectMeta:
         """What the store knows about an object; `NotFound` if it is not there."""
@@ -456,6 +460,7 @@ class SyncWrites(Protocol):
 
 __all__ = [
     # the protocol
+    "ObjectReads",
     "ObjectStore",
     "PartWriter",
     "PlanReads",

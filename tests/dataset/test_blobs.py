@@ -14,6 +14,7 @@ from lance.blob import Blob, blob_array, blob_field
 import lance_io
 from lance_io.commit.steps import drive_now
 from lance_io.dataset.blobs import Located, locate_in_file, sidecar_key
+from lance_io.dataset.places import StoredObject
 from lance_io.errors import FormatError, UnsupportedError
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
@@ -140,12 +141,13 @@ def test_where_sidecars_are() -> None:
 
 def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     state = lance_io.dataset(BLOBS[1])._state
+    file = StoredObject(state.location.store, "f.lance")
     members = {"kind": pa.uint8(), "position": pa.uint64(), "size": pa.uint64(), "blob_id": pa.uint32()}
 
     def located(uri: str = "", **values: int) -> Located:
         arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
         described = pa.StructArray.from_arrays([*arrays, pa.array([uri])], names=[*members, "blob_uri"])
-        return drive_now(locate_in_file(state, "f.lance", described))
+        return drive_now(locate_in_file(state, file, described))
 
     assert located(kind=1, blob_id=1).objects[0].key == sidecar_key("f.lance", 1)
     with pytest.raises(FormatError, match="beyond any file"):
@@ -159,7 +161,7 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="another kind"):
         located(kind=3, uri="s3://bucket/key")
     with pytest.raises(FormatError, match="lacks 'position'"):
-        drive_now(locate_in_file(state, "f.lance", pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
+        drive_now(locate_in_file(state, file, pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
 
 
 @pytest.mark.parametrize("is_below_base", [False, True])
