@@ -29,6 +29,10 @@ export VIRTUAL_ENV := $(CURDIR)/.venv
 demo: setup ## write a table, open it, scan, take, filter, change it, and see what that costs
 	@$(PY) examples/demo.py
 
+.PHONY: pipeline
+pipeline: need-all setup minio ## Parquet, PySpark, a table in a bucket, an HTTP service: all at once
+	@$(PY) examples/pipeline $(ARGS)
+
 .PHONY: bench
 bench: setup ## compare with pylance and Parquet, in one run on local disk
 	@$(PY) benchmarks/run.py $(ARGS)
@@ -79,7 +83,7 @@ protos: setup ## generate lance_io/proto/ from protos/
 	@$(PY) scripts/generate_protos.py
 
 .PHONY: minio
-minio: need-all setup ## make sure that there is a MinIO server to start (Go builds it once, into the user's cache)
+minio: need-minio setup ## make sure that there is a MinIO server to start (Go builds it once, into the user's cache)
 	@$(PY) minio/server.py --build-only
 
 .PHONY: clean
@@ -95,13 +99,15 @@ help: ## this list
 
 # Below: how the set-up is made.
 
-.PHONY: need-build need-rust-tools need-all
+.PHONY: need-build need-rust-tools need-minio need-all
 need-build:
 	@scripts/require python cargo cc
 need-rust-tools:
 	@scripts/require rust-tools
-need-all:
+need-minio:
 	@scripts/require python cargo cc minio
+need-all:
+	@scripts/require python cargo cc minio java
 
 $(PY): | need-build
 	@echo "making .venv with $$(scripts/find-python)"

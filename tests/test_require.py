@@ -39,9 +39,19 @@ def provide(environment: dict[str, str], name: str, answer: str) -> None:
 
 
 def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) -> None:
-    done = require(bare, "python", "cargo", "cc", "rust-tools", "minio")
+    done = require(bare, "python", "cargo", "cc", "rust-tools", "minio", "java")
     assert done.returncode == 1
-    for word in ("Python 3.11", "python3-venv", "rustup.rs", "C compiler", "rustfmt", "MinIO", "go.dev", "docker"):
+    for word in (
+        "Python 3.11",
+        "python3-venv",
+        "rustup.rs",
+        "C compiler",
+        "rustfmt",
+        "MinIO",
+        "go.dev",
+        "docker",
+        "Java 17",
+    ):
         assert word in done.stderr
     assert "Nothing has been started" in done.stderr
 
@@ -55,6 +65,16 @@ def test_old_rust_is_as_good_as_none(bare: dict[str, str]) -> None:
 
     provide(bare, "rustc", "rustc 1.100.0 (0000000000 2027-01-01)")
     assert require(bare, "cargo").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "is_enough"), [("1.8.0_412", False), ("11.0.2", False), ("17", True), ("21.0.4", True)]
+)
+def test_java_is_old_or_not(bare: dict[str, str], version: str, is_enough: bool) -> None:
+    provide(bare, "java", f'openjdk version "{version}" 2024-07-16')
+    done = require(bare, "java")
+    assert (done.returncode == 0) == is_enough
+    assert is_enough or "java is 1" in done.stderr
 
 
 @pytest.mark.parametrize("variable", [{"LANCE_IO_TEST_S3_ENDPOINT": "http://127.0.0.1:9000"}, {}])
