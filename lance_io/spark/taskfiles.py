@@ -11,23 +11,26 @@ can still be found by listing.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
-from lance_io.dataset.write.datafiles import PIECES_PER_FILE, FileLimits, NewFiles, data_file_name
-from lance_io.dataset.write.input import Rows
-from lance_io.file.writing import FileWritingLater, FileWritingNow
-from lance_io.table.paths import DATA
+from lance_io.dataset.write.datafiles import (
+    PIECES_PER_FILE,
+    FileLimits,
+    NewFiles,
+    NextBatch,
+    WriteBatch,
+    data_file_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from lance_io.dataset.steps import Plan
-    from lance_io.dataset.write.input import AsyncRows
+    from lance_io.commit.steps import Plan
+    from lance_io.dataset.write.input import AsyncRows, Rows
     from lance_io.spark.jobs import WriteJob
-    from lance_io.store.api import ObjectStore, SyncWrites
     from lance_io.store.url import Location
 
 TAIL_BYTES: Final = 16 << 20
@@ -47,8 +50,8 @@ class TaskFiles(NewFiles):
     """
 
     def __init__(self, location: Location, job: WriteJob, limits: FileLimits, *, is_rows_hard: bool) -> None:
-        super().__init__(location, job.file_schema, job.data_version, limits)
-        self._suffix = job.file_suffix
+        new_name = partial(task_file_name, job.file_suffix)
+        super().__init__(location, job.file_schema, job.data_version, limits, new_name=new_name)
         self._is_rows_hard = is_rows_hard
         self._tail_bytes = min(TAIL_BYTES, limits.num_bytes)
 
@@ -67,7 +70,7 @@ class TaskFiles(NewFiles):
         """Write all rows."""
         held: deque[pa.RecordBatch] = deque()
         held_bytes = 0
-        while (batch := (yield _Next(rows))) is not None:
+        while (batch := (yield NextBatch(rows))) is not None:
             waiting = deque(self._small(batch))
             while waiting:
                 piece = waiting.popleft()
@@ -99,7 +102,7 @@ class TaskFiles(NewFiles):
             if self._file is None:
                 yield from self._open()
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
-            yield _Call(self._file.write, (piece.slice(0, room),))
+            yield WriteBatch(self._file, piece.slice(0, room))
             piece = piece.slice(min(room, piece.num_rows))
             if self._is_rows_hard and self._writer.num_rows >= self._limits.rows:
                 yield from self._end_file()
@@ -107,52 +110,3 @@ class TaskFiles(NewFiles):
     def _end_file(self) -> Plan[None]:
         yield from self._finish()
         yield from self._close()
-
-    def _open(self) -> Plan[None]:
-        self._name = task_file_name(self._suffix)
-        place = self.location.key(DATA, self._name), self._schema, self._version
-        self._file = yield _Open(self.location.store, place, self._options)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Next:
-    """The next batch, None at the end."""
-
-    rows: Rows | AsyncRows
-
-    def now(self) -> pa.RecordBatch | None:
-        assert isinstance(self.rows, Rows)
-        return next(self.rows.batches, None)
-
-    async def later(self) -> pa.RecordBatch | None:
-        assert not isinstance(self.rows, Rows)
-        return await anext(self.rows.batches, None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Open:
-    """A file to write to."""
-
-    store: ObjectStore
-    place: tuple[str, Any, Any]
-    options: dict[str, Any]
-
-    def now(self) -> FileWritingNow:
-        return FileWritingNow(cast("SyncWrites", self.store), *self.place, **self.options)
-
-    async def later(self) -> FileWritingLater:
-        return FileWritingLater(self.store, *self.place, **self.options)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Call:
-    """A method of an open file, which is plain or a coroutine as the driver is."""
-
-    method: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    def now(self) -> Any:
-        return self.method(*self.arguments)
-
-    async def later(self) -> Any:
-        return await self.method(*self.arguments)
