@@ -11,15 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobs import Job, struct
 from pyspark.sql import types as spark
+from pyspark.sql.datasource import DataSourceStreamReader
 
 import lance_io
-from lance_io.errors import UsageError
+from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spark.options import parse_options
-from lance_io.spark.streamsource import LanceStreamReader, stream_reader
+from lance_io.spark.streamsource import LanceStreamReader, UnlimitedStreamReader, stream_reader
 from lance_io.spark.versionrows import Allowance, Offset, VersionRows
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+with_limits = pytest.mark.skipif(
+    not hasattr(DataSourceStreamReader, "getDefaultReadLimit"), reason="limits came with pyspark 4.2"
+)
 
 
 @pytest.fixture
@@ -35,11 +41,17 @@ def reader(path: str, schema: spark.StructType | None = None, **more: Any) -> La
     return stream_reader(options(path, **more), schema or struct(id=spark.LongType()))
 
 
+def latest_offset(source: LanceStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """As Spark asks for it."""
+    if isinstance(source, UnlimitedStreamReader):
+        return source.latestOffset()
+    return source.latestOffset(start, source.getDefaultReadLimit())
+
+
 def drain(source: LanceStreamReader, start: dict[str, Any]) -> tuple[list[list[Any]], dict[str, Any]]:
     """All batches from an offset on, as lists of their rows, and the last offset."""
     batches: list[list[Any]] = []
-    limit = source.getDefaultReadLimit()
-    while (end := source.latestOffset(start, limit)) != start:
+    while (end := latest_offset(source, start)) != start:
         rows = [row for part in source.partitions(start, end) for one in source.read(part) for row in one.to_pylist()]
         batches.append(rows)
         start = end
@@ -71,6 +83,7 @@ def test_only_later_versions(path: str) -> None:
     assert ids(drain(reader(path, starting_version=0), {"version": 0})[0]) == [[0, 1, 2, 3]]
 
 
+@with_limits
 def test_limits_take_whole_fragments(path: str) -> None:
     Job(path).run([1, 2, 3], [4], [5], [6, 7])
     Job(path).run([8], [9, 10])
@@ -128,6 +141,13 @@ def test_columns_that_come_later_are_null_before(path: str) -> None:
     assert batches == [[{"id": 1, "text": None}, {"id": 2, "text": "b"}]]
 
 
+def test_limits_are_refused_where_spark_has_none(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(DataSourceStreamReader, "getDefaultReadLimit", raising=False)
+    Job(path).run([1])
+    with pytest.raises(UnsupportedError, match=r"need pyspark 4\.2"):
+        reader(path, max_rows_per_trigger=2)
+
+
 def test_changes_stop_the_stream(path: str) -> None:
     Job(path).run([1, 2])
     _, start = drain(reader(path), {"version": 0})
@@ -159,6 +179,7 @@ def test_a_version_that_was_cleaned_up(path: str) -> None:
         drain(reader(path), {"version": 1, "done": 0, "snapshot": False})
 
 
+@with_limits
 def test_available_now_ends_with_what_was_there(path: str) -> None:
     Job(path).run([1])
     source = reader(path)

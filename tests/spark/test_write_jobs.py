@@ -249,6 +249,28 @@ def test_vectors(path: str) -> None:
     assert lance.dataset(path).schema.field("Vec").type == pa.list_(pa.float32(), 2)
 
 
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_bytes_become_blobs_where_the_table_has_them(path: str, version: str) -> None:
+    """Inside the file, in a file that several share, in one of their own; pylance reads them."""
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    first: pa.Array = pa.array([b"first"], pa.large_binary())
+    if version == "2.2":
+        field, first = lance.blob_field("b"), lance.blob_array([b"first"])
+    table = pa.Table.from_arrays([pa.array([0]), first], schema=pa.schema([pa.field("id", pa.int64()), field]))
+    lance.write_dataset(table, path, data_storage_version=version)
+    blobs = [b"", None, b"one", b"x" * 100_000, b"y" * (5 << 20)]
+    given = struct(b=spark.BinaryType(), id=LONG)
+    Job(path, given).run([(blob, number) for number, blob in enumerate(blobs[:3], 1)], [(blobs[3], 4), (blobs[4], 5)])
+    found = lance.dataset(path).to_table(blob_handling="all_binary").to_pylist()
+    assert found == [{"id": number, "b": blob} for number, blob in enumerate([b"first", *blobs])]
+    assert lance_io.dataset(path).to_table(blob_handling="all_binary").to_pylist() == found
+    job = Job(path, given)
+    messages = job.write([(blobs[4], 6)])
+    assert version == "2.1" or any(name.endswith(".blob") for message in messages for name in message.paths)
+    job.writer.abort(messages)
+    assert {file.name for file in Path(path, "data").glob("*.lance")} == referenced(path)
+
+
 def test_an_older_file_version_is_kept(path: str) -> None:
     lance.write_dataset(pa.table({"id": [1]}), path, data_storage_version="2.1")
     Job(path).run([2])
