@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 DEPTH_MAX: Final = 16  # real trees are at most six deep (general > list > list > fsst > variable > flat)
 LANE_BITS: Final = (8, 16, 32, 64)
 FSST_TABLE_BYTES: Final = 2312  # spec: section 8.3
+_FSST_MAGIC: Final = b"TSSF"
+_FSST_LENGTHS: Final = bytes(range(1, 9))  # of symbols
 BITS_MAX: Final = 1 << 31  # one value of 256 MiB: larger ones do not fit a chunk or a control word
 
 
@@ -398,9 +400,15 @@ def _fsst(message: pb.Fsst, depth: int) -> Codec:
     values = decode_codec(message.values, depth=depth)
     if not isinstance(values, Variable):
         raise FormatError(f"FSST over {values}; expected variable values")
-    if len(message.symbol_table) != FSST_TABLE_BYTES:
-        raise FormatError(f"FSST symbol table of {len(message.symbol_table)} bytes; expected {FSST_TABLE_BYTES}")
-    return Fsst(message.symbol_table, values)
+    table = message.symbol_table
+    if len(table) != FSST_TABLE_BYTES:
+        raise FormatError(f"FSST symbol table of {len(table)} bytes; expected {FSST_TABLE_BYTES}")
+    if table[4:8] != _FSST_MAGIC or table[3] > 1:
+        raise FormatError(f"FSST symbol table begins with {table[:8].hex()}; expected 0 or 1 at 3 and 'TSSF' at 4")
+    lengths = table[8 + 8 * table[0] : 8 + 9 * table[0]]
+    if table[3] and lengths.translate(None, _FSST_LENGTHS):
+        raise FormatError(f"an FSST symbol of {max(lengths) if max(lengths) > 8 else 0} bytes; expected 1 to 8")
+    return Fsst(table, values)
 
 
 def _rle(message: pb.Rle, depth: int) -> Codec:

@@ -108,6 +108,22 @@ def test_unsupported_pages_are_named(tmp_path: Path) -> None:
     assert_refused(damaged(tmp_path, array, other_scheme, zstd), "scheme 0", UnsupportedError)
 
 
+@pytest.mark.parametrize(
+    ("at", "byte", "match"),
+    [(3, 2, "begins with"), (5, 0, "begins with"), (-1, 9, "symbol of 9 bytes"), (-1, 0, "symbol of 0 bytes")],
+)
+def test_symbol_tables_are_looked_at_before_they_are_used(tmp_path: Path, at: int, byte: int, match: str) -> None:
+    texts = pa.array([f"the same words again and again, number {i}" for i in range(3000)])
+
+    def change(layout: pb.PageLayout) -> None:
+        fsst = layout.mini_block_layout.value_compression.fsst
+        table = bytearray(fsst.symbol_table)
+        table[at if at > 0 else 8 + 9 * table[0] + at] = byte
+        fsst.symbol_table = bytes(table)
+
+    assert_refused(damaged(tmp_path, texts, change), f"FSST symbol.*{match}" if at > 0 else match)
+
+
 def test_a_dictionary_fills_its_buffer(tmp_path: Path) -> None:
     path = tmp_path / "one.lance"
     write(path, pa.table({"c": TEXTS}), "2.1")
