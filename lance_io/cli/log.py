@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
+    from lance_io.store.url import Location
 
 SAME_ROWS: Final = ("Rewrite",)  # operations that put rows into other fragments and leave out deleted ones only
 
@@ -68,16 +69,15 @@ def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
     location = state.location
     listed = yield from list_versions(location.store, location.path)
     files = [file for file in listed if file.version <= state.manifest.version]
-    found: list[Entry] = yield Together([_entry(state, file) for file in files[::-1][:limit]])
+    found: list[Entry] = yield Together([_entry(location, file) for file in files[::-1][:limit]])
     return found
 
 
-def _entry(state: "DatasetState", file: "VersionFile") -> "Plan[Entry]":
-    from lance_io.dataset.versions import manifest_in
-    from lance_io.dataset.write.history import transaction_of
+def _entry(location: "Location", file: "VersionFile") -> "Plan[Entry]":
+    from lance_io.commit.record import read_manifest, recorded_transaction
     from lance_io.table.transaction import COMMIT_MESSAGE_KEY
 
-    manifest = yield from manifest_in(state.location, file, state.session.cache)
+    manifest, data = yield from read_manifest(location, file.key, file.version)
     made = Entry(
         manifest.version,
         manifest.timestamp,
@@ -85,7 +85,7 @@ def _entry(state: "DatasetState", file: "VersionFile") -> "Plan[Entry]":
         {one.id: Holding(one.num_rows, frozenset(each.path for each in one.files)) for one in manifest.fragments},
     )
     try:
-        transaction = yield from transaction_of(state, file.version)
+        transaction = yield from recorded_transaction(location, file.key, manifest, data)
     except UnsupportedError:  # of a kind that this release does not know; what came of it is in the manifest
         return replace(made, operation="unknown")
     if transaction is None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.rebasing import rebased
+from lance_io.commit.record import recorded_transaction
 from lance_io.commit.steps import Pause, Put, Read, Remove, Shielded, Together, ask
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
@@ -42,12 +43,12 @@ from lance_io.errors import (
 )
 from lance_io.table.apply import Creation, build_manifest
 from lance_io.table.conflicts import check_conflict
-from lance_io.table.manifest import Manifest, decode_manifest, read_section
+from lance_io.table.manifest import Manifest, decode_manifest
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
 from lance_io.table.operations import Delete, Overwrite, Restore, Update
-from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, transaction_path
+from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS
 from lance_io.table.rebase import Rebased, adapt
-from lance_io.table.transaction import Transaction, decode_transaction, encode_transaction
+from lance_io.table.transaction import Transaction, encode_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
-    from lance_io.store.api import Buffer
     from lance_io.table.apply import ConfigMark
     from lance_io.table.roaring import U32Array
 
@@ -361,7 +361,7 @@ class _Loop:
             self.checked = file.version
             if file.version not in self.fetched:  # cleaned up meanwhile
                 continue
-            other = yield from self._transaction_of(file.version)
+            other = yield from self._transaction_in(file)
             if other.uuid == self.transaction.uuid and other.name == self.transaction.name:
                 yield from self._forget_other_names(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
@@ -385,20 +385,13 @@ class _Loop:
         self.adapted = self.adapted or adapted is not self.transaction
         self.transaction = adapted
 
-    def _transaction_of(self, version: int) -> Plan[Transaction]:
-        data = self.fetched[version]
-        manifest = self._manifest(version)
-        if manifest.transaction_offset is not None:
-            return decode_transaction(read_section(data, manifest.transaction_offset, what="transaction"))
-        place = self.target.place
-        try:
-            if manifest.transaction_file:
-                found: Buffer = yield Read(place.store, place.key(transaction_path(manifest.transaction_file)))
-                return decode_transaction(found)
-        except NotFound:
-            pass
+    def _transaction_in(self, file: VersionFile) -> Plan[Transaction]:
+        place, data = self.target.place, self.fetched[file.version]
+        found = yield from recorded_transaction(place, file.key, self._manifest(file.version), data)
+        if found is not None:
+            return found
         raise CommitConflictError(
-            f"Dataset version {version} does not have a transaction file, so nobody can tell whether "
+            f"Dataset version {file.version} does not have a transaction file, so nobody can tell whether "
             f"{self.transaction.name} goes together with it",
             path=place.uri,
         )

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.external import ExternalHandler
 from lance_io.commit.latest import list_versions
+from lance_io.commit.record import read_manifest
 from lance_io.commit.steps import Read, Together
-from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.table.manifest import Manifest, decode_manifest, decode_summary
+from lance_io.errors import LanceError, NotFound
+from lance_io.table.manifest import Manifest, decode_summary
 from lance_io.table.paths import VERSIONS, manifest_names
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Pl
     key = ("manifest", location.store.identity, file.key, file.etag)
     manifest: Manifest | None = None if file.etag is None else cache.get(key)
     if manifest is None:
-        manifest = yield from _read(location, file.key, file.version)
+        manifest, _ = yield from read_manifest(location, file.key, file.version)
         keep_manifest(location, file, manifest, cache)
     return manifest
 
@@ -54,18 +55,6 @@ def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cac
         cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
 
 
-def _read(location: Location, key: str, version: int) -> Plan[Manifest]:
-    data = yield Read(location.store, key)
-    try:
-        manifest = decode_manifest(data)
-    except LanceError as error:
-        error.path = key
-        raise
-    if manifest.version != version:
-        raise FormatError(f"the manifest is of version {manifest.version}, its name of {version}", path=key)
-    return manifest
-
-
 def manifest_of(location: Location, version: int, session: Session) -> Plan[Manifest]:
     """The manifest of a version. Raises `NotFound` when there is none."""
     handler = session.handler(location)
@@ -74,9 +63,10 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
         return (yield from manifest_in(location, file, session.cache))
     for name in manifest_names(version):
         try:
-            return (yield from _read(location, location.key(VERSIONS, name), version))
+            manifest, _ = yield from read_manifest(location, location.key(VERSIONS, name), version)
         except NotFound:
             continue
+        return manifest
     raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)
 
 

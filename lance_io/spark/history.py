@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.steps import List, Read, Together
-from lance_io.errors import LanceError, NotFound
-from lance_io.table.manifest import decode_manifest, read_section
-from lance_io.table.paths import TRANSACTIONS, transaction_path
-from lance_io.table.transaction import decode_transaction
+from lance_io.commit.steps import List, Together
+from lance_io.dataset.write.history import transaction_in
+from lance_io.errors import NotFound
+from lance_io.table.paths import TRANSACTIONS
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.store.api import ObjectMeta
+    from lance_io.store.url import Location
     from lance_io.table.transaction import Transaction
 
 JOB_PROPERTY: Final = "lance_io.job"  # of transactions: the id of the job that made them
@@ -30,7 +30,7 @@ def find_job(target: WriteTarget, job_id: str, versions_max: int, after: int = 0
     newest_first = [file for file in versions[::-1] if file.version > after][:versions_max]
     for start in range(0, len(newest_first), _VERSIONS_AT_ONCE):
         files = newest_first[start : start + _VERSIONS_AT_ONCE]
-        found: list[Transaction | None] = yield Together([transaction_in(target, file) for file in files])
+        found: list[Transaction | None] = yield Together([_transaction_in(target.location, file) for file in files])
         for file, transaction in zip(files, found, strict=True):
             if transaction is not None and transaction.properties.get(JOB_PROPERTY) == job_id:
                 return file.version
@@ -44,30 +44,17 @@ def transactions_after(target: WriteTarget, version: int) -> Plan[list[tuple[int
     found: list[tuple[int, Transaction | None]] = []
     for start in range(0, len(newer), _VERSIONS_AT_ONCE):
         files = newer[start : start + _VERSIONS_AT_ONCE]
-        read = yield Together([transaction_in(target, file) for file in files])
+        read = yield Together([_transaction_in(target.location, file) for file in files])
         found += [(file.version, transaction) for file, transaction in zip(files, read, strict=True)]
     return found
 
 
-def transaction_in(target: WriteTarget, file: VersionFile) -> Plan[Transaction | None]:
+def _transaction_in(place: Location, file: VersionFile) -> Plan[Transaction | None]:
     """What made a version; None when it, or the record of what made it, was cleaned up."""
-    place = target.location
     try:
-        data = yield Read(place.store, file.key)
+        return (yield from transaction_in(place, file))
     except NotFound:
         return None
-    try:
-        manifest = decode_manifest(data)
-        if manifest.transaction_offset is not None:
-            return decode_transaction(read_section(data, manifest.transaction_offset, what="transaction"))
-        if not manifest.transaction_file:
-            return None
-        return decode_transaction((yield Read(place.store, place.key(transaction_path(manifest.transaction_file)))))
-    except NotFound:
-        return None
-    except LanceError as error:
-        error.path = error.path or file.key
-        raise
 
 
 def is_pending(target: WriteTarget, uuid: str) -> Plan[bool]:

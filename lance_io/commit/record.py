@@ -1,0 +1,52 @@
+"""Manifest files as they were committed, and the transactions that they record (spec: commit, section 2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.commit.steps import Read
+from lance_io.errors import FormatError, LanceError, NotFound
+from lance_io.table.manifest import Manifest, decode_manifest, read_section
+from lance_io.table.paths import transaction_path
+from lance_io.table.transaction import Transaction, decode_transaction
+
+if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
+    from lance_io.store.api import Buffer
+    from lance_io.store.url import Location
+
+
+def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifest, Buffer]]:
+    """The manifest of a version and the bytes of its whole file.
+
+    Raises `NotFound` when it is not there, `FormatError` for damage and for a manifest of another version than its
+    name says.
+    """
+    data: Buffer = yield Read(place.store, key)
+    try:
+        manifest = decode_manifest(data)
+    except LanceError as error:
+        error.path = key
+        raise
+    if manifest.version != version:
+        raise FormatError(f"the manifest is of version {manifest.version}, its name of {version}", path=key)
+    return manifest, data
+
+
+def recorded_transaction(place: Location, key: str, manifest: Manifest, data: Buffer) -> Plan[Transaction | None]:
+    """What made a version: from its manifest file, or from the file that this names; None when neither is there.
+
+    key, manifest, data  the manifest file's name, what it says, and all its bytes
+    """
+    try:
+        if manifest.transaction_offset is not None:
+            return decode_transaction(read_section(data, manifest.transaction_offset, what="transaction"))
+        if not manifest.transaction_file:
+            return None
+        key = place.key(transaction_path(manifest.transaction_file))
+        return decode_transaction((yield Read(place.store, key)))
+    except NotFound:
+        return None
+    except LanceError as error:
+        error.path = key
+        raise
