@@ -68,7 +68,7 @@ def write_together(s3: S3Server, uri: str, ours: dict[str, str], theirs: dict[st
     before = pa.table({"a": pa.array([-1 - number for number in range(DELETES)], pa.int64())})
     lance_io.write_dataset(before, uri, storage_options=s3.options(), max_rows_per_file=2)
     tasks, expected = tasks_for(uri, ours, theirs)
-    run_all(tasks, timeout_s=60 * WRITERS)
+    run_all(tasks)
     check(uri, s3.options(), expected, DELETES, compacted=6)  # a compaction may reserve fragment ids before
 
 

@@ -1,4 +1,4 @@
-"""A process of writers: told on its standard input what to do, it says on its standard output what came of it.
+"""A process of writers: told by its argument what to do, it says on its standard output what came of it.
 
     {"uri", "options", "kind": "ours" | "pylance", "first", "writers", "appends", "deletes", "compactions"}
 
@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,25 +27,19 @@ def row(number: int) -> pa.Table:
     return pa.table({"a": pa.array([number], pa.int64())})
 
 
-def run_all(tasks: Sequence[dict[str, Any]], timeout_s: float = 300) -> None:
-    """Run a process for each task at once. Raises `AssertionError` with the errors of any."""
-    processes = []
-    for _ in tasks:
-        command = [sys.executable, "-m", "tests.simulate.writers"]
-        pipe = subprocess.PIPE
-        processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True))
-    with ThreadPoolExecutor(len(tasks)) as threads:
-        texts = [json.dumps(task) for task in tasks]
-        talks = [threads.submit(each.communicate, text, timeout_s) for each, text in zip(processes, texts, strict=True)]
-        try:
-            ended = [talk.result() for talk in talks]
-        except BaseException:  # none outlives the test
-            for each in processes:
-                each.kill()
-            raise
-    for process, (said, complaints) in zip(processes, ended, strict=True):
-        assert process.returncode == 0, complaints
-        assert json.loads(said.splitlines()[-1]) == [], said
+def run_all(tasks: Sequence[dict[str, Any]]) -> None:
+    """Run a process for each task at once. Raises `AssertionError` with the errors of any; none outlives the call."""
+    with ExitStack() as stack:
+        processes = []
+        for task in tasks:
+            command = [sys.executable, "-m", "tests.simulate.writers", json.dumps(task)]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            processes.append(stack.enter_context(process))
+            stack.callback(process.kill)
+        for process in processes:
+            said, complaints = process.communicate()
+            assert process.returncode == 0, complaints
+            assert json.loads(said.splitlines()[-1]) == [], said
 
 
 async def ours(task: dict[str, Any]) -> list[str]:
@@ -105,6 +100,6 @@ def until_it_goes(work: Callable[[], Any]) -> None:
 
 
 if __name__ == "__main__":
-    work = json.loads(sys.stdin.read())
+    work = json.loads(sys.argv[1])
     errors = asyncio.run(ours(work)) if work["kind"] == "ours" else pylance(work)
     print(json.dumps(errors))
