@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import versions_prefix
-from lance_io.commit.steps import List, Pause, Read, Remove, Together
+from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
 from lance_io.errors import FormatError, LanceError, UsageError
 from lance_io.table.autoclean import auto_cleanup_policy
 from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 DELETES_AT_ONCE: Final = 1000
 _READS_AT_ONCE: Final = 64
 _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
+_WRITTEN_FOLDERS: Final = (VERSIONS, DELETIONS, TRANSACTIONS, TAGS, BRANCHES, DATA)
 
 _logger = logging.getLogger(__name__)
 
@@ -154,11 +155,13 @@ def plan_cleanup(
             "the tags, or pass error_if_tagged_old_versions=False to keep these versions",
             path=place.uri,
         )
-    files = yield from _files(place)
+    unfinished = yield from unfinished_files(place)
+    files = (yield from _files(place)) | unfinished
     found = garbage(
         {path: _written_ns(meta.last_modified) for path, meta in files.items()},
         sorted_out.kept,
         sorted_out.removed,
+        unfinished=unfinished,
         delete_unverified=policy.delete_unverified,
         now_ns=now_ns,
     )
@@ -185,7 +188,7 @@ def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int |
     depth = len(place.key("x")) - 1
     files = [(meta, kind) for meta, kind in plan.files if not newer.has(meta.key[depth:], kind)]
     if failed:  # these versions are still there
-        files = [(meta, kind) for meta, kind in files if kind == "temporary"]
+        files = [(meta, kind) for meta, kind in files if kind in ("temporary", "unfinished")]
     removed, failed_files = yield from _remove(place, [meta for meta, _ in files], deletes_per_s)
     done = [(meta, kind) for meta, kind in files if meta.key in removed]
     return _stats(gone, done, failed=len(failed) + len(failed_files))
@@ -298,16 +301,26 @@ def _read_manifest(place: Location, key: str) -> Plan[Manifest]:
         raise
 
 
+def unfinished_files(place: Location) -> Plan[dict[str, ObjectMeta]]:
+    """What writers are making in a table's folders, or were when they died, by path; no requests where none can be."""
+    prefix = place.store.capabilities.temporary_prefix
+    if prefix is None:
+        return {}
+    entries: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""), delimiter="/", keys_only=True)
+    sidecars = [meta.key for meta in entries if meta.is_folder]
+    folders = [place.key(folder, "") for folder in _WRITTEN_FOLDERS]
+    return (yield from _below(place, [folder + prefix for folder in (*folders, *sidecars)]))
+
+
 def _files(place: Location) -> Plan[dict[str, ObjectMeta]]:
     """Everything in the folders of a table, by path below its own."""
+    return (yield from _below(place, [place.key(folder, "") for folder in _FOLDERS]))
+
+
+def _below(place: Location, prefixes: Sequence[str]) -> Plan[dict[str, ObjectMeta]]:
     depth = len(place.key("x")) - 1
-    listings: list[list[ObjectMeta]] = yield Together([_list(place, folder) for folder in _FOLDERS])
+    listings: list[list[ObjectMeta]] = yield Together([ask(List(place.store, prefix)) for prefix in prefixes])
     return {meta.key[depth:]: meta for listing in listings for meta in listing if not meta.is_folder}
-
-
-def _list(place: Location, folder: str) -> Plan[list[ObjectMeta]]:
-    found: list[ObjectMeta] = yield List(place.store, place.key(folder, ""))
-    return found
 
 
 def _written_ns(time: datetime | None) -> int | None:

@@ -186,6 +186,8 @@ class Capabilities:
     ordered_list          listings come in ascending order of the key's UTF-8 bytes
     described_list        they tell size and etag of every entry without looking at each, even when asked for keys only
     equal_parts_required  all parts of a multipart upload but the last must have one size
+    temporary_prefix      how the names of objects in the making begin, beside which they appear. Listings leave them
+                          out unless the prefix asks for such names: who makes them may be gone
     """
 
     conditional_create: bool = True
@@ -195,6 +197,7 @@ class Capabilities:
     ordered_list: bool = True
     described_list: bool = True
     equal_parts_required: bool = False
+    temporary_prefix: str | None = None
 
 
 class PartWriter(Protocol):

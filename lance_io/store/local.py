@@ -34,6 +34,7 @@ from lance_io.store.api import (
 from lance_io.store.bounds import check_ranges
 from lance_io.store.forking import survive_fork
 from lance_io.store.local_files import (
+    TEMPORARY_PREFIX,
     OpenFile,
     OpenFiles,
     describe,
@@ -66,7 +67,7 @@ class LocalStore:
 
     scheme = "file"
     identity = "file://"
-    capabilities = Capabilities(compare_and_swap=False, described_list=False)
+    capabilities = Capabilities(compare_and_swap=False, described_list=False, temporary_prefix=TEMPORARY_PREFIX)
 
     def __init__(
         self, *, profile: StoreProfile = LOCAL, stats: StoreStats | None = None, durability: Durability = "full"

@@ -1,6 +1,7 @@
 """System calls behind the local store: what errors mean, open files kept at hand, listings in key order.
 
-Names that start with `TEMPORARY_PREFIX` are files in the making (`local_writes.py`) and are left out of listings.
+Names that start with `TEMPORARY_PREFIX` are files in the making (`local_writes.py`). Listings leave them out, unless
+their prefix asks for such names.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class _Walk:
         """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
         for name in _names(folder):
             path, is_folder = folder + name, name.endswith("/")
-            if not name.startswith(beginning) or name.startswith(TEMPORARY_PREFIX):
+            is_hidden = name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX)
+            if is_hidden or not name.startswith(beginning):
                 continue
             is_after = self.start_after is None or path > self.start_after
             if is_folder and self.recursive:

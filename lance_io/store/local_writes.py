@@ -6,7 +6,8 @@
 
 A reader, or a crash, never sees half a file. Folders that are made on the way are flushed by the same rule: a file is
 durable only if every name that leads to it is. With durability "none" all fsyncs are left out, nothing else changes.
-Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; after a crash they may stay behind.
+Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; those that stay behind after a crash are
+removed by a cleanup of the table.
 """
 
 from __future__ import annotations

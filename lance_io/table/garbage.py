@@ -10,6 +10,7 @@ a writer under way, and stays.
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
     _versions/.tmp* .probe-*     what writers that died left behind
+    unfinished                   as the store tells: files that have not got their names yet (on the local disk)
 
 Paths are relative to the table's folder. Everything else in the folder is none of our business.
 """
@@ -23,7 +24,7 @@ from lance_io.table.indices import decode_indices
 from lance_io.table.paths import DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, data_file_place, deletion_file_place
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Container, Iterable, Mapping
 
     from lance_io.table.manifest import Manifest
 
@@ -32,7 +33,7 @@ UNVERIFIED_AGE_S: Final = 7 * 24 * 3600  # no commit takes longer than that
 YOUNG_S: Final = 600  # versions that a stale listing of some writer may still need to meet
 OLDER_THAN_S: Final = 14 * 24 * 3600
 
-FileKind = Literal["data", "deletion", "transaction", "index", "temporary"]
+FileKind = Literal["data", "deletion", "transaction", "index", "temporary", "unfinished"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class CleanupPolicy:
     older_than_s       versions committed longer ago; None with the other two None: two weeks
     retain_versions    all but the last so many
     versions           only these
-    delete_unverified  also young data and index files that no version refers to: only when no writer is under way
+    delete_unverified  also young data, index and unfinished files that no version refers to: only when no writer is
+                       under way
     error_if_tagged    complain about tagged versions that would go, instead of keeping them silently
     young_s            versions younger than this are kept in any case
     """
@@ -133,18 +135,20 @@ def garbage(
     kept: References,
     removed: References,
     *,
+    unfinished: Container[str] = (),
     delete_unverified: bool,
     now_ns: int,
 ) -> Iterable[tuple[str, FileKind]]:
     """The files that may go, with their kind.
 
-    files  by path, when they were written (ns since the epoch), None when nobody knows
+    files       by path, when they were written (ns since the epoch), None when nobody knows
+    unfinished  those of them that have not got their names yet
     """
     for path, written_ns in files.items():
-        kind = kind_of(path)
+        kind: FileKind | None = "unfinished" if path in unfinished else kind_of(path)
         if kind is None or kept.has(path, kind):
             continue
         verified = removed.has(path, kind)
         old = written_ns is not None and written_ns < now_ns - UNVERIFIED_AGE_S * NS
-        if verified or old or (delete_unverified and kind in ("data", "index")):
+        if verified or old or (delete_unverified and kind in ("data", "index", "unfinished")):
             yield path, kind

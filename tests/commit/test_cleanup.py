@@ -8,7 +8,8 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -18,6 +19,7 @@ from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, 
 from lance_io.commit.steps import drive, drive_now
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
+from lance_io.store.local_writes import NewFile
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops
@@ -35,9 +37,6 @@ from lance_io.table.manifest import decode_manifest
 from lance_io.table.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.commit.tables import Sample, commit_now
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DAY_S = 24 * 3600
 ALL = CleanupPolicy(older_than_s=0.0, young_s=0.0)
@@ -200,6 +199,29 @@ def test_sidecars_go_with_their_data_file(tmp_path: Path) -> None:
     stems = {name.split("/")[1].removesuffix(".lance") for name in files(root) if name.startswith("data/")}
     assert len(stems) == 1
     assert sum(name.endswith(".blob") for name in files(root)) == 1
+
+
+@pytest.mark.parametrize("unverified", [False, True])
+@pytest.mark.parametrize("is_async", [False, True], ids=["now", "later"])
+async def test_what_killed_writers_left_goes_when_it_is_old(folder: Path, unverified: bool, is_async: bool) -> None:
+    places = ["data", "data/0", "_versions", "_transactions", "_deletions", "_refs/tags"]
+    for place in places:
+        for is_aged in (True, False):
+            file = NewFile(f"{folder}/{place}/some", "none")  # neither published nor discarded
+            file.write([b"half"], 0)
+            if is_aged:
+                age(Path(file._temporary))
+            os.close(file._fd)
+    before = files(folder)
+    policy = CleanupPolicy(older_than_s=DAY_S, delete_unverified=unverified)
+    if is_async:
+        target = target_of(folder)
+        done = await drive(run_cleanup(target, await drive(plan_cleanup(target, policy))))
+    else:
+        done = clean(folder, policy)
+    gone = {name for name in before - files(folder) if "/.lance-io-" in name}
+    assert len(gone) == len(places) * (1 + unverified)
+    assert done.bytes_removed >= 4 * len(gone) and done.old_versions == 0
 
 
 # -- when things go wrong --------------------------------------------------------------------------------------------

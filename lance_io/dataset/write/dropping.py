@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lance_io import runtime
+from lance_io.commit.cleanup import unfinished_files
 from lance_io.commit.steps import List, Remove, drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
@@ -41,7 +42,8 @@ async def drop_async(
 def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
     """Manifests first: a drop that is interrupted leaves garbage, not versions whose files are missing."""
     found = yield List(location.store, location.key("") if location.path else "")
-    keys = [meta.key for meta in found]
+    unfinished = yield from unfinished_files(location)
+    keys = [meta.key for meta in (*found, *unfinished.values())]
     if not keys and not ignore_not_found:
         raise NotFound(f"Not found: {location.uri}: there is no table to drop", path=location.uri)
     versions = location.key("_versions") + "/"

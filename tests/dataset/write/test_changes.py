@@ -185,6 +185,7 @@ def described(transaction: Any) -> tuple[Any, ...]:
 
 def test_drop(tmp_path: Path) -> None:
     fresh(lance_io, tmp_path / "t").delete("a = 1")
+    (tmp_path / "t" / "data" / ".lance-io-unfinished").write_bytes(b"half")
     lance_io.LanceDataset.drop(tmp_path / "t")
     assert not [path for path in tmp_path.glob("t/**/*") if path.is_file()]
     with pytest.raises(OSError, match="Not found"):
