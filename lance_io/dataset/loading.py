@@ -12,18 +12,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lance_io.commit.steps import Read, Together, Wait
+from lance_io.dataset.reading import ReadColumns
 from lance_io.dataset.rowcolumns import Lineage, RowColumns
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
 from lance_io.errors import FormatError, LanceError
+from lance_io.format.schema import LINEAGE_NAMES, Field
 from lance_io.io.cache import ClaimAbandoned, Found, Mine
 from lance_io.table.deletion import decode_deletions
+from lance_io.table.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.rowids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lance_io.commit.steps import Plan
+    from lance_io.dataset.rows import UIntArray
     from lance_io.dataset.state import DatasetState
     from lance_io.io.cache import Key, SearchCache
     from lance_io.spans import IntArray
@@ -129,22 +135,37 @@ def _load_lineage(state: DatasetState, place: int) -> Plan[Lineage]:
     num_rows = int(state.physical_rows[place])
 
     def load() -> Plan[tuple[Lineage, int]]:
-        yield from ()  # the sequences lie in the manifest: nothing to ask for
-        lineage = _decode_lineage(fragment, num_rows)
+        spilled = (yield from _read_spilled(state, place)) if fragment.spilled else {}
+        lineage = _decode_lineage(fragment, num_rows, spilled)
         return lineage, lineage.nbytes
 
     key = ("lineage", *state.identity, place)
     return (yield from cached(state.session.cache, key, load))
 
 
-def _decode_lineage(fragment: Fragment, num_rows: int) -> Lineage:
-    assert fragment.row_ids is not None
-    created, updated = fragment.created_at_versions, fragment.last_updated_at_versions
+def _read_spilled(state: DatasetState, place: int) -> Plan[dict[int, UIntArray]]:
+    """What of a fragment's lineage lies in its data files, by field id: every row of those columns."""
+    ids = sorted(state.manifest.fragments[place].spilled)
+    fields = [Field(field_id, LINEAGE_NAMES[field_id], "uint64", nullable=False) for field_id in ids]
+    columns: list[pa.ChunkedArray] = yield ReadColumns.of(state, fields, place)
+    for field, column in zip(fields, columns, strict=True):
+        if column.null_count:
+            where = f"fragment {state.fragment_ids[place]}"
+            raise FormatError(f"{column.null_count} rows of the column {field.name} are null", where=where)
+    return {field_id: column.to_numpy() for field_id, column in zip(ids, columns, strict=True)}
+
+
+def _decode_lineage(fragment: Fragment, num_rows: int, spilled: Mapping[int, UIntArray]) -> Lineage:
+    def decoded(data: bytes | None, field_id: int, decode: Callable[[bytes, int], UIntArray]) -> UIntArray | None:
+        return spilled.get(field_id) if data is None else decode(data, num_rows)
+
     try:
+        row_ids = decoded(fragment.row_ids, ROW_IDS_FIELD, decode_row_ids)
+        assert row_ids is not None, "checked with the manifest"
         return Lineage(
-            decode_row_ids(fragment.row_ids, num_rows),
-            None if created is None else decode_row_versions(created, num_rows),
-            None if updated is None else decode_row_versions(updated, num_rows),
+            row_ids,
+            decoded(fragment.created_at_versions, CREATED_AT_FIELD, decode_row_versions),
+            decoded(fragment.last_updated_at_versions, UPDATED_AT_FIELD, decode_row_versions),
         )
     except FormatError as error:
         raise error.within(f"fragment {fragment.id}") from error.__cause__

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.state import DatasetState
     from lance_io.file.source import FragmentSource, ReadContext
+    from lance_io.format.schema import Field
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
@@ -58,6 +59,28 @@ class RowReader:
         picks = [(self._sources[place], offsets) for place, offsets in groups]
         arrays: list[pa.Array] = yield _TakeRows(self._reader, picks)
         return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class ReadColumns:
+    """All physical rows of some columns of one fragment, a chunked array for each."""
+
+    reader: TableReader
+    spans: Sequence[tuple[FragmentSource, int, int]]
+
+    @classmethod
+    def of(cls, state: DatasetState, fields: Sequence[Field], place: int) -> ReadColumns:
+        """The columns of the fragment at `place`; of their fields, ids and types count."""
+        source = state.sources[place]
+        return cls(TableReader(state.context, fields), [(source, 0, source.num_rows)])
+
+    def now(self) -> list[pa.ChunkedArray]:
+        """See `Ask`."""
+        return self.reader.read_now(self.spans)
+
+    async def later(self) -> list[pa.ChunkedArray]:
+        """See `Ask`."""
+        return await self.reader.read(self.spans)
 
 
 @dataclass(frozen=True, slots=True)

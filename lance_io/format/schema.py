@@ -176,6 +176,9 @@ class Field:
         return _nested_type(self.logical_type, children)
 
 
+LINEAGE_NAMES: Final = {-3: "_rowid", -4: "_row_created_at_version", -5: "_row_last_updated_at_version"}
+"""Columns of data files that are no fields of a table's schema, by field id (spec: table, section 6.6)."""
+
 _BLOB_DESCRIPTION: Final = (Field(-1, "position", "uint64"), Field(-1, "size", "uint64"))
 _BLOB_V2_DESCRIPTION: Final = (
     Field(-1, "kind", "uint8", nullable=False),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import FormatError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested, primitive_type
-from lance_io.format.schema import BLOB_KEY, Field, Schema
+from lance_io.format.schema import BLOB_KEY, LINEAGE_NAMES, Field, Schema
 from lance_io.limits import KIB
 from lance_io.proto import file_pb2
 
@@ -103,7 +103,7 @@ def _link(fields: Sequence[file_pb2.Field], top: list[_Node], names: set[str]) -
 def _parent(message: file_pb2.Field, field_id: int, by_id: Mapping[int, _Node], blob: _Node | None) -> _Node | None:
     parent_id = message.parent_id
     if parent_id == _TOP:
-        return blob if field_id < 0 and blob is not None else None
+        return blob if field_id < 0 and field_id not in LINEAGE_NAMES else None
     parent = by_id.get(parent_id)
     if parent is None:
         raise FormatError(
@@ -113,7 +113,7 @@ def _parent(message: file_pb2.Field, field_id: int, by_id: Mapping[int, _Node], 
 
 
 def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> None:
-    if node.id < 0 and node.depth == 1:
+    if node.id < 0 and node.depth == 1 and node.id not in LINEAGE_NAMES:
         raise FormatError(f"schema: field {node.name!r} has the id {node.id}, expected 0 or more")
     if node.id in by_id:
         raise FormatError(f"schema: field id {node.id} is used by {node.name!r} and by another field")

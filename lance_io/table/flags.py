@@ -34,8 +34,9 @@ READABLE: Final = (
     | COVERED_INDEX
     | MIXED_FILE_VERSIONS
     | TAGGED_FRAGMENT_REUSE
+    | SPILLED_ROW_LINEAGE
 )
-_IN_BOTH_WORDS: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE)
+_IN_BOTH_WORDS: Final = (MIXED_FILE_VERSIONS, TAGGED_FRAGMENT_REUSE, SPILLED_ROW_LINEAGE)
 _NAMES: Final = {DATA_OVERLAYS: "data overlay files", SPILLED_ROW_LINEAGE: "spilled row lineage"}
 
 
@@ -47,16 +48,21 @@ def check_reader_flags(reader_flags: int, writer_flags: int) -> None:
     """
     unknown = [1 << bit for bit in range(reader_flags.bit_length()) if reader_flags & ~READABLE & (1 << bit)]
     if unknown:
-        named = ", ".join(f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag) for flag in unknown)
-        raise UnsupportedError(f"the table needs reader feature flag {named}, which this release does not implement")
+        raise UnsupportedError(
+            f"the table needs reader feature flag {_named(unknown)}, which this release does not implement"
+        )
     for flag in _IN_BOTH_WORDS:
         if (reader_flags ^ writer_flags) & flag:
             raise FormatError(f"feature flag {flag} is set in one of the words {reader_flags} and {writer_flags} only")
 
 
+def _named(flags: list[int]) -> str:
+    return ", ".join(f"{flag} ({_NAMES[flag]})" if flag in _NAMES else str(flag) for flag in flags)
+
+
 # -- writing ---------------------------------------------------------------------------------------------------------
 
-WRITABLE: Final = READABLE | TABLE_CONFIG
+WRITABLE: Final = READABLE & ~SPILLED_ROW_LINEAGE
 _STICKY: Final = MIXED_FILE_VERSIONS | TAGGED_FRAGMENT_REUSE
 
 
@@ -69,7 +75,7 @@ def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
     unknown = [1 << bit for bit in range(writer_flags.bit_length()) if writer_flags & ~WRITABLE & (1 << bit)]
     if unknown:
         raise UnsupportedError(
-            f"the table needs writer feature flag {', '.join(map(str, unknown))}, which this release does not implement"
+            f"the table needs writer feature flag {_named(unknown)}, which this release does not write"
         )
 
 

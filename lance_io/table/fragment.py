@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
 from lance_io.format.wire import I64_MAX
 from lance_io.proto import table_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
 FRAGMENT_ID_MAX: Final = (1 << 32) - 1
 FRAGMENT_ROWS_MAX: Final = 1 << 32
@@ -67,8 +68,9 @@ class Fragment:
     """One fragment.
 
     physical_rows  rows in its data files, deleted ones included; None when unknown (tables of old releases)
-    row_ids        serialized row id sequence, None without stable row ids
+    row_ids        serialized row id sequence, None without stable row ids or if it is spilled
     created_at_versions, last_updated_at_versions  serialized version sequences, or None
+    spilled        which of these three are columns of a data file instead: their field ids there (6.6)
     message        what it was parsed from, not to be changed: fields that are not known here survive in it when the
                    fragment is changed (`dataclasses.replace`) and written again; None for a fragment made here
     """
@@ -80,6 +82,7 @@ class Fragment:
     row_ids: bytes | None
     created_at_versions: bytes | None
     last_updated_at_versions: bytes | None
+    spilled: frozenset[int] = frozenset()
     message: table_pb2.DataFragment | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -159,7 +162,7 @@ class Fragments(Sequence[Fragment]):
     def first_without_row_ids(self) -> int | None:
         """Id of the first fragment that has no row id sequence, None when all have one."""
         for place, message in enumerate(self._messages):
-            if not message.HasField("inline_row_ids") and self[place].row_ids is None:
+            if not message.HasField("inline_row_ids") and ROW_IDS_FIELD not in self[place].spilled:
                 return message.id
         return None
 
@@ -211,7 +214,14 @@ def decode_fragments(
 
 # DataFragment fields that we read or need not know; a fragment that has others keeps rows' values somewhere else
 _ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED = 1, 2, 3, 4, 5, 7, 9
-_HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, 15, 16})
+_SPILLED_ROW_IDS, _SPILLED_UPDATED, _SPILLED_CREATED = 12, 13, 14
+ROW_IDS_FIELD, CREATED_AT_FIELD, UPDATED_AT_FIELD = -3, -4, -5
+_SPILLED: Final = {
+    _SPILLED_ROW_IDS: (_ROW_IDS, ROW_IDS_FIELD),
+    _SPILLED_CREATED: (_CREATED, CREATED_AT_FIELD),
+    _SPILLED_UPDATED: (_UPDATED, UPDATED_AT_FIELD),
+}
+_HARMLESS: Final = frozenset({_ID, _FILES, _DELETION, _ROWS, _ROW_IDS, _UPDATED, _CREATED, *_SPILLED, 15, 16})
 
 
 def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
@@ -222,6 +232,7 @@ def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
     try:
         files = tuple([decode_file(each) for each in values.get(_FILES, ())])
         _check_disjoint(files)
+        spilled = _decode_spilled(values, files)
         deletion = _decode_deletion(values[_DELETION]) if _DELETION in values else None
     except FormatError as error:
         raise error.within(f"fragment {message.id}") from error.__cause__
@@ -233,8 +244,20 @@ def decode_fragment(message: table_pb2.DataFragment) -> Fragment:
         row_ids=values.get(_ROW_IDS),
         created_at_versions=values.get(_CREATED),
         last_updated_at_versions=values.get(_UPDATED),
+        spilled=spilled,
         message=message,
     )
+
+
+def _decode_spilled(values: Mapping[int, Any], files: Sequence[DataFile]) -> frozenset[int]:
+    marked = [_SPILLED[number] for number in _SPILLED.keys() & values.keys()]
+    for inline, field_id in marked:
+        if inline in values:
+            raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is stored both in the manifest and not")
+        found = sum(file.fields.count(field_id) for file in files)
+        if found != 1:
+            raise FormatError(f"column {field_id} ({LINEAGE_NAMES[field_id]}) is in {found} data files, expected one")
+    return frozenset(field_id for _, field_id in marked)
 
 
 def _foreign_parts(message: table_pb2.DataFragment) -> UnsupportedError:

@@ -194,6 +194,8 @@ def from_message(
     base_paths = _base_paths(message)
     fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
     schema = decode_schema(message.fields, message.schema_metadata) if extended is None else extended.schema
+    if any(field.id < 0 for field in schema.fields):
+        raise FormatError("schema: a field of the table has an id below 0, which only columns of files have")
     manifest = Manifest(
         version=message.version,
         schema=schema,

@@ -2,7 +2,7 @@
 
 files/NAME.lance          one data file each: every layout and codec of `tests/encodings/cases.py`, as 2.1 and as 2.2
 files/ours-NAME.lance     the same by our writer, which lays out what readers need first in regions of its own
-tables/NAME.lance         tables: deletions of both kinds, stable row ids, several data files per fragment, blobs
+tables/NAME.lance         deletions of both kinds, stable and spilled row ids, several data files per fragment, blobs
 tables/ours-NAME.lance    the same by our writer
 """
 
@@ -56,6 +56,7 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
     for version in ("2.1", "2.2"):
         _tables(folder / "tables", version, lance, "")
         _tables(folder / "tables", version, lance_io, "ours-")
+        _spilled(folder / "tables" / f"spilled-{version}.lance", version)
 
 
 def _variants(cases: list[Case], all_of_them: bool) -> Iterator[tuple[Case, str, bool]]:
@@ -110,6 +111,20 @@ def _tables(folder: Path, version: str, library: ModuleType, prefix: str) -> Non
     stable.delete("i % 10 = 3")
     lance.dataset(stable.uri).update({"s": "'new'"}, where="i % 10 = 4")
     make(_blobs(version), "blob")
+
+
+def _spilled(path: Path, version: str) -> None:
+    """Row ids and row versions in columns of data files, of their own and beside others."""
+    rows = pa.table({"i": range(300)})
+    options = {"enable_stable_row_ids": True, "data_storage_version": version}
+    table = lance.write_dataset(rows, str(path), max_rows_per_file=150, **options)
+    table.update_config({"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "10"})
+    for step in (7, 3):
+        lance.dataset(table.uri).merge_insert("i").when_matched_update_all().execute(
+            rows.take(list(range(0, 300, step)))
+        )
+        if step == 7:
+            lance.dataset(table.uri).optimize.compact_files()
 
 
 def _blobs(version: str) -> pa.Table:

@@ -150,9 +150,7 @@ class NullPage:
 
     def describe(self) -> PageDescription:
         """Layout and sizes."""
-        return PageDescription(
-            "all-null", "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown()
-        )
+        return PageDescription("all-null", "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown())
 
     def _levels_shown(self) -> dict[str, str]:
         sizes = self.source.buffer_sizes

@@ -1,0 +1,95 @@
+"""Tables whose row ids and row versions lie in columns of data files (feature flag 2048)."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file import LanceFileReader
+from tests.fuzz.test_found import change_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lance_io.proto import table_pb2
+
+SPILL = {"lance.row_lineage.spill": "true", "lance.row_lineage.inline_max_bytes": "100"}
+LINEAGE = ["i", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def spilled(folder: Path, name: str, version: str = "2.2") -> lance.LanceDataset:
+    """A table of pylance with row ids that make long sequences, and blobs beside them."""
+    uri = str(folder / name)
+    payloads = [bytes([i % 250]) for i in range(3000)]
+    field = lance_io.blob_field("b") if version == "2.2" else pa.field("b", pa.binary())
+    blobs = lance_io.blob_array(payloads) if version == "2.2" else pa.array(payloads)
+    rows = pa.table([pa.array(range(3000)), blobs], schema=pa.schema([("i", pa.int64()), field]))
+    options = {"enable_stable_row_ids": True, "data_storage_version": version}
+    table = lance.write_dataset(rows, uri, max_rows_per_file=1000, **options)
+    table.update_config(SPILL)
+    shuffled = random.Random(1).sample(range(3000), 1500)
+    lance.dataset(uri).merge_insert("i").when_matched_update_all().execute(rows.take(shuffled))
+    return lance.dataset(uri)
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_lineage_in_data_files_is_read(tmp_path: Path, version: str) -> None:
+    theirs = spilled(tmp_path, "t", version)
+    for compacted in (False, True):
+        if compacted:
+            theirs.optimize.compact_files(target_rows_per_fragment=10_000)
+            theirs = lance.dataset(theirs.uri)
+        ours = lance_io.dataset(theirs.uri)
+        assert ours._state.manifest.reader_flags & 2048
+        assert {one for fragment in ours._state.manifest.fragments for one in fragment.spilled} >= {-3}
+        assert ours.to_table(columns=LINEAGE).equals(theirs.to_table(columns=LINEAGE))
+        ids = [2999, 0, 1234, 5]
+        assert ours._take_rows(ids, columns=["i"]).equals(theirs._take_rows(ids, columns=["i"]))
+        assert ours.schema == theirs.schema and ours.to_table(columns=["i"]).column_names == ["i"]
+        with pytest.raises(UnsupportedError, match="2048"):
+            ours.delete("i = 1")
+
+
+def test_the_columns_are_those_of_the_file(tmp_path: Path) -> None:
+    theirs = spilled(tmp_path, "t")
+    theirs.optimize.compact_files(target_rows_per_fragment=10_000)
+    (path,) = (tmp_path / "t" / "data" / file.path for file in lance.dataset(theirs.uri).get_fragment(4).data_files())
+    names = LanceFileReader(path).schema.names
+    assert names == ["i", "b", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+
+
+def test_markers_that_contradict_the_files(tmp_path: Path) -> None:
+    def last(manifest: table_pb2.Manifest) -> table_pb2.DataFragment:
+        return next(one for one in manifest.fragments if one.HasField("spilled_row_ids"))
+
+    def both(manifest: table_pb2.Manifest) -> None:
+        last(manifest).inline_row_ids = b"x"
+
+    def nowhere(manifest: table_pb2.Manifest) -> None:
+        del last(manifest).files[1:]
+
+    def no_marker(manifest: table_pb2.Manifest) -> None:
+        last(manifest).ClearField("spilled_row_ids")
+
+    for name, change, match in (
+        ("both", both, "both in the manifest and not"),
+        ("nowhere", nowhere, "in 0 data files"),
+        ("no marker", no_marker, "no row ids"),
+    ):
+        theirs = spilled(tmp_path, name, "2.1")
+        change_manifest(tmp_path / name, change)
+        with pytest.raises(FormatError, match=match):
+            lance_io.dataset(theirs.uri).to_table()
+
+
+def test_fields_of_a_table_have_ids(tmp_path: Path) -> None:
+    theirs = spilled(tmp_path, "t", "2.1")
+    change_manifest(tmp_path / "t", lambda manifest: setattr(manifest.fields[0], "id", -3))
+    with pytest.raises(FormatError, match="below 0"):
+        lance_io.dataset(theirs.uri)
