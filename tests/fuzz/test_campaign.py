@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("LANCE_IO_FUZZ_CASES", "300"))
 SEED = int(os.environ.get("LANCE_IO_FUZZ_SEED", "1"))
+pytestmark = pytest.mark.timeout(120 + CASES)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,6 @@ def specimens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.timeout(60 + CASES)
 def test_random_damage_is_data_or_a_named_error(specimens: Path) -> None:
     reports = run_cases(specimens, SEED, 0, CASES)
     text = report_text(reports, SEED)
