@@ -1,7 +1,7 @@
 """What a case is, and what all kinds of cases share: the contenders, turns in this process, turns in fresh ones.
 
 Before a case is measured, the contenders' answers are compared: pylance's must equal ours, Parquet's must have as many
-rows. The cases themselves are in `reads`, `filters`, `writes` and `commits`.
+rows. The cases themselves are in `reads`, `filters`, `writes`, `commits` and `spark`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from benchmarks.tables import BenchTable
 
 OURS, PYLANCE, PARQUET, ZSTD = "lance_io", "pylance", "parquet", "parquet-zstd"
+CEILING, ONE_CORE = "ceiling", "one core"  # in Spark: what nobody can beat, and ourselves with half of the machine
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -44,6 +45,7 @@ class Case:
     profiled             gives our operation alone, for `--profile`; None where that makes no sense
     rounds_max           rounds that say enough, where one takes long or all give the same
     amounts              what one operation moves, for rates: "rows", "bytes", "commits"; known once `make` has run
+    ceiling_goal         as `goal`, beside what nobody can beat
     """
 
     name: str
@@ -54,11 +56,12 @@ class Case:
     profiled: Callable[[], Operation] | None = None
     rounds_max: int | None = None
     amounts: dict[str, float] = field(default_factory=dict)
+    ceiling_goal: float | None = None
 
 
 def without_goals(case: Case) -> Case:
     """The same question, asked at a scale for which no goals are set."""
-    return replace(case, goal=None, parquet_goal=None)
+    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None)
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import PARQUET, PYLANCE, ZSTD
+from benchmarks.cases import CEILING, ONE_CORE, PARQUET, PYLANCE, ZSTD
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -21,8 +21,14 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Finding, Report
 
-COLORS = {PYLANCE: "#2a6fbb", PARQUET: "#d9822b", ZSTD: "#8a9a3b"}
-LABELS = {PYLANCE: "pylance", PARQUET: "Parquet (pyarrow, snappy)", ZSTD: "Parquet (zstd)"}
+COLORS = {PYLANCE: "#2a6fbb", PARQUET: "#d9822b", ZSTD: "#8a9a3b", CEILING: "#7a4fa3", ONE_CORE: "#9a9fa8"}
+LABELS = {
+    PYLANCE: "pylance",
+    PARQUET: "Parquet (snappy)",
+    ZSTD: "Parquet (zstd)",
+    CEILING: "ready batches in Spark",
+    ONE_CORE: "with one core",
+}
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {
     "take": "Take random rows, metadata warm",
@@ -33,6 +39,7 @@ TITLES = {
     "write": "Write a table",
     "size": "Size of what was written",
     "commit": "Append and commit",
+    "spark": "Spark, two cores",
 }
 TICKS = [0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 1000]
 LINE_INCHES, PANEL_INCHES = 0.21, 0.75

@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 
 import lance_io
-from benchmarks.cases import OURS, PARQUET, PYLANCE, ZSTD, Case
+from benchmarks.cases import CEILING, OURS, PARQUET, PYLANCE, Case
 from benchmarks.measure import Samples, Spread, times_better
 
 
@@ -44,7 +44,7 @@ class Finding:
     @classmethod
     def of(cls, case: Case, samples: dict[str, Samples]) -> Finding:
         """Sum up the turns of a case."""
-        goals = {PYLANCE: case.goal, PARQUET: case.parquet_goal}
+        goals = {PYLANCE: case.goal, PARQUET: case.parquet_goal, CEILING: case.ceiling_goal}
         return cls(
             name=case.name,
             unit=case.unit,
@@ -118,6 +118,7 @@ def describe_versions() -> dict[str, str]:
         "lance_io": lance_io.__version__,
         "pylance": version("pylance"),
         "pyarrow": pa.__version__,
+        "pyspark": version("pyspark"),
         "numpy": np.__version__,
     }
 
@@ -181,8 +182,9 @@ def row(finding: Finding) -> list[str]:
     values = {who: quantity(spread.median, finding.unit) for who, spread in finding.values.items()}
     goals = "  ".join(f"{goal:g}x" for goal in finding.goals.values())
     cpu = ""
-    if finding.unit == "s" and PYLANCE in finding.cpu_s:
-        cpu = f"{finding.cpu_s[PYLANCE] / max(finding.cpu_s[OURS], 1e-9):.2f}x"
+    peer = PYLANCE if PYLANCE in finding.cpu_s else CEILING
+    if finding.unit == "s" and peer in finding.cpu_s:
+        cpu = f"{finding.cpu_s[peer] / max(finding.cpu_s[OURS], 1e-9):.2f}x"
     return [
         finding.name,
         values[OURS],
@@ -191,7 +193,7 @@ def row(finding: Finding) -> list[str]:
         cpu,
         values.get(PARQUET, ""),
         ratio(finding, PARQUET),
-        ratio(finding, ZSTD),
+        "  ".join(f"{peer} {ratio(finding, peer)}" for peer in finding.against if peer not in (PYLANCE, PARQUET)),
         goals,
         rate(finding),
     ]
@@ -205,7 +207,7 @@ COLUMNS = (
     "CPU",
     "Parquet",
     "Parquet / ours",
-    "zstd / ours",
+    "others / ours",
     "goals",
     "rate",
 )

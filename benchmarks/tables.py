@@ -6,6 +6,8 @@
     one      1,000,000       1  the same seven
     many     1,000,000      64  the same seven
     vectors    500,000       1  fixed-size list of 128 floats
+    spark_narrow   500,000   4  ascending int64, double from 0 to 1, int32, random string
+    spark_vectors   50,000   4  ascending int64, double from 0 to 1, fixed-size list of 256 floats
 
 `scale` multiplies the rows. The content depends on nothing but the table's name and the scale. The default settings of
 both writers are used; Parquet is compressed with snappy, one file for each Lance fragment.
@@ -63,6 +65,20 @@ def vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
     del first_id
     values = rng.standard_normal(num_rows * VECTOR_WIDTH, dtype=np.float32)
     return pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, VECTOR_WIDTH)})
+
+
+def spark_narrow(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Plain columns, some 40 bytes a row."""
+    seven = seven_columns(first_id, num_rows, rng)
+    small = rng.integers(0, 100, num_rows, np.int32)
+    return pa.table({"id": seven["id"], "number": seven["float"], "small": small, "text": seven["text"]})
+
+
+def spark_vectors(first_id: int, num_rows: int, rng: np.random.Generator) -> pa.Table:
+    """Wide rows."""
+    values = rng.standard_normal(num_rows * 256, dtype=np.float32)
+    columns = {"id": np.arange(first_id, first_id + num_rows), "number": rng.random(num_rows)}
+    return pa.table({**columns, "vector": pa.FixedSizeListArray.from_arrays(values, 256)})
 
 
 def _offsets(ends: np.ndarray[tuple[int], np.dtype[np.int32]]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
@@ -137,6 +153,8 @@ RECIPES = {
         Recipe("one", 1_000_000, 1, seven_columns),
         Recipe("many", 1_000_000, 64, seven_columns),
         Recipe("vectors", 500_000, 1, vectors),
+        Recipe("spark_narrow", 500_000, 4, spark_narrow),
+        Recipe("spark_vectors", 50_000, 4, spark_vectors),
     )
 }
 

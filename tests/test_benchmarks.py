@@ -16,11 +16,13 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from benchmarks import buckets, cases, measure, tables
+import lance_io
+from benchmarks import buckets, cases, measure, sparksource, tables
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Report
 from benchmarks.run import run
+from lance_io.spark.source import LanceDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,6 +122,27 @@ def test_contenders_take_turns_and_ratios_are_taken_within_a_round() -> None:
     samples = measure.alternate(turns, 3)
     assert calls == [("ours", 0), ("peer", 0), ("peer", 1), ("ours", 1), ("ours", 2), ("peer", 2)]
     assert measure.times_better(samples, "ours", "peer") == measure.Spread(median=3, low=2.5, high=4)
+
+
+def test_the_ceiling_of_spark_hands_over_what_we_would(cache: Path, tmp_path: Path) -> None:
+    """The same batches in the same tasks; Spark itself is not started here."""
+    table = tables.RECIPES["spark_narrow"].ready(cache, 0.01)
+    options = {"path": table.lance_uri, "num_partitions": "3", "filter": "number < 0.5"}
+    sparksource.keep_ready(tmp_path, options)
+    source = sparksource.ReadySource({"path": str(tmp_path)})
+    ready, ours = source.reader(source.schema()), LanceDataSource(options)
+    theirs = ours.reader(ours.schema())
+    assert source.schema() == ours.schema()
+    given = [[*ready.read(one)] for one in ready.partitions()]
+    assert given == [[*theirs.read(one)] for one in theirs.partitions()]
+    assert len(given) == 3
+    num_rows = lance_io.dataset(table.lance_uri).count_rows("number < 0.5")
+    assert sparksource.ready_amounts(tmp_path)["rows"] == num_rows
+
+
+def test_cases_of_spark_have_names() -> None:
+    names = {case.name for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["spark"])}
+    assert {"spark/read/narrow/all", "spark/write/vectors", "spark/tasks/128", "spark/cores/narrow"} <= names
 
 
 class Greeter(BaseHTTPRequestHandler):

@@ -1,0 +1,158 @@
+"""Spark: reads and writes beside Parquet, and beside a source that only hands over batches that are there.
+
+    spark/read/TABLE/WHAT   all columns, one column, or the rows that pass a filter, into Spark's sink that drops rows
+    spark/write/TABLE       Spark reads Parquet and writes a new table
+    spark/tasks/N           all columns of the narrow table in N tasks
+    spark/cores/TABLE       all columns with two cores, and with one
+
+`ceiling` is that other source (or a sink that drops what it gets): the same batches in the same tasks. What it needs is
+Spark's part, which no source in Python can avoid.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, Case, WrongAnswerError
+from benchmarks.sparkjobs import SparkProcess
+from benchmarks.sparksource import keep_ready, ready_amounts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from benchmarks.measure import Sample, Turn
+    from benchmarks.sparkjobs import Query
+    from benchmarks.tables import Tables
+
+TABLES = ("spark_narrow", "spark_vectors")
+TASKS = (1, 2, 8, 32, 128)
+PARTITIONS = 4  # two for each core
+CORES = 2
+CEILING_GOAL = 0.9
+ROUNDS_MAX = 5
+FILTER = "number < 0.05"
+READS: dict[str, dict[str, Any]] = {"all": {}, "id": {"columns": ["id"]}, "filter": {"filter": FILTER}}
+
+
+class SparkTurns:
+    """What the cases of one run share: the tables, and a process for each number of cores, started when needed."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.process = cache(self._started)
+
+    def _started(self, cores: int) -> SparkProcess:
+        return SparkProcess(cores, self.tables.new_folder())
+
+    def reads(self, table: str, num_partitions: int, wanted: Mapping[str, Any]) -> dict[str, Query]:
+        """The same read for each contender: by options for us, by Spark's plan for Parquet."""
+        found = self.tables(table)
+        options = {"num_partitions": str(num_partitions)}
+        options |= {name: value if isinstance(value, str) else ",".join(value) for name, value in wanted.items()}
+        ready = self.tables.new_folder()
+        keep_ready(ready, {"path": found.lance_uri, **options})
+        return {
+            OURS: {"read": "lance_io", "options": options, "path": found.lance_uri},
+            PARQUET: {"read": "parquet", "path": found.parquet_folder, **wanted},
+            CEILING: {"read": "ready", "path": str(ready)},
+        }
+
+    def require_same(self, process: SparkProcess, queries: Mapping[str, Query]) -> None:
+        """Raise `WrongAnswerError` unless all queries give the same rows; they are warm then."""
+        answers = {who: process.ask({**query, "check": True}) for who, query in queries.items()}
+        if any(answer != answers[OURS] for answer in answers.values()):
+            raise WrongAnswerError(f"not the same rows: {answers}")
+        for query in queries.values():
+            process.ask(query)
+
+    def turns(self, queries: Mapping[str, Query]) -> dict[str, Turn]:
+        """Turns of queries that read."""
+        process = self.process(CORES)
+        self.require_same(process, queries)
+        return {who: partial(_turn, process, query) for who, query in queries.items()}
+
+
+def _short(table: str) -> str:
+    return table.removeprefix("spark_")
+
+
+def _turn(process: SparkProcess, query: Query, round_number: int) -> Sample:
+    del round_number
+    return process.sample(query)
+
+
+# -- cases -----------------------------------------------------------------------------------------------------------
+
+
+def read_case(spark: SparkTurns, table: str, what: str) -> Case:
+    """A read beside both others."""
+
+    amounts: dict[str, float] = {}
+
+    def make() -> dict[str, Turn]:
+        queries = spark.reads(table, PARTITIONS, READS[what])
+        amounts.update(ready_amounts(Path(queries[CEILING]["path"])))
+        return spark.turns(queries)
+
+    name = f"spark/read/{_short(table)}/{what}"
+    return Case(name, make, ceiling_goal=CEILING_GOAL, rounds_max=ROUNDS_MAX, amounts=amounts)
+
+
+def tasks_case(spark: SparkTurns, num_tasks: int) -> Case:
+    """The same bytes in more tasks."""
+
+    def make() -> dict[str, Turn]:
+        queries = spark.reads("spark_narrow", num_tasks, {})
+        return spark.turns({who: query for who, query in queries.items() if who != PARQUET})
+
+    return Case(f"spark/tasks/{num_tasks}", make, rounds_max=3)
+
+
+def cores_case(spark: SparkTurns, table: str) -> Case:
+    """Two processes with the same query."""
+
+    def make() -> dict[str, Turn]:
+        query = {OURS: spark.reads(table, PARTITIONS, {})[OURS]}
+        one = spark.process(1)
+        spark.require_same(one, query)
+        return {**spark.turns(query), ONE_CORE: partial(_turn, one, query[OURS])}
+
+    return Case(f"spark/cores/{_short(table)}", make, rounds_max=ROUNDS_MAX)
+
+
+def write_case(spark: SparkTurns, table: str) -> Case:
+    """Parquet into a new table."""
+
+    def make() -> dict[str, Turn]:
+        process = spark.process(CORES)
+        source: Query = {"read": "parquet", "path": spark.tables(table).parquet_folder}
+        formats = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready"}
+
+        def turn(who: str, round_number: int) -> Sample:
+            del round_number
+            return process.sample({**source, "write": formats[who], "to": str(spark.tables.new_folder() / "table")})
+
+        to = str(spark.tables.new_folder() / "table")
+        process.ask({**source, "write": "lance_io", "to": to})
+        spark.require_same(process, {OURS: {"read": "lance_io", "path": to}, PARQUET: source})
+        made: dict[str, Turn] = {who: partial(turn, who) for who in formats}
+        for one in made.values():
+            one(0)
+        return made
+
+    return Case(f"spark/write/{_short(table)}", make, rounds_max=ROUNDS_MAX)
+
+
+def spark_cases(tables: Tables) -> Iterator[Case]:
+    """Every case of Spark."""
+    spark = SparkTurns(tables)
+    for table in TABLES:
+        for what in READS:
+            yield read_case(spark, table, what)
+        yield write_case(spark, table)
+    for num_tasks in TASKS:
+        yield tasks_case(spark, num_tasks)
+    for table in TABLES:
+        yield cores_case(spark, table)
