@@ -19,33 +19,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.encodings.options import column_options
 from lance_io.encodings.v2_1.write import encode_pages
-from lance_io.errors import SchemaError
 from lance_io.file.accumulate import ColumnQueue
 from lance_io.file.blobwrite import BlobSink
+from lance_io.file.fileplan import file_plan
 from lance_io.file.places import FilePlaces
 from lance_io.file.writesteps import Begin, Result, Write
-from lance_io.format.writable import check_writable
 from lance_io.levels.chunks import leaf_chunks
-from lance_io.levels.ingest import ingester
-from lance_io.levels.path import leaf_paths
 from lance_io.levels.shred import shred
 from lance_io.limits import MIB
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.accumulate import ClosedPage
     from lance_io.file.writesteps import WriteSteps
-    from lance_io.format.schema import Field, Schema
+    from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath
-
-    Ingest = Callable[[pa.Array], pa.Array]
 
 PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
 COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
@@ -104,30 +98,27 @@ class FileWriter:
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
     ) -> None:
-        check_writable(schema, version)
         self.path = path
         self.schema = schema
         self.version = version
         self.num_rows = 0
         self._metadata = dict(schema.metadata)
-        paths = [leaf_paths(field) for field in schema.fields]
-        num_columns = sum(map(len, paths))
-        self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, num_columns))
+        self._plan = plan = file_plan(schema, version)
+        self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
         self._columns: list[_Column] = []
-        self._of_top = [[self._column(path) for path in below] for below in paths]
-        self._places = FilePlaces(version, num_columns)
+        self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
+        self._places = FilePlaces(version, plan.num_columns)
         self._blobs = BlobSink(self._places)
-        self._plan: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
-        self._can_gather = not any("dict:" in field.logical_type for field in schema.walk())
+        self._can_gather = not plan.has_dictionaries
         self._encoding_bytes = 0
 
-    def _column(self, path: LeafPath) -> _Column:
+    def _column(self, path: LeafPath, options: ColumnOptions) -> _Column:
         queue = ColumnQueue(len(self._columns), path, self._page_bytes, self._cache_bytes)
-        column = _Column(path, column_options(path.top, path.leaf), queue)
+        column = _Column(path, options, queue)
         self._columns.append(column)
         return column
 
@@ -150,16 +141,7 @@ class FileWriter:
         Raises `SchemaError` for a batch that does not fit the schema: a column that is missing or of another type, a
         null where none may be, text that is no JSON. The writer is as it was then.
         """
-        schema = batch.schema
-        if self._plan is None or not self._plan[0].equals(schema, check_metadata=True):
-            self._plan = schema, [self._ingest_of(field, schema) for field in self.schema.fields]
-        return [ingest(batch.column(index)) for index, ingest in self._plan[1]]
-
-    def _ingest_of(self, field: Field, schema: pa.Schema) -> tuple[int, Ingest]:
-        indices = schema.get_all_field_indices(field.name)
-        if len(indices) != 1:
-            raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")
-        return indices[0], ingester(field, schema.field(indices[0]))
+        return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
 
     def add(self, arrays: list[pa.Array], num_rows: int) -> WriteSteps[None]:
         """Append the rows of `ingested` arrays."""
@@ -244,27 +226,17 @@ class FileWriter:
         yield from self._add_gathered()
         yield from self._write_pages(page for column in self._columns for page in column.queue.flush())
         sidecars = yield from self._blobs.finish()
-        for buffers in self._places.finish(_file_schema(self.schema), self._metadata, self.num_rows):
+        schema = self.schema
+        if self._plan.described != schema.fields:
+            schema = replace(schema, fields=self._plan.described)
+        for buffers in self._places.finish(schema, self._metadata, self.num_rows):
             yield Write(buffers)
         return WrittenFile(
             path=self.path,
             num_rows=self.num_rows,
             size_bytes=self._places.size_bytes,
-            field_ids=tuple(column.path.leaf.id for column in self._columns),
+            field_ids=self._plan.field_ids,
             column_indices=tuple(range(len(self._columns))),
             version=self.version,
             sidecars=sidecars,
         )
-
-
-def _file_schema(schema: Schema) -> Schema:
-    """The schema as the file describes itself: blob columns of the second kind by what is in their column."""
-    return replace(schema, fields=tuple(_file_field(field) for field in schema.fields))
-
-
-def _file_field(field: Field) -> Field:
-    if field.is_blob_v2:
-        return field.described()
-    if field.has_column:
-        return field
-    return replace(field, children=tuple(_file_field(child) for child in field.children))

@@ -21,8 +21,12 @@ from lance_io.format.schema import Field, Schema
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+RECENT_SCHEMAS_MAX: Final = 16
+SHARED_FIELDS_MAX: Final = 256  # top-level fields of the schemas that are remembered
 PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 _EXTENSION_NAME: Final = "ARROW:extension:name"
+
+_recent: list[tuple[pa.Schema, Schema]] = []  # never changed, only replaced: any thread may read it
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -32,8 +36,21 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
     """The stored form of an Arrow schema; ids are given out in pre-order from `first_id` on.
 
+    What was made of a small schema is remembered for a while: asked again, the same object is given.
     Raises `UnsupportedError` for types that cannot be stored.
     """
+    global _recent
+    if first_id or len(schema) > SHARED_FIELDS_MAX:
+        return _made(schema, first_id)
+    for known, stored in _recent:
+        if known.equals(schema, check_metadata=True):
+            return stored
+    stored = _made(schema, 0)
+    _recent = [(schema, stored), *_recent[: RECENT_SCHEMAS_MAX - 1]]
+    return stored
+
+
+def _made(schema: pa.Schema, first_id: int) -> Schema:
     ids = count(first_id)
     return Schema(tuple(_field(each, ids) for each in schema), _text_keys(schema.metadata or {}))
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PAD: Final = b"H"  # what other writers fill up to the alignment with; no reader looks at it
 
+_DESCRIBED: Final = "descriptor"  # in `Schema.derived`: the schema's part of it
+
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _ENTRY = struct.Struct("<QQ")
 _FOOTER_OF_V2_0: Final = (0, 3)  # the one version whose footer and name differ
@@ -40,12 +42,23 @@ def encode_file_descriptor(schema: Schema, num_rows: int, metadata: Mapping[str,
 
     metadata  the schema's own and what was added to it while writing
     """
+    length = file_pb2.FileDescriptor(length=num_rows).SerializeToString()
+    if metadata != schema.metadata:
+        return _encode_described(schema, metadata) + length
+    described: bytes | None = schema.derived.get(_DESCRIBED)
+    if described is None:
+        described = schema.derived[_DESCRIBED] = _encode_described(schema, metadata)
+    return described + length
+
+
+def _encode_described(schema: Schema, metadata: Mapping[str, bytes]) -> bytes:
+    """The descriptor's first field. A message is the concatenation of its fields."""
     fields = encode_schema(schema)
     for field in fields:
         if field.id < 0:  # the members of a blob's description: they follow their struct and name no parent
             field.parent_id = field.id
     described = file_pb2.Schema(fields=fields, metadata=metadata)
-    return file_pb2.FileDescriptor(schema=described, length=num_rows).SerializeToString(deterministic=True)
+    return file_pb2.FileDescriptor(schema=described).SerializeToString(deterministic=True)
 
 
 def encode_tail(

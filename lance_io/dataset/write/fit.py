@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lance_io.format.version import FileVersion
 
+_FITTED: Final = "fitted"  # in `Schema.derived`: the table's schema, and this one fitted to it
 _BY_PLACE: Final = ("list", "large_list", "map", "fixed_size_list")  # the name of their only member means nothing
 
 
@@ -53,11 +54,17 @@ def fitted(given: Schema, table: Schema) -> Schema:
     Field ids, nullability and metadata are the table's, the order is that of `given`. Raises `SchemaError` naming
     every difference that matters.
     """
+    known = given.derived.get(_FITTED)  # rows that join one table mostly do so again
+    if known is not None and known[0] is table:
+        fit: Schema = known[1]
+        return fit
     problems: list[str] = []
     fields = _fit_members(given.fields, table.fields, "", problems)
     if problems:
         raise SchemaError(f"Append with different schema: {', '.join(problems)}")
-    return Schema(fields, dict(table.metadata))
+    fit = Schema(fields, dict(table.metadata))
+    given.derived[_FITTED] = table, fit
+    return fit
 
 
 def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:

@@ -1,0 +1,90 @@
+"""What follows from a schema for all files that are written with it: columns, their options, how batches are read.
+
+A plan is made once and kept with its schema (but does not hold it: they go together), so that appending a few rows
+does not begin with looking at all fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lance_io.encodings.options import column_options
+from lance_io.errors import SchemaError
+from lance_io.format.writable import check_writable
+from lance_io.levels.ingest import ingester
+from lance_io.levels.path import leaf_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from lance_io.format.schema import Field, Schema
+    from lance_io.format.version import FileVersion
+
+    Ingest = Callable[[pa.Array], pa.Array]
+
+
+def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
+    """The plan of files of this schema and version, made when it is first asked for.
+
+    Raises `SchemaError` and `UnsupportedError` for schemas that such files cannot hold, `UsageError` for encoding
+    options that make no sense.
+    """
+    key = f"file plan {version}"
+    plan: FilePlan | None = schema.derived.get(key)
+    if plan is None:
+        plan = schema.derived[key] = FilePlan(schema, version)
+    return plan
+
+
+class FilePlan:
+    """See `file_plan`.
+
+    of_top     leaf columns and their options, per top-level field
+    field_ids  of the leaf columns
+    has_dictionaries  whether a field has a dictionary type
+    described         the fields as files describe them: blobs of the second kind by what is in their column
+    """
+
+    def __init__(self, schema: Schema, version: FileVersion) -> None:
+        check_writable(schema, version)
+        self._fields = schema.fields
+        self.described = tuple(_described(field) for field in schema.fields)
+        below = [leaf_paths(field) for field in schema.fields]
+        self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
+        self.field_ids = tuple(path.leaf.id for paths in below for path in paths)
+        self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
+        self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
+
+    @property
+    def num_columns(self) -> int:
+        """Leaf columns."""
+        return len(self.field_ids)
+
+    def ingesters(self, batches: pa.Schema) -> list[tuple[int, Ingest]]:
+        """For batches of this schema: the column of each top-level field, and what makes it the stored array.
+
+        Raises `SchemaError` for a column that is missing or of another type.
+        """
+        known = self._batches
+        if known is None or not known[0].equals(batches, check_metadata=True):
+            known = self._batches = batches, [_ingest_of(field, batches) for field in self._fields]
+        return known[1]
+
+
+def _ingest_of(field: Field, batches: pa.Schema) -> tuple[int, Ingest]:
+    indices = batches.get_all_field_indices(field.name)
+    if len(indices) != 1:
+        raise SchemaError(f"Cannot write batch. The batch was missing the column `{field.name}`, or has it twice")
+    return indices[0], ingester(field, batches.field(indices[0]))
+
+
+def _described(field: Field) -> Field:
+    if field.is_blob_v2:
+        return field.described()
+    if field.has_column:
+        return field
+    children = tuple(_described(child) for child in field.children)
+    return field if children == field.children else replace(field, children=children)
