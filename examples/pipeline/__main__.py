@@ -54,11 +54,13 @@ SERVE_CODE = """\
 table = await lance_io.AsyncDataset.open(uri)
 await table.take([position], columns=["id", "text", "words"])"""
 STREAM_CODE = """\
-texts = spark.readStream.schema(schema).parquet("arriving/")
+columns = "id LONG, text STRING, vector ARRAY<FLOAT>"
+texts = spark.readStream.schema(columns).parquet("arriving/")
 texts = texts.selectExpr("*", "size(split(text, ' ')) AS words")
 (texts.writeStream.format("lance_io").option("stream_id", "texts")
     .option("checkpointLocation", place).start(uri))"""
 MERGE_CODE = """\
+columns = "id LONG, text STRING, vector ARRAY<FLOAT>, language STRING"
 (texts.writeStream.format("lance_io").option("stream_id", "texts")
     .option("checkpointLocation", place)
     .option("mergeSchema", True).start(uri))"""
@@ -68,7 +70,7 @@ texts.groupBy("language").count()"""
 
 
 class Pipeline:
-    """The run: `sent` is what went into Spark, `problems` what is wrong."""
+    """The run; `sent` is what went into Spark."""
 
     def __init__(self, story: Story, spark: SparkSession, uri: str, folder: Path, log: IO[str]) -> None:
         self.story = story
@@ -78,32 +80,35 @@ class Pipeline:
         self.log = log
         self.sent: list[pa.Table] = []
 
+    @property
+    def num_sent(self) -> int:
+        """How many rows went into Spark so far."""
+        return sum(table.num_rows for table in self.sent)
+
     def run(self, num_rows: int) -> list[str]:
         """All of it; gives what is wrong with the table and the answers."""
         self.write_batch(num_rows)
-        with running_service(self.uri, self.log) as service, Callers(service.url, CALLERS) as callers:
-            self.story.title(f"{CALLERS} callers ask the service from now on", SERVE_CODE)
-            self.story.row(service.ask(f"/rows/{num_rows // 2}"))
-            self.append_increments(service, callers, num_rows // 10)
-            problems = self.read_back()
+        with running_service(self.uri, self.log) as service:
+            self.story.title(f"A service opens the table, and {CALLERS} callers ask it from now on", SERVE_CODE)
+            self.story.answer_of(service, f"/rows/{num_rows // 2}")
+            with Callers(service.url, CALLERS) as callers:
+                self.append_increments(service, callers, num_rows // 10)
+                problems = self.read_back()
         self.story.summary(callers, CALLERS)
-        failures = [f"request failed: {failure}" for failure in callers.failures[:10]]
-        if not callers.latencies:
-            failures.append("nobody got an answer")
-        return problems + failures
+        return problems + callers.problems()
 
-    def make(self, num_rows: int, folder: str, name: str, *, with_language: bool = False) -> Path:
+    def make(self, num_rows: int, folder: Path, name: str, *, with_language: bool = False) -> None:
         """The next rows, as a Parquet file that arrives in a folder."""
-        first = sum(table.num_rows for table in self.sent)
-        self.sent.append(corpus.make_rows(range(first, first + num_rows), with_language=with_language))
-        place = self.folder / folder
-        corpus.write_parquet(self.sent[-1], place, f"{name}.parquet")
-        return place
+        ids = range(self.num_sent, self.num_sent + num_rows)
+        self.sent.append(corpus.make_rows(ids, with_language=with_language))
+        corpus.write_parquet(self.sent[-1], folder, f"{name}.parquet")
 
     def write_batch(self, num_rows: int) -> None:
         """Some Parquet files into a new table."""
+        place = self.folder / "texts"
+        place.mkdir()
         for number in range(FILES):
-            place = self.make(num_rows * (number + 1) // FILES - num_rows * number // FILES, "texts", str(number))
+            self.make(num_rows * (number + 1) // FILES - num_rows * number // FILES, place, str(number))
         self.story.title(f"{num_rows:,} texts with {corpus.WIDTH} floats each, in {FILES} Parquet files", WRITE_CODE)
         started = time.perf_counter()
         with self.story.waiting("Spark writes the table"):
@@ -114,25 +119,25 @@ class Pipeline:
     def append_increments(self, service: Service, callers: Callers, num_rows: int) -> None:
         """Files arrive, and a stream appends them; the last one has a column more."""
         self.story.title(f"{INCREMENTS} files arrive, with {num_rows:,} texts each", STREAM_CODE)
-        place = self.make(num_rows, "arriving", "1")
-        checkpoint = self.folder / "checkpoint"
+        place, checkpoint = self.folder / "arriving", self.folder / "checkpoint"
+        place.mkdir()
         query = ingest.start_stream(self.spark, place, self.uri, checkpoint)
         for number in range(1, INCREMENTS + 1):
-            if number > 1:
-                self.make(num_rows, "arriving", str(number))
+            self.make(num_rows, place, str(number))
             with self.story.waiting("the stream appends"):
                 query.processAllAvailable()
             self.story.increment(f"file {number}", self.uri, service, callers)
         query.stop()
 
         self.story.title("One more, which knows the language of its texts", MERGE_CODE)
-        place = self.make(num_rows, "arriving-too", "last", with_language=True)
-        query = ingest.start_stream(self.spark, place, self.uri, checkpoint, mergeSchema="true")
+        self.make(num_rows, place, "last", with_language=True)
+        columns = f"{ingest.COLUMNS}, language STRING"
+        query = ingest.start_stream(self.spark, place, self.uri, checkpoint, columns=columns, mergeSchema="true")
         with self.story.waiting("the stream adds the column and appends"):
             query.processAllAvailable()
-        self.story.increment("file with a column more", self.uri, service, callers)
+        self.story.increment("a new column", self.uri, service, callers)
         query.stop()
-        self.story.row(service.ask(f"/rows/{sum(table.num_rows for table in self.sent) - 1}"))
+        self.story.answer_of(service, f"/rows/{self.num_sent - 1}")
 
     def read_back(self) -> list[str]:
         """What Spark and lance_io read must be what was sent."""
@@ -166,7 +171,7 @@ def run(options: argparse.Namespace, console: Console, folder: Path) -> int:
         try:
             pipeline = Pipeline(story, spark, uri, folder, log)
             problems = pipeline.run(options.rows)
-            story.verdict(problems, sum(table.num_rows for table in pipeline.sent))
+            story.verdict(problems, pipeline.num_sent)
             return 1 if problems else 0
         except Exception:
             story.log(log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])

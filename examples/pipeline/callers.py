@@ -15,7 +15,7 @@ import numpy as np
 import corpus
 
 PAUSE_S = 0.1
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Callers:
@@ -47,7 +47,13 @@ class Callers:
 
     def percentile_ms(self, percent: float) -> float:
         """How long at most so many percent of the requests took."""
-        return float(np.percentile(self.latencies, percent)) * 1e3
+        return float(np.percentile(self.latencies or [np.nan], percent)) * 1e3
+
+    def problems(self) -> list[str]:
+        """What went wrong, in a sentence; nothing when every request was answered well."""
+        if not self.failures:
+            return [] if self.latencies else ["nobody got an answer"]
+        return [f"{len(self.failures):,} requests failed, or their answers were wrong; the first: {self.failures[0]}"]
 
     async def _call(self) -> None:
         async with aiohttp.ClientSession(self._url, timeout=aiohttp.ClientTimeout(PATIENCE_S)) as http:
@@ -63,7 +69,7 @@ class Callers:
                     answer.raise_for_status()
                     told = await answer.json()
             except (aiohttp.ClientError, TimeoutError) as error:
-                self.failures.append(f"position {position}: {error!r}")
+                self.failures.append(repr(error))
             else:
                 self.latencies.append(time.perf_counter() - started)
                 if problem := self._mistake(position, told, known["version"]):

@@ -45,7 +45,6 @@ def make_rows(ids: Sequence[int], *, with_language: bool = False) -> pa.Table:
 
 def write_parquet(rows: pa.Table, folder: Path, name: str) -> None:
     """A Parquet file that appears in the folder when it is complete: Spark passes over names with a dot in front."""
-    folder.mkdir(exist_ok=True)
     unfinished = folder / f".{name}"
     pq.write_table(rows, unfinished)
     unfinished.rename(folder / name)

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from corpus import WIDTH
 
+COLUMNS = "id LONG, text STRING, vector ARRAY<FLOAT>"
 STREAM_ID = "texts"  # what the sink knows this stream by, as long as its checkpoint lives
 EXIT_S = 30.0
 
@@ -43,10 +44,11 @@ def write_batch(spark: SparkSession, parquet: Path, uri: str) -> None:
     )
 
 
-def start_stream(spark: SparkSession, parquet: Path, uri: str, checkpoint: Path, **options: str) -> StreamingQuery:
+def start_stream(
+    spark: SparkSession, parquet: Path, uri: str, checkpoint: Path, *, columns: str = COLUMNS, **options: str
+) -> StreamingQuery:
     """Append every Parquet file that appears in a folder, each in a version of its own and exactly once."""
-    schema = spark.read.parquet(str(parquet)).schema
-    increments = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(parquet))
+    increments = spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(parquet))
     return (
         with_words(increments)
         .writeStream.format("lance_io")

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -62,9 +61,10 @@ class Story:
         took = "" if seconds is None else f"  [dim]{seconds:,.1f} s[/]"
         self._console.print(f"  [green]->[/] {text}{took}", soft_wrap=True)
 
-    def row(self, answer: dict[str, Any]) -> None:
-        """An answer of the service as it is."""
-        self._console.print_json(json.dumps(answer, ensure_ascii=False), indent=None)
+    def answer_of(self, service: Service, path: str) -> None:
+        """A request to the service, and its answer as it is."""
+        self._console.print(f"  [dim]GET {path}[/] ", end="")
+        self._console.print_json(json.dumps(service.ask(path), ensure_ascii=False), indent=None)
 
     def increment(self, what: str, uri: str, service: Service | None = None, callers: Callers | None = None) -> None:
         """Look at the newest version of the table, and wait until the service has it."""
@@ -87,7 +87,7 @@ class Story:
         """All that was written, and what the callers saw of it."""
         grid = Table(title="What came into the table", box=box.ROUNDED, title_style="bold")
         grid.add_column("from")
-        for name in ("version", "rows", "files", "served after", "requests until then"):
+        for name in ("version", "rows", "files", "served after", "requests by then"):
             grid.add_column(name, justify="right")
         for one in self.increments:
             served = "" if one.delay_s is None else _delay(one.delay_s)
