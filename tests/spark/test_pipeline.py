@@ -22,6 +22,7 @@ from aiohttp.test_utils import TestClient, TestServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
     from servers import S3Server
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "pipeline"))  # modules that go by name
@@ -104,13 +105,34 @@ def test_ctrl_c_leaves_nothing_behind(s3: S3Server, tmp_path: Path) -> None:
     with pipeline(s3, tmp_path) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            if "files arrive" in line:  # the service runs, and Spark is busy with the stream
+            if "files arrive" in line:  # so the service runs, and Spark is busy with the stream
                 break
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         told, _ = process.communicate()
         assert process.returncode == 128 + signal.SIGINT, told
         assert told.endswith("stopped\n")
         assert "Traceback" not in told
+
+
+@pytest.mark.timeout(600)
+def test_the_readme_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    readme = (PIPELINE.parents[1] / "README.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL) if "spark" in block)
+    for place in ("texts/", "arriving/", "checkpoint/"):
+        code = code.replace(f'"{place}"', f'"{tmp_path}/{place}"')
+    code = code.replace("s3://bucket", str(tmp_path))
+    for folder, ids in (("texts", range(5)), ("arriving", range(5, 8))):
+        (tmp_path / folder).mkdir()
+        rows = corpus.make_rows(ids, with_language=folder == "arriving")
+        corpus.write_parquet(rows, tmp_path / folder, "0.parquet")
+    exec(code, {"spark": spark})
+    (query,) = spark.streams.active
+    query.processAllAvailable()
+    query.stop()
+    found = lance.dataset(f"{tmp_path}/texts.lance").to_table().sort_by("id")
+    assert found["text"].to_pylist() == [corpus.text_of(number) for number in range(8)]
+    assert [words is None for words in found["words"].to_pylist()] == [False] * 5 + [True] * 3
+    assert found["language"].to_pylist() == [None] * 5 + [corpus.language_of(number) for number in range(5, 8)]
 
 
 # -- what would tell ---------------------------------------------------------------------------------------------------
