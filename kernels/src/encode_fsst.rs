@@ -3,6 +3,7 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::codec::invalid;
+use crate::encode_symbols;
 use crate::encode_variable::{offsets, Offset};
 use crate::fsst::{SymbolTable, MAGIC};
 use crate::gil;
@@ -11,10 +12,11 @@ use pyo3::prelude::*;
 
 /// The table is trained on values spread over the page; the trainer takes some 16 KiB of what it is shown.
 const SAMPLE_VALUES_MAX: usize = 4096;
-/// Values are handed over in batches, for their slices take more memory than short values do.
-/// On large pages several tables are tried, one per this many bytes.
+/// On large pages several tables are tried, one per this many bytes, and judged by every so many values of a sample.
 const TABLES_MAX: usize = 4;
 const TABLE_BYTES: usize = 1 << 20;
+const JUDGED_SHARE: usize = 4;
+/// Values are handed over in batches, for their slices take more memory than short values do.
 const BATCH_VALUES: usize = 1024;
 const LANES: usize = Compressor::DEFAULT_BULK_LANES;
 
@@ -36,52 +38,62 @@ pub fn encode_fsst(
     let (table, ends, codes) = match wide {
         false => {
             let offsets = offsets::<u32>(raw_offsets.bytes(), data, num_values)?;
-            gil::release(py, num_values + data.len() / 8, || code(&offsets, data))
+            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data));
+            if codes.len() > i32::MAX as usize {
+                return Err(invalid("more than 2 GiB of codes for 32-bit offsets"));
+            }
+            (table, OwnedBuffer::from(bytemuck::cast_vec::<u32, i32>(ends)), codes)
         }
         true => {
             let offsets = offsets::<u64>(raw_offsets.bytes(), data, num_values)?;
-            gil::release(py, num_values + data.len() / 8, || code(&offsets, data))
+            let (table, ends, codes) = gil::release(py, num_values + data.len() / 8, || code(&offsets, data));
+            (table, OwnedBuffer::from(bytemuck::cast_vec::<u64, i64>(ends)), codes)
         }
-    };
-    let ends = match wide {
-        true => OwnedBuffer::from(ends),
-        false if codes.len() > i32::MAX as usize => return Err(invalid("more than 2 GiB of codes for 32-bit offsets")),
-        false => OwnedBuffer::from(ends.into_iter().map(|end| end as i32).collect::<Vec<_>>()),
     };
     Ok((table.into(), ends, codes.into()))
 }
 
-fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<i64>, Vec<u8>) {
+fn code<T: Offset>(offsets: &[T], data: &[u8]) -> (Vec<u8>, Vec<T>, Vec<u8>) {
     let num_values = offsets.len() - 1;
     let value = |index: usize| &data[offsets[index].to_usize()..offsets[index + 1].to_usize()];
     let num_bytes = offsets[num_values].to_usize() - offsets[0].to_usize();
     let compressor = train(num_values, (num_bytes / TABLE_BYTES).clamp(1, TABLES_MAX), value);
-    let mut ends = Vec::with_capacity(num_values + 1);
-    let mut codes = Vec::with_capacity(num_bytes / 2);
+    let coded = encode_symbols::encode(&compressor, offsets, data);
+    let (ends, codes) = coded.unwrap_or_else(|| code_any(&compressor, num_values, value));
+    (table(&compressor), ends, codes)
+}
+
+/// Codes of values of any bytes and length.
+fn code_any<'a, T: Offset>(
+    compressor: &Compressor,
+    num_values: usize,
+    value: impl Fn(usize) -> &'a [u8],
+) -> (Vec<T>, Vec<u8>) {
+    let (mut ends, mut codes) = (Vec::with_capacity(num_values + 1), Vec::new());
     let (mut batch, mut batch_ends) = (Vec::with_capacity(BATCH_VALUES), Vec::with_capacity(BATCH_VALUES));
-    ends.push(0);
+    ends.push(T::from_usize(0));
     for start in (0..num_values).step_by(BATCH_VALUES) {
         batch.clear();
         batch_ends.clear();
-        batch.extend((start..num_values.min(start + BATCH_VALUES)).map(value));
+        batch.extend((start..num_values.min(start + BATCH_VALUES)).map(&value));
         compressor.compress_bulk_into::<LANES>(&batch, &mut codes, &mut batch_ends);
-        ends.extend(batch_ends.iter().map(|&end| end as i64));
+        ends.extend(batch_ends.iter().map(|&end| T::from_usize(end as usize)));
     }
-    (table(&compressor), ends, codes)
+    (ends, codes)
 }
 
 /// The best of a few tables, each trained on other values.
 fn train<'a>(num_values: usize, num_tables: usize, value: impl Fn(usize) -> &'a [u8]) -> Compressor {
     let step = num_values.div_ceil(SAMPLE_VALUES_MAX).max(1);
     let sample = |start: usize, step: usize| (start..num_values).step_by(step).map(&value).collect::<Vec<&[u8]>>();
-    let judge = sample(step / 2, step);
+    let judges = sample(step / 2, step * JUDGED_SHARE);
     let num_codes = |compressor: &Compressor| {
         let (mut codes, mut ends) = (Vec::new(), Vec::new());
-        compressor.compress_bulk_into::<LANES>(&judge, &mut codes, &mut ends);
+        compressor.compress_bulk_into::<LANES>(&judges, &mut codes, &mut ends);
         codes.len()
     };
     if num_tables == 1 {
-        return Compressor::train(&judge);
+        return Compressor::train(&sample(step / 2, step));
     }
     let tables = (0..num_tables).map(|number| Compressor::train(&sample(number * step / num_tables, step)));
     let tables = tables.map(|table| (num_codes(&table), table));

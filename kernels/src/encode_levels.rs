@@ -9,6 +9,8 @@
 
 use crate::bitpack::GROUP;
 use crate::buffer::{Input, OwnedBuffer};
+use crate::encode_rle::{count_runs, runs};
+use crate::encode_stats::count_changes;
 use crate::gil;
 use fastlanes::BitPacking;
 use pyo3::exceptions::PyValueError;
@@ -17,7 +19,6 @@ use pyo3::prelude::*;
 const WORD_BITS: usize = 16;
 const WORD_BYTES: usize = 2;
 const PAD_BYTES: usize = 8;
-const RUN_MAX: usize = 255;
 const RLE_HEAD_BYTES: usize = 8;
 const RUN_BYTES: usize = WORD_BYTES + 1;
 
@@ -83,17 +84,32 @@ impl Sizes {
                 false => groups * packed_bytes(width) + rest * WORD_BYTES,
             }
         };
-        Sizes {
+        let mut sizes = Sizes {
             flat: sum(&|block| block.len() * WORD_BYTES),
             inline: fits.then(|| sum(&|block| WORD_BYTES + packed_bytes(bit_width(block)))),
             out_of_line: sum(&out_of_line),
-            rle: with_rle.then(|| sum(&|block| RLE_HEAD_BYTES + count_runs(block) * RUN_BYTES)),
+            rle: None,
             width,
+        };
+        // Long runs are cut into several; counting those is worth a pass only where runs could win without.
+        let run_bytes = |count: usize| RLE_HEAD_BYTES + count * RUN_BYTES;
+        if with_rle && sum(&|block| run_bytes(count_changes(block))) < sizes.smallest() {
+            sizes.rle = Some(sum(&|block| run_bytes(count_runs(block))));
         }
+        sizes
     }
 
     /// The smallest; among equals the one that costs a reader least.
     fn best(&self) -> Codec {
+        self.candidates().min_by_key(|&(size, _)| size).map_or(Codec::Flat, |(_, codec)| codec)
+    }
+
+    fn smallest(&self) -> usize {
+        self.candidates().map(|(size, _)| size).min().unwrap_or(0)
+    }
+
+    /// What may be taken, in the order of what it costs a reader.
+    fn candidates(&self) -> impl Iterator<Item = (usize, Codec)> {
         let packs = (1..WORD_BITS).contains(&self.width); // a width of 0 cannot be told for whole pages
         let candidates = [
             (Some(self.flat), Codec::Flat),
@@ -101,8 +117,7 @@ impl Sizes {
             (packs.then_some(self.out_of_line), Codec::OutOfLine { width: self.width }),
             (self.rle, Codec::Rle),
         ];
-        let sized = candidates.into_iter().filter_map(|(size, codec)| Some((size?, codec)));
-        sized.min_by_key(|&(size, _)| size).map_or(Codec::Flat, |(_, codec)| codec)
+        candidates.into_iter().filter_map(|(size, codec)| Some((size?, codec)))
     }
 }
 
@@ -147,16 +162,6 @@ fn put_group(width: usize, levels: &[u16], out: &mut Vec<u8>) {
         };
     }
     pack!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
-}
-
-/// Runs of equal levels, those of more than 255 in parts.
-fn runs(levels: &[u16]) -> impl Iterator<Item = (u16, usize)> + '_ {
-    levels.chunk_by(|a, b| a == b).flat_map(|run| run.chunks(RUN_MAX)).map(|part| (part[0], part.len()))
-}
-
-/// The number of `runs`.
-fn count_runs(levels: &[u16]) -> usize {
-    levels.chunk_by(|a, b| a == b).map(|run| run.len().div_ceil(RUN_MAX)).sum()
 }
 
 fn put_runs(levels: &[u16], out: &mut Vec<u8>) {

@@ -43,7 +43,7 @@ fn measure<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyR
 }
 
 /// Positions at which a value differs from the one before.
-fn count_changes<T: PackWord>(values: &[T]) -> usize {
+pub fn count_changes<T: PackWord>(values: &[T]) -> usize {
     let Some(behind) = values.get(1..) else { return 0 };
     let pairs = values.chunks(RUN_CHUNK_VALUES).zip(behind.chunks(RUN_CHUNK_VALUES));
     // Counters of 16 bits for stretches of 4096: the loop runs over vectors.

@@ -21,6 +21,7 @@ mod encode_miniblock;
 mod encode_rle;
 mod encode_rows;
 mod encode_stats;
+mod encode_symbols;
 mod encode_values;
 mod encode_variable;
 mod entries;

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lance_io.encodings.leafvalues import leaf_values
+from lance_io.encodings.options import ColumnOptions
+from lance_io.encodings.registry import rules_for
+from lance_io.encodings.v2_1 import write_dictionary
+from lance_io.encodings.v2_1.write_dictionary import split_dictionary
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.path import leaf_paths
 from tests.encodings.cases import sentences
@@ -114,3 +121,20 @@ def test_no_column_is_larger_than_pylance_writes_it(name: str, version: str, tmp
     write(tmp_path / "theirs.lance", table, version)
     ours, theirs = ((tmp_path / f"{who}.lance").stat().st_size for who in ("ours", "theirs"))
     assert ours <= theirs * 1.01 + 4096
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_dictionaries_that_cannot_pay_are_given_up_early_and_no_others(data: st.DataObject) -> None:
+    universe = data.draw(st.lists(st.integers(0, 2 ** data.draw(st.integers(1, 63)) - 1), min_size=1, max_size=300))
+    repeats = data.draw(st.integers(1, 20))
+    draws = data.draw(st.lists(st.sampled_from(universe), min_size=100, max_size=900))
+    values = leaf_values(pa.array(np.repeat(np.array(draws, np.uint64), repeats)))
+    rules = rules_for(VERSIONS["2.2"])
+    found = split_dictionary(values, ColumnOptions(), rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(write_dictionary, "_word_items_max", lambda facts: write_dictionary.ITEMS_MAX)
+        patient = split_dictionary(values, ColumnOptions(), rules)
+    assert (found is None) == (patient is None)
+    if found is not None and patient is not None:
+        assert bytes(found[0].data) == bytes(patient[0].data) and found[1].num_items == patient[1].num_items

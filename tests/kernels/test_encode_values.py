@@ -85,6 +85,43 @@ def test_fsst_makes_text_smaller() -> None:
     assert codes.nbytes < len(data) / 4
 
 
+def fsst_texts(table: bytes, ends: list[int], codes: bytes) -> list[bytes]:
+    """Values of codes by the table's own description (spec: 8.3)."""
+    symbols = [table[8 + 8 * i : 8 + 8 * i + table[8 + 8 * table[0] + i]] for i in range(table[0])]
+
+    def text(coded: bytes) -> bytes:
+        found, at = bytearray(), iter(coded)
+        for code in at:
+            found += bytes([next(at)]) if code == 255 else symbols[code]
+        return bytes(found)
+
+    return [text(codes[start:end]) for start, end in itertools.pairwise(ends)]
+
+
+WORDS = [b"Lance", b"columns", b"\xff", b"", b"a", b"\0\0\0", "é".encode(), b"0123456789"]
+FSST_VALUES = {
+    "some blocks": [WORDS[i % 7] * (i % 23) for i in range(9000)],
+    "every byte": [bytes([i % 256, 65, 66, i // 7 % 256]) for i in range(5000)],
+    "every byte but one": [bytes([i % 255]) * (i % 9) for i in range(5000)],
+    "fills a block": [b"ab" * 10, b"c" * 32767, b"d"],
+    "larger than a block": [b"ab" * 10, b"c" * 32768, b"d"],
+    "nearly all empty": [b"", b"only this one"] + [b""] * 70_000,
+    "all empty": [b""] * 3,
+}
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("name", FSST_VALUES)
+def test_fsst_codes_of_values_of_all_kinds(name: str, bits: int) -> None:
+    values = FSST_VALUES[name]
+    first = b"in front"
+    offsets = np.cumsum([len(first), *map(len, values)]).astype(f"<i{bits // 8}")
+    found = _kernels.encode_fsst(offsets, first + b"".join(values) + b"behind", bits == 64, len(values))
+    table, ends, codes = bytes(found[0]), longs(found[1], f"<i{bits // 8}"), bytes(found[2])
+    assert ends[0] == 0 and ends[-1] == len(codes)
+    assert fsst_texts(table, ends, codes) == values
+
+
 def test_rows_are_packed_in_order() -> None:
     rows = _kernels.pack_rows([(struct.pack("<2i", 1, 3), 4), (struct.pack("<2d", 2.0, 4.0), 8)], 2)
     assert bytes(rows).hex() == "010000000000000000000040030000000000000000001040"  # spec: 11, j

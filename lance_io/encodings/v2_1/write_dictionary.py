@@ -16,7 +16,7 @@ from lance_io.codecs import tree
 from lance_io.codecs.encode import SCHEMES, encode_codec
 from lance_io.codecs.tree import FixedShape, VariableShape
 from lance_io.encodings.leafvalues import LeafValues, leaf_values
-from lance_io.encodings.statistics import word_statistics
+from lance_io.encodings.statistics import WordStatistics, word_statistics
 from lance_io.encodings.v2_1.write_miniblock import Dictionary
 from lance_io.errors import UnsupportedError
 
@@ -51,15 +51,17 @@ def split_dictionary(
     bytes_max = _bytes_max(values, options)
     # Words have other ways to become small, unless options say which way to go.
     competes = isinstance(shape, FixedShape) and options.compression is None and options.layout != "fullzip"
-    if competes:
-        bytes_max = min(bytes_max, _word_bytes_max(values))
+    facts = word_statistics(values) if competes else None
+    if facts is not None:
+        items_max = min(items_max, _word_items_max(facts))
+        bytes_max = min(bytes_max, _direct_bytes(facts) - min(_index_run_bytes(facts), num_values // 8))
     if items_max < 1 or bytes_max < 1:
         return None
     found = _distinct(values, items_max, bytes_max)
     if found is None:
         return None
     indices, items = found
-    if competes and not _pays(values, items):
+    if facts is not None and not _pays(facts, items):
         return None
     return LeafValues(FixedShape(INDEX_BITS), num_values, [(indices, 0)]), encode_dictionary(items, options, rules)
 
@@ -80,25 +82,33 @@ def _bytes_max(values: LeafValues, options: ColumnOptions) -> int:
     return int(values.num_bytes * options.dictionary_size_ratio) - indices_bytes
 
 
-def _word_bytes_max(values: LeafValues) -> int:
-    """The same beside other ways to write words; indices come in the same runs as their values."""
-    facts = word_statistics(values)
-    if facts is None:
-        return values.num_bytes
-    direct_bytes = min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
-    return direct_bytes - min(facts.num_runs * (INDEX_BITS // 8 + 1), facts.num_values // 8)
+def _direct_bytes(facts: WordStatistics) -> int:
+    """What words take without a dictionary."""
+    return min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
 
 
-def _pays(values: LeafValues, items: LeafValues) -> bool:
-    """Whether indices and dictionary are smaller than the values written in another way."""
-    facts = word_statistics(values)
-    if facts is None:
-        return True
+def _index_run_bytes(facts: WordStatistics) -> int:
+    """What indices take as runs: they come in the same runs as their values."""
+    return facts.num_runs * (INDEX_BITS // 8 + 1)
+
+
+def _word_items_max(facts: WordStatistics) -> int:
+    """With more items than this, items and indices take as much as the words: each item takes a byte at least."""
+    direct_bytes = _direct_bytes(facts)
+    if _index_run_bytes(facts) < direct_bytes:
+        return ITEMS_MAX
+    index_bits = min((direct_bytes * 8 - 1) // facts.num_values, INDEX_BITS)
+    left_bytes = direct_bytes - facts.num_values * index_bits // 8
+    return min(1 << index_bits, max(1 << index_bits >> 1, left_bytes))
+
+
+def _pays(facts: WordStatistics, items: LeafValues) -> bool:
+    """Whether indices and dictionary are smaller than the words written in another way."""
     index_bits = max(items.num_values - 1, 1).bit_length()
-    indices_bytes = min(facts.num_runs * (INDEX_BITS // 8 + 1), facts.num_values * index_bits // 8)
+    indices_bytes = min(_index_run_bytes(facts), facts.num_values * index_bits // 8)
     item_facts = word_statistics(items)
     items_bytes = items.num_bytes if item_facts is None else min(item_facts.packed_bytes, item_facts.plain_bytes)
-    return indices_bytes + items_bytes < min(facts.plain_bytes, facts.packed_bytes, facts.run_bytes)
+    return indices_bytes + items_bytes < _direct_bytes(facts)
 
 
 def _distinct(values: LeafValues, items_max: int, bytes_max: int) -> tuple[Any, LeafValues] | None:
