@@ -115,7 +115,13 @@ class CommitConflictError(LanceError, OSError):
 
 
 class CommitUnknownError(LanceError, OSError):
-    """The deciding write got no answer and reading back failed: the commit may or may not have happened."""
+    """The deciding write got no answer and reading back failed: the commit may or may not have happened.
+
+    transaction  what was to be committed: give it to `LanceDataset.commit`, which applies it once, whether it happened
+                 or not. None where it was no commit (the making of a tag).
+    """
+
+    transaction: Any = None
 
 
 class ForkedRuntimeError(LanceError, RuntimeError):

@@ -129,7 +129,8 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
         outcome = yield from _decided(target, new, written)
         if isinstance(outcome, Taken):
             raise _exists(target)
-    except CommitUnknownError:
+    except CommitUnknownError as error:
+        error.transaction = transaction
         raise
     except Exception:  # also those of somebody else's uploads
         yield from _forget(target, written)
@@ -160,7 +161,8 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     loop = _Loop(target, request)
     try:
         return (yield from loop.run())
-    except CommitUnknownError:
+    except CommitUnknownError as error:
+        error.transaction = request.transaction
         raise
     except Exception:  # also those of somebody else's uploads
         first = target.place.key(request.transaction.path) if request.is_repeated else None

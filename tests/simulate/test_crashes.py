@@ -18,9 +18,10 @@ from lance_io.dataset.write.commits import commit_async
 from lance_io.dataset.write.entry import write_fragments_async
 from lance_io.dataset.write.tagging import RefConflict
 from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
+from lance_io.table.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
 from lance_io.testing.latency import run_virtual
-from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, create, rows
+from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, commit_of, create, rows
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,17 +87,19 @@ def check_faults(case: Case, script: dict[int, Fault], counts: Callable[[Request
     old_version, old = world.newest()
     expected = (old_version + case.commits, list(case.after))
     store = FaultyStore(world.place.store, script, counts)
-    session = world.session(store)
+    session, change = world.session(store), case.change
     for _ in range(len(script) + 1):
-        outcome = run(session, case.change)
+        outcome = run(session, change)
         world.check()
         left = world.newest()
         assert left in ((old_version, old), expected), outcome
         if outcome is None:
             break
         if isinstance(outcome, CommitUnknownError):
-            return  # only the same transaction may be tried again: see below
-        if isinstance(outcome, Crashed):
+            if outcome.transaction is None:
+                return  # a tag: it may be there
+            change = commit_of(outcome)
+        elif isinstance(outcome, Crashed):
             session = world.session()
             if left == expected and case.commits:
                 return  # nobody is left who would try again
@@ -239,6 +242,30 @@ class Denied(FaultyStore):
         return await super().request(request, send)
 
     denied: frozenset[str] = frozenset({"get", "head"})
+
+
+@pytest.mark.parametrize("happened", [False, True])
+@pytest.mark.parametrize("case", [case for case in CASES if case.commits], ids=lambda case: case.name)
+def test_an_unknown_commit_is_made_sure(case: Case, happened: bool) -> None:
+    """Its error has the transaction, whatever the change was: committing that gives the version, once."""
+    world = world_of(case, database=False)
+    session, version = world.session(), world.newest()[0]
+
+    def is_decisive(request: Request) -> bool:
+        return request.operation == "put_create" or (request.operation == "get" and is_new(request.key))
+
+    def is_new(key: str) -> bool:
+        name = parse_manifest_name(key.rpartition("/")[2])
+        return "/_versions/" in key and name is not None and name.version == version + 1
+
+    faults = {0: Fault.LOST_ANSWER if happened else Fault.REFUSED, **dict.fromkeys(range(1, 20), Fault.REFUSED)}
+    unknown = run(world.session(FaultyStore(world.place.store, faults, is_decisive)), case.change)
+    assert isinstance(unknown, CommitUnknownError)
+    assert world.newest()[0] == version + happened
+    for _ in range(2):
+        assert run(session, commit_of(unknown)) is None
+        assert world.newest() == (version + 1, list(case.after))
+        world.check()
 
 
 @pytest.mark.parametrize("denied", ["get", "head"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
+from lance_io.dataset.write.commits import commit_async
 from lance_io.dataset.write.tagging import create_tag, delete_tag, update_tag
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from lance_io.commit.external import Row
+    from lance_io.errors import CommitUnknownError
     from lance_io.store.api import ObjectStore
     from lance_io.table.manifest import Manifest
     from lance_io.testing.wrap import WrappedStore
@@ -234,6 +237,12 @@ async def clean(session: Session) -> None:
     """Only the newest version stays, and what a tag names."""
     table = await AsyncDataset.open(URI, session=session)
     await table.cleanup_old_versions(timedelta(0), delete_unverified=True, error_if_tagged_old_versions=False)
+
+
+def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]]:
+    """The commit that nobody knows the end of, to be made again, perhaps by another process."""
+    transaction = pickle.loads(pickle.dumps(unknown)).transaction
+    return lambda session: commit_async(URI, transaction, session=session)
 
 
 FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))

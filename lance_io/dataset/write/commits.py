@@ -15,6 +15,7 @@ from lance_io.dataset.write.finishing import finished
 from lance_io.dataset.write.keywords import answers_now, check_known, check_not_here, write_target
 from lance_io.dataset.write.operations import LanceOperation, Transaction, as_transaction
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.table.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,9 @@ async def commit_async(
 
 def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
     check_not_here(given)
-    transaction = as_transaction(given["operation"], given.get("read_version"), given.get("commit_message"))
+    transaction = given["operation"]
+    if not isinstance(transaction, StoredTransaction):
+        transaction = as_transaction(transaction, given.get("read_version"), given.get("commit_message"))
     target = write_target(
         given["base_uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
     )

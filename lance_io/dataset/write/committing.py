@@ -9,9 +9,9 @@ from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.convert import to_stored
-from lance_io.dataset.write.operations import LanceOperation
 from lance_io.errors import NotFound
 from lance_io.table.apply import Creation
+from lance_io.table.operations import Overwrite
 
 if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.operations import Transaction
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.table.paths import NamingScheme
+    from lance_io.table.transaction import Transaction as StoredTransaction
 
 
 def commit_operation(
     target: WriteTarget,
-    transaction: Transaction,
+    transaction: Transaction | StoredTransaction,
     *,
     scheme: NamingScheme,
     detached: bool,
@@ -62,13 +63,18 @@ def commit_operation(
 
 
 def _create(
-    target: WriteTarget, transaction: Transaction, stable_row_ids: bool, scheme: NamingScheme, missing: NotFound
+    target: WriteTarget,
+    transaction: Transaction | StoredTransaction,
+    stable_row_ids: bool,
+    scheme: NamingScheme,
+    missing: NotFound,
 ) -> Plan[DatasetState]:
-    if not isinstance(transaction.operation, LanceOperation.Overwrite):
+    stored = to_stored(transaction, None)
+    if not isinstance(stored.operation, Overwrite):
         raise NotFound(
             f"Dataset at path {target.given_uri} was not found: "
             "The dataset must already exist unless the operation is Overwrite",
             path=target.location.uri,
         ) from missing
-    request = CommitRequest(to_stored(transaction, None), creation=Creation(None, stable_row_ids), is_repeated=True)
+    request = CommitRequest(stored, creation=Creation(None, stable_row_ids), is_repeated=True)
     return target.state((yield from create_table(target.commit_target(scheme), request)))

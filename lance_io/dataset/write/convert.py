@@ -37,12 +37,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def to_stored(transaction: Transaction, table: Manifest | None) -> StoredTransaction:
-    """The form that is committed.
+def to_stored(transaction: Transaction | StoredTransaction, table: Manifest | None) -> StoredTransaction:
+    """The form that is committed; what has it already stays as it is.
 
     table  a version whose field ids a schema without ids keeps by name; None when there is no table
     Raises `UsageError` for values that make no sense, `UnsupportedError` for operations that are not committed.
     """
+    if isinstance(transaction, StoredTransaction):
+        return transaction
     return StoredTransaction(
         read_version=transaction.read_version,
         operation=_operation(transaction.operation, table),

@@ -217,7 +217,8 @@ class DatasetChanges:
         """Commit an operation that was prepared somewhere; gives the version that it makes.
 
         base_uri      the table, or an open dataset (which stays at its version)
-        operation     one of `LanceOperation`, or a whole `Transaction`: committing the same one again is recognised
+        operation     one of `LanceOperation`, or a whole `Transaction`: committing the same one again is recognised,
+                      also that of a `CommitUnknownError`
         read_version  version that the operation was made for; not needed for `Overwrite` and `Restore`
         detached      make a version outside of the sequence, which only its number finds
         max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
