@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
-import pytest
 
 import lance_io
 from lance_io.dataset.aio import AsyncDataset
@@ -28,6 +27,7 @@ WRITERS = int(os.environ.get("LANCE_IO_WRITERS", "3"))
 PROCESSES = 4
 APPENDS = max(1, WRITERS // 4)  # of each writer
 DELETES = 4
+DATABASE_WRITERS = 16
 
 
 def tasks_for(uri: str, ours: dict[str, str], theirs: dict[str, str]) -> tuple[list[dict[str, Any]], list[int]]:
@@ -84,13 +84,12 @@ def test_nor_do_they_through_faults(s3: S3Server, s3_uri: str) -> None:
     assert ours.done["lost"] and ours.done["cut"] and theirs.done["refused"]
 
 
-@pytest.mark.parametrize("writers", [4 * WRITERS])
-async def test_writers_beside_a_database_lose_nothing(s3: S3Server, s3_uri: str, writers: int) -> None:
+async def test_writers_beside_a_database_lose_nothing(s3: S3Server, s3_uri: str) -> None:
     with dynalite_server() as database:
         options = s3.options(dynamodb_endpoint=database)
         uri = f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={await make_table(options)}"
         session = Session()
         await AsyncDataset.write(row(0), uri, storage_options=options, session=session)
         how = {"mode": "append", "storage_options": options, "session": session}
-        await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(writers)))
-        await asyncio.to_thread(check, uri, options, list(range(writers + 1)), -1)
+        await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(DATABASE_WRITERS)))
+        await asyncio.to_thread(check, uri, options, list(range(DATABASE_WRITERS + 1)), -1)

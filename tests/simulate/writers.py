@@ -94,7 +94,7 @@ def until_it_goes(work: Callable[[], Any]) -> None:
             work()
             return
         except OSError as error:
-            if attempt == 99 or ("onflict" not in str(error) and "contention" not in str(error)):
+            if attempt == 99 or not any(each in str(error) for each in ("onflict", "contention", "concurrent writers")):
                 raise
             time.sleep(0.05)
 
