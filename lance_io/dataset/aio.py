@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.describe import Version, VersionRef
+    from lance_io.dataset.files import Progress
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.projection import Columns
     from lance_io.dataset.state import DatasetState
@@ -115,6 +116,23 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     async def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
         return await self._run(describe_versions(self._state.location))
+
+    async def all_files(self) -> pa.RecordBatchReader:
+        """See `LanceDataset.all_files`."""
+        from lance_io.dataset import files
+
+        return files.reader(files.ALL_FILES, [await self._run(files.all_files(self._state))])
+
+    async def tracked_files(
+        self, *, min_version: int | None = None, progress: Progress | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `LanceDataset.tracked_files`; batch by batch, for `async for`."""
+        from lance_io.dataset import files
+
+        for portion in await self._run(files.tracked_versions(self._state, min_version)):
+            yield await self._run(files.tracked_files(self._state, portion.files))
+            if progress is not None:
+                progress(portion.num_read, portion.num_versions)
 
     async def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first."""

@@ -9,6 +9,7 @@ from lance_io.commit.steps import drive
 from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
+from lance_io.dataset.fragmentsession import AsyncFragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.take import row_numbers, take_fragment_positions
@@ -97,6 +98,10 @@ class AsyncFragment(FragmentFacts):
         """Rows by position among those that are left; errors as `LanceFragment.take`."""
         positions = row_numbers(indices)
         return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
+
+    def open_session(self, columns: Columns = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
+        """See `LanceFragment.open_session`."""
+        return AsyncFragmentSession(self._state, self._place, columns, with_row_address=bool(with_row_address))
 
     async def validate(self) -> None:
         """Check the fragment's files; see `LanceDataset.validate`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scanstats import IoMeter, IOStats
     from lance_io.dataset.session import Session
     from lance_io.dataset.state import DatasetState
-    from lance_io.table.manifest import Manifest
+    from lance_io.table.manifest import BasePath, Manifest
 
 
 class DatasetFacts:
@@ -92,6 +92,10 @@ class DatasetFacts:
     def latest_storage_options(self) -> dict[str, str] | None:
         """Storage options in use."""
         return self._state.storage_options_copy()
+
+    def base_paths(self) -> dict[int, BasePath]:
+        """Places other than the table's own that the version declares for its files, by id; files need not be there."""
+        return dict(self._manifest.base_paths)
 
     def session(self) -> Session:
         """The session, for sharing caches with other datasets."""

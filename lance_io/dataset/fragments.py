@@ -8,6 +8,7 @@ from lance_io.dataset import execute
 from lance_io.dataset.bases import Fragment
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
+from lance_io.dataset.fragmentsession import FragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
@@ -125,6 +126,10 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         """
         positions = row_numbers(indices)
         return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
+
+    def open_session(self, columns: Columns = None, with_row_address: bool | None = None) -> FragmentSession:
+        """For many takes of the same columns, with the row address behind them if wanted."""
+        return FragmentSession(self._state, self._place, columns, with_row_address=bool(with_row_address))
 
     def validate(self) -> None:
         """Check the fragment's files; see `LanceDataset.validate`."""

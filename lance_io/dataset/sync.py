@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.describe import Version, VersionRef
+    from lance_io.dataset.files import Progress
     from lance_io.dataset.fragments import LanceFragment
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.opening import OpenOptions
@@ -81,6 +82,31 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
         return execute.run(self._state, version_refs(self._state.location))
+
+    def all_files(self) -> pa.RecordBatchReader:
+        """All files below the table's folder, with size and time: `base_uri`, `path`, `size_bytes`, `last_modified`."""
+        from lance_io.dataset import files
+
+        return files.reader(files.ALL_FILES, [execute.run(self._state, files.all_files(self._state))])
+
+    def tracked_files(
+        self, *, min_version: int | None = None, progress: Progress | None = None
+    ) -> pa.RecordBatchReader:
+        """The files that the versions of the branch refer to: `version`, `base_uri`, `path`, `type`.
+
+        min_version  only versions from this one on
+        progress     told (versions read, versions in all) now and then
+        """
+        from lance_io.dataset import files
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for portion in execute.run(state, files.tracked_versions(state, min_version)):
+                yield execute.run(state, files.tracked_files(state, portion.files))
+                if progress is not None:
+                    progress(portion.num_read, portion.num_versions)
+
+        state = self._state
+        return files.reader(files.TRACKED_FILES, batches())
 
     def checkout_version(self, version: Ref) -> LanceDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""

@@ -12,7 +12,7 @@ import stat
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NoReturn
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 TEMPORARY_PREFIX = ".lance-io-"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
 
 
@@ -127,7 +128,10 @@ class OpenFiles:
 def describe(key: str, status: os.stat_result) -> ObjectMeta:
     """What `stat` says, as an object's metadata; the etag changes when the file is replaced or written to."""
     etag = f'"{status.st_ino:x}-{status.st_mtime_ns:x}-{status.st_size:x}"'
-    return ObjectMeta(key, status.st_size, etag, datetime.fromtimestamp(status.st_mtime, UTC))
+    written = _EPOCH + timedelta(
+        microseconds=status.st_mtime_ns // 1000
+    )  # a float of seconds could not tell them apart
+    return ObjectMeta(key, status.st_size, etag, written)
 
 
 def list_files(

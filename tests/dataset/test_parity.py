@@ -32,9 +32,9 @@ drop_index get_ivf_model index_statistics initialize_mem_wal list_indices mem_wa
 merge_existing_index_segments merge_index_metadata prewarm_index remap_row_addrs
 """
 LATER: dict[type, str] = {
-    lance_io.LanceDataset: f"{WRITING} {INDICES} all_files base_paths sql storage_options_accessor tracked_files",
+    lance_io.LanceDataset: f"{WRITING} {INDICES} sql storage_options_accessor",
     lance_io.LanceScanner: "",
-    lance_io.LanceFragment: "merge merge_columns open_session update_columns",
+    lance_io.LanceFragment: "merge merge_columns update_columns",
     ScannerBuilder: "minhash_search row_addr_prefilter substrait_aggregate with_index_segments",
     LanceFileReader: "",
     lance_io.BlobFile: "",

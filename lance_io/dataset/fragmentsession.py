@@ -1,0 +1,51 @@
+"""Repeated takes of the same columns from one fragment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io import runtime
+from lance_io.commit.steps import drive
+from lance_io.dataset import execute
+from lance_io.dataset.system import ROW_ADDRESS
+from lance_io.dataset.take import row_numbers, take_fragment_positions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lance_io.commit.steps import Plan
+    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.state import DatasetState
+
+
+class _Session:
+    def __init__(self, state: DatasetState, place: int, columns: Columns, *, with_row_address: bool) -> None:
+        self._state = state
+        self._place = place
+        self._columns = _with_address(state, columns) if with_row_address else columns
+
+    def _taking(self, indices: Any) -> Plan[pa.Table]:
+        return take_fragment_positions(self._state, self._place, row_numbers(indices), self._columns)
+
+
+class FragmentSession(_Session):
+    """What `LanceFragment.open_session` gives."""
+
+    def take(self, indices: Any) -> pa.Table:
+        """Rows by position among the rows of the fragment that are left; errors as `LanceFragment.take`."""
+        return execute.run(self._state, self._taking(indices))
+
+
+class AsyncFragmentSession(_Session):
+    """What `AsyncFragment.open_session` gives."""
+
+    async def take(self, indices: Any) -> pa.Table:
+        """See `FragmentSession.take`."""
+        return await runtime.wrap(drive(self._taking(indices)))
+
+
+def _with_address(state: DatasetState, columns: Columns) -> Columns:
+    """The columns with the row address behind them."""
+    if isinstance(columns, dict):
+        return {**columns, ROW_ADDRESS: ROW_ADDRESS}
+    return [*(state.schema.names if columns is None else columns), ROW_ADDRESS]
