@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.store.api import SyncReads, SyncWrites
+from lance_io.store.api import offers_sync_writes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,8 +78,7 @@ class CommitTarget:
     @property
     def answers_now(self) -> bool:
         """Whether a commit can be driven in the caller's thread."""
-        store = self.place.store
-        return self.handler.answers_now and isinstance(store, SyncReads) and isinstance(store, SyncWrites)
+        return self.handler.answers_now and offers_sync_writes(self.place.store)
 
     @property
     def writes_hint(self) -> bool:

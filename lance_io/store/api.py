@@ -426,14 +426,17 @@ class SyncReads(Protocol):
 
 def offers_sync_reads(store: object) -> TypeGuard[SyncReads]:
     """Whether a store offers `SyncReads`. What `isinstance` says, which needs longer than a small read."""
-    kind = type(store)
-    found = _OFFERS.get(kind)
+    return _offers(type(store), SyncReads)
+
+
+_OFFERED: dict[tuple[type, type], bool] = {}
+
+
+def _offers(kind: type, protocol: type) -> bool:
+    found = _OFFERED.get((kind, protocol))
     if found is None:
-        found = _OFFERS[kind] = issubclass(kind, SyncReads)
+        found = _OFFERED[kind, protocol] = issubclass(kind, protocol)
     return found
-
-
-_OFFERS: dict[type, bool] = {}
 
 
 @runtime_checkable
@@ -459,6 +462,11 @@ class SyncWrites(Protocol):
 
     def delete_now(self, keys: Iterable[str]) -> None:
         """As `ObjectStore.delete`."""
+
+
+def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
+    """Whether a store can be written to, and read from, without a loop."""
+    return _offers(type(store), SyncWrites) and _offers(type(store), SyncReads)
 
 
 __all__ = [

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from lance_io.errors import UsageError
+from lance_io.store.api import StoreProfile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.store.api import Durability
 
-_PREFIX = "LANCE_IO_"
+_VARIABLES = {
+    f"LANCE_IO_{name.upper()}": name
+    for name in ("block_size", "durability", *(field.name for field in fields(StoreProfile)[1:]))
+}
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)?\s*")
@@ -29,9 +34,9 @@ def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options with what `LANCE_IO_*` variables say behind them: every number of a `StoreProfile` by its name."""
+    """The options with what `LANCE_IO_*` variables say behind them: numbers of a `StoreProfile`, and `durability`."""
     source = os.environ if environment is None else environment
-    found = {name[len(_PREFIX) :].lower(): source[name] for name in source if name.startswith(_PREFIX)}
+    found = {name: source[variable] for variable, name in _VARIABLES.items() if variable in source}
     return {**found, **options}
 
 
@@ -53,9 +58,9 @@ def seconds(name: str, text: str) -> float:
     return float(match[1]) * _SECONDS[unit if unit == "ms" else unit[:1]]
 
 
-def durability(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> Durability:
-    """The option `durability` (or the variable `LANCE_IO_DURABILITY`): `full`, the default, or `none`."""
-    text = planning(options, environment).get("durability", "full").lower()
+def durability(options: Mapping[str, str]) -> Durability:
+    """The option `durability` of those that `planning` gives: `full`, the default, or `none`."""
+    text = options.get("durability", "full").lower()
     if text == "full":
         return "full"
     if text == "none":

@@ -67,8 +67,8 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     rest = text[match.end() :] if match else text
     if scheme in ("file", "file-object-store"):
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
-        profile = LOCAL.with_options(planning(options))
-        return Location(LocalStore(profile=profile, durability=durability(options)), path, path)
+        planned = planning(options)
+        return Location(LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned)), path, path)
     if scheme == "memory":
         return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
     if scheme == "shared-memory":

@@ -30,7 +30,7 @@ def test_defaults() -> None:
     parsed = s3_options.parse_s3("bucket", {}, {})
     assert (parsed.connect_timeout_s, parsed.request_timeout_s, parsed.download_retries) == (5, 30, None)
     assert (parsed.retry.attempts_max - 1, parsed.retry.total_s, parsed.user_agent) == (7, 120, "lance_io")
-    assert options.durability({}, {}) == "full"
+    assert options.durability({}) == "full"
     assert (LOCAL.hedge_percent, CLOUD.hedge_percent, LOCAL.split_bytes, CLOUD.split_bytes) == (0, 5, 8 * MIB, 16 * MIB)
     assert (LOCAL.requests_start, LOCAL.requests_max, CLOUD.requests_start, CLOUD.requests_max) == (8, 32, 64, 256)
     assert (PART_BYTES, PARTS_IN_FLIGHT) == (16 * MIB, 8)

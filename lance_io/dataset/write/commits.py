@@ -12,7 +12,7 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.committing import commit_operation
 from lance_io.dataset.write.finishing import finished
-from lance_io.dataset.write.keywords import answers_now, check_known, check_not_here, write_target
+from lance_io.dataset.write.keywords import check_known, check_not_here, write_target
 from lance_io.dataset.write.operations import LanceOperation, Transaction, as_transaction
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.table.transaction import Transaction as StoredTransaction
@@ -79,7 +79,7 @@ def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
         stable_row_ids=bool(given.get("enable_stable_row_ids")),
         timeout_seconds=None if timeout is None else timeout.total_seconds(),
     )
-    return plan, answers_now(target)
+    return plan, target.answers_now
 
 
 def commit_batch(

@@ -15,7 +15,7 @@ from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.datafiles import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.fragments import fragments_of, write_new_fragments
 from lance_io.dataset.write.input import AsyncRows, Rows, async_rows_of, rows_of
-from lance_io.dataset.write.keywords import Write, answers_now, check_known
+from lance_io.dataset.write.keywords import Write, check_known
 from lance_io.dataset.write.rows import write_rows
 from lance_io.errors import UsageError
 from lance_io.runtime.feeding import run_fed, wrap_fed
@@ -112,7 +112,7 @@ async def write_dataset_async(
 def _run(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """Run the plan that `make` gives for target, rows and options."""
     rows = rows_of(data, schema)
-    if answers_now(write.target):
+    if write.target.answers_now:
         return drive_now(make(write.target, rows, write.options))
     return run_fed(rows.batches, lambda feed: drive(make(write.target, _fed(rows, feed), write.options)))
 

@@ -14,7 +14,6 @@ from lance_io.dataset.write.operations import COMMIT_MESSAGE
 from lance_io.dataset.write.rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.writing import version_for_files
-from lance_io.store.api import SyncReads, SyncWrites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,12 +74,6 @@ class Write:
             durability=given.get("durability"),
         )
         return cls(target, options)
-
-
-def answers_now(target: WriteTarget) -> bool:
-    """Whether writes and commits there can run in the caller's thread."""
-    store = target.location.store
-    return isinstance(store, SyncReads) and isinstance(store, SyncWrites) and target.handler.answers_now
 
 
 def check_known(given: Mapping[str, Any], function: Callable[..., Any]) -> None:

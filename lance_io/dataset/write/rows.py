@@ -70,6 +70,11 @@ class WriteTarget:
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     manifest: Manifest | None = None
 
+    @property
+    def answers_now(self) -> bool:
+        """Whether writes and commits there can run in the caller's thread."""
+        return self.commit_target().answers_now
+
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""
         return CommitTarget(self.location, self.handler, scheme, durability=durability)
