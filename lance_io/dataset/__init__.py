@@ -6,12 +6,13 @@
     pipeline, rebatch, ordering      decoded pieces to batches
     take, rows, rowcolumns, loading  random access, row arithmetic, system columns, deletions and row ids
     blobs, blobfile                  blob columns
-    steps, stream, execute           the two drivers: in the caller's thread, or on the engine's loop
+    files, fragmentsession           files of a table listed; takes from one fragment
+    stream, execute                  the two drivers: in the caller's thread, or on the engine's loop
     facts, sync, scanner, fragments  the public classes,
     aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
 
-Decisions are pure functions and plans (`steps`); both the synchronous and the asynchronous classes run the same ones.
+Decisions are pure functions and plans (`commit/steps.py`); both the synchronous and the asynchronous classes run the same ones.
 Names are loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
 """
 

@@ -98,14 +98,15 @@ class SpanReader:
 
     batch_rows  rows per piece, None for pieces as large as they are decoded
 
-    A scan of very few rows takes them instead: only the chunks that hold them are read.
+    A scan of very few rows takes them instead: only the chunks that hold them are read. Where order does not matter,
+    spans of stores that are waited for come as they are ready; stores that answer at once keep nobody waiting.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
         self._plan = plan
         self._batch_rows = batch_rows
+        self._in_order = options.scan_in_order is not False
         self._how: dict[str, Any] = {
-            "in_order": options.scan_in_order is not False,
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
         }
@@ -136,7 +137,7 @@ class SpanReader:
             for piece in self._cut(await self._reader.take(self._picks())):
                 yield piece
             return
-        batches = self._reader.scan(self._spans, self._batch_rows, **self._how)
+        batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order, **self._how)
         try:
             async for batch in batches:
                 yield batch

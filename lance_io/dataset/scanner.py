@@ -182,7 +182,7 @@ class ScannerBuilder:
         return self._set("fragment_readahead", nfragments)
 
     def scan_in_order(self, scan_in_order: bool = True) -> Self:
-        """Whether rows keep their order."""
+        """Whether rows keep their order; without, fragments in slow stores come as they are ready."""
         return self._set("scan_in_order", scan_in_order)
 
     def with_fragments(self, fragments: Iterable[Any] | None) -> Self:

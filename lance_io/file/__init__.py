@@ -7,7 +7,8 @@
     rows      selected rows of a file
     pieces    what a scan reads one by one: pages, and parts of large ones
     drive     the two drivers: in the caller's thread, or on the engine's loop
-    scan      pieces read and decoded ahead, in the caller's thread (`scan_now`) or on the loop (`scan_later`)
+    scan      pieces read and decoded ahead, in the caller's thread (`scan_now`) or on the loop (`scan_later`;
+              `scan_ready` where order does not matter)
     batches   batches cut from decoded pieces
     table     many fragments: takes and scans of projected fields
     reader    `LanceFileReader`, `AsyncFileReader`

@@ -62,7 +62,6 @@ class TableReader:
         spans: Sequence[Span],
         batch_rows: int | None,
         *,
-        in_order: bool = True,
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
     ) -> Iterator[ScanBatch]:
@@ -88,11 +87,16 @@ class TableReader:
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
     ) -> AsyncGenerator[ScanBatch, None]:
-        """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes."""
+        """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes.
+
+        in_order  False for the batches of whichever span has one ready; those of one span still come in row order
+        """
         from lance_io.file.scan import readahead
         from lance_io.file.scan_later import scan
+        from lance_io.file.scan_ready import scan_as_ready
 
-        return scan(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        driver = scan if in_order or len(spans) < 2 else scan_as_ready
+        return driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
 
     def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""

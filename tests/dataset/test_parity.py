@@ -1,6 +1,8 @@
 """Our public names against pylance's, and those of the asynchronous classes against ours.
 
-What is missing is listed here: a name that appears in neither list fails.
+What is missing is listed here: a name that appears in neither list fails. Of the reading half these are `sql`, which
+needs an engine for whole queries (DuckDB and Polars query our datasets in place), and `storage_options_accessor`, an
+object of pylance's own store layer.
 """
 
 from __future__ import annotations
