@@ -48,7 +48,7 @@ def pipeline(s3: S3Server, folder: Path, *arguments: str) -> Iterator[subprocess
         "TERM": "dumb",
     }
     command = [sys.executable, str(PIPELINE), "--rows", str(ROWS), *arguments]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         env=environment,
         cwd=folder,
@@ -56,17 +56,17 @@ def pipeline(s3: S3Server, folder: Path, *arguments: str) -> Iterator[subprocess
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    try:
-        yield process
-        deadline = time.monotonic() + ENDS_WITHIN_S
-        while (left := processes_of(process.pid)) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not left
-        assert os.listdir(folder) == []
-    finally:
-        for pid in processes_of(process.pid):
-            os.kill(pid, signal.SIGKILL)
+    ) as process:
+        try:
+            yield process
+            deadline = time.monotonic() + ENDS_WITHIN_S
+            while (left := processes_of(process.pid)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert not left
+            assert os.listdir(folder) == []
+        finally:
+            for pid in processes_of(process.pid):
+                os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(session: int) -> dict[int, str]:
@@ -82,7 +82,7 @@ def processes_of(session: int) -> dict[int, str]:
     return found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_row_once_and_every_answer_right(s3: S3Server, tmp_path: Path) -> None:
     with pipeline(s3, tmp_path, "--master", "local-cluster[2,1,768]") as process:
         told, _ = process.communicate()
@@ -100,7 +100,7 @@ def test_every_row_once_and_every_answer_right(s3: S3Server, tmp_path: Path) -> 
     assert sum(row["language"] is not None for row in rows) == ROWS // 10
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_ctrl_c_leaves_nothing_behind(s3: S3Server, tmp_path: Path) -> None:
     with pipeline(s3, tmp_path) as process:
         assert process.stdout is not None
@@ -114,7 +114,7 @@ def test_ctrl_c_leaves_nothing_behind(s3: S3Server, tmp_path: Path) -> None:
         assert "Traceback" not in told
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_readme_on_spark(spark: SparkSession, tmp_path: Path) -> None:
     readme = (PIPELINE.parents[1] / "README.md").read_text()
     (code,) = (block for block in re.findall(r"```python\n(.*?)```", readme, flags=re.DOTALL) if "spark" in block)
