@@ -1,7 +1,8 @@
 """SPARK: `format("lance_io")`, a data source in plain Python, and helpers for the driver program.
 
-    options                   texts by name, checked
-    types, casting            which Spark type stands for which Arrow type; batches converted both ways
+    options, optionvalues     texts by name, checked
+    types                     which Spark type stands for which Arrow type
+    readcast, writecast, nesting   batches converted to Spark's types, and to the table's
     source                    the class that Spark finds through the package `pyspark_lance_io`
     columns, planning         what a read gives, and how it is cut into tasks of about the same bytes
     carrying, engine          what travels to the tasks, and the engine that those of one process share

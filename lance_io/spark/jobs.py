@@ -29,7 +29,6 @@ from lance_io.spark.engine import process_session, storage_options
 from lance_io.spark.history import find_job
 from lance_io.spark.options import SYSTEM_COLUMNS
 from lance_io.spark.types import spark_to_arrow
-from lance_io.store.api import SyncReads, SyncWrites
 from lance_io.table.fieldids import first_free_id
 
 if TYPE_CHECKING:
@@ -101,15 +100,9 @@ def open_target(options: TargetOptions) -> WriteTarget:
     return write_target(options.path, storage_options(options) or None, process_session())
 
 
-def answers_now(target: WriteTarget) -> bool:
-    """Whether plans for this table can run in the caller's thread."""
-    store = target.location.store
-    return isinstance(store, SyncReads) and isinstance(store, SyncWrites) and target.handler.answers_now
-
-
 def run_plan(target: WriteTarget, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
-    return drive_now(plan) if answers_now(target) else runtime.run(drive(plan))
+    return drive_now(plan) if target.answers_now else runtime.run(drive(plan))
 
 
 # -- planning --------------------------------------------------------------------------------------------------------

@@ -14,13 +14,21 @@ A write into a view carries the options with which the view reads; these are ign
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.spark.optionvalues import (
+    bytes_value,
+    moment_value,
+    one_of,
+    parse_columns,
+    switch_value,
+    text_value,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,96 +177,6 @@ class StreamWriteOptions(WriteOptions):
     checkpoint_location: str | None = None
 
 
-# -- values ----------------------------------------------------------------------------------------------------------
-
-_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
-_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def _text(name: str, text: str) -> str:
-    if not text.strip():
-        raise UsageError(f"option {name}: expected a text, found nothing")
-    return text
-
-
-def _switch(name: str, text: str) -> bool:
-    lower = text.strip().lower()
-    if lower not in ("true", "false", "1", "0"):
-        raise UsageError(f"option {name}: expected true or false, found {text!r}")
-    return lower in ("true", "1")
-
-
-def _whole(least: int) -> Callable[[str, str], int]:
-    def parse(name: str, text: str) -> int:
-        text = text.strip()
-        if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) < least:
-            raise UsageError(f"option {name}: expected a whole number of at least {least}, found {text!r}")
-        return int(text)
-
-    return parse
-
-
-def _bytes(name: str, text: str) -> int:
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or len(match[1]) > 18 or int(match[1]) == 0:
-        raise UsageError(f"option {name}: expected bytes such as 134217728, 128m or 1g, found {text!r}")
-    return int(match[1]) * _FACTORS[match[2].lower()]
-
-
-def _one_of(*choices: str) -> Callable[[str, str], str]:
-    def parse(name: str, text: str) -> str:
-        if text.strip().lower() not in choices:
-            raise UsageError(f"option {name}: expected {' or '.join(choices)}, found {text!r}")
-        return text.strip().lower()
-
-    return parse
-
-
-def _moment(name: str, text: str) -> datetime:
-    from datetime import datetime
-
-    try:
-        return datetime.fromisoformat(text.strip())
-    except ValueError as error:
-        raise UsageError(f"option {name}: expected a time such as 2026-01-31T12:00:00Z, found {text!r}") from error
-
-
-def parse_columns(name: str, text: str) -> tuple[tuple[str, ...], ...]:
-    """A comma list of names: dots lead to members of structs, back-quotes (doubled inside) keep odd names together.
-
-    Raises `UsageError` for an empty name and an open back-quote.
-    """
-    paths: list[tuple[str, ...]] = []
-    parts: list[str] = []
-    position = 0
-    while True:
-        part, position = _name_at(name, text, position)
-        parts.append(part)
-        separator = text[position : position + 1]
-        if separator != ".":
-            paths.append(tuple(parts))
-            parts = []
-        if not separator:
-            return tuple(paths)
-        if separator not in ".,":
-            raise UsageError(f"option {name}: expected ',' or '.' at {text[position:]!r}")
-        position += 1
-
-
-_BARE = re.compile(r"\s*([^`.,]*)")
-_QUOTED = re.compile(r"\s*`((?:[^`]|``)+)`\s*")
-
-
-def _name_at(name: str, text: str, position: int) -> tuple[str, int]:
-    quoted = _QUOTED.match(text, position)
-    if quoted is not None:
-        return quoted[1].replace("``", "`"), quoted.end()
-    bare = _BARE.match(text, position)
-    if bare is None or not bare[1].strip():
-        raise UsageError(f"option {name}: expected a column name at {text[position:]!r} of {text!r}")
-    return bare[1].strip(), bare.end()
-
-
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
@@ -276,54 +194,54 @@ _READS: Final[tuple[Purpose, ...]] = ("read", "stream_read")
 _WRITES: Final[tuple[Purpose, ...]] = ("write", "stream_write")
 _ALL: Final[tuple[Purpose, ...]] = (*_READS, *_WRITES)
 
-_OPTIONS: Final[Mapping[str, _Option]] = {
-    "path": _Option("path", _text, _ALL),
-    "io_concurrency": _Option("io_concurrency", _whole(1), _ALL),
+OPTIONS: Final[Mapping[str, _Option]] = {
+    "path": _Option("path", text_value, _ALL),
+    "io_concurrency": _Option("io_concurrency", whole_number(1), _ALL),
     # which version
-    "version": _Option("version", _whole(0), _READ),
-    "versionAsOf": _Option("version", _whole(0), _READ),
-    "timestampAsOf": _Option("timestamp_as_of", _moment, _READ),
-    "asOfTimestamp": _Option("timestamp_as_of", _moment, _READ),
-    "tag": _Option("tag", _text, _READ),
+    "version": _Option("version", whole_number(0), _READ),
+    "versionAsOf": _Option("version", whole_number(0), _READ),
+    "timestampAsOf": _Option("timestamp_as_of", moment_value, _READ),
+    "asOfTimestamp": _Option("timestamp_as_of", moment_value, _READ),
+    "tag": _Option("tag", text_value, _READ),
     # which rows and columns
     "columns": _Option("columns", parse_columns, _READS),
-    "filter": _Option("filter", _text, _READS),
-    "limit": _Option("limit", _whole(0), _READ),
-    "with_row_id": _Option("with_row_id", _switch, _READS),
-    "with_row_address": _Option("with_row_address", _switch, _READS),
-    "with_fragment_id": _Option("with_fragment_id", _switch, _READS),
+    "filter": _Option("filter", text_value, _READS),
+    "limit": _Option("limit", whole_number(0), _READ),
+    "with_row_id": _Option("with_row_id", switch_value, _READS),
+    "with_row_address": _Option("with_row_address", switch_value, _READS),
+    "with_fragment_id": _Option("with_fragment_id", switch_value, _READS),
     # in which form
-    "batch_size": _Option("batch_size", _whole(1), _READS),
-    "batch_bytes": _Option("batch_bytes", _bytes, _READS),
-    "split_bytes": _Option("split_bytes", _bytes, _READS),
-    "num_partitions": _Option("num_partitions", _whole(1), _READS),
-    "max_partitions": _Option("max_partitions", _whole(1), _READS),
-    "uint64": _Option("uint64", _one_of("decimal", "long"), _READS),
-    "timestamp_ns": _Option("timestamp_ns", _one_of("error_on_loss", "truncate", "long"), _READS),
-    "blobs": _Option("blobs", _one_of("binary", "descriptions"), _READS),
-    "io_buffer_bytes": _Option("io_buffer_bytes", _bytes, _READS),
+    "batch_size": _Option("batch_size", whole_number(1), _READS),
+    "batch_bytes": _Option("batch_bytes", bytes_value, _READS),
+    "split_bytes": _Option("split_bytes", bytes_value, _READS),
+    "num_partitions": _Option("num_partitions", whole_number(1), _READS),
+    "max_partitions": _Option("max_partitions", whole_number(1), _READS),
+    "uint64": _Option("uint64", one_of("decimal", "long"), _READS),
+    "timestamp_ns": _Option("timestamp_ns", one_of("error_on_loss", "truncate", "long"), _READS),
+    "blobs": _Option("blobs", one_of("binary", "descriptions"), _READS),
+    "io_buffer_bytes": _Option("io_buffer_bytes", bytes_value, _READS),
     # streaming reads
-    "starting_version": _Option("starting_version", _whole(0), ("stream_read",)),
-    "max_rows_per_trigger": _Option("max_rows_per_trigger", _whole(1), ("stream_read",)),
-    "max_bytes_per_trigger": _Option("max_bytes_per_trigger", _bytes, ("stream_read",)),
-    "skip_changes": _Option("skip_changes", _switch, ("stream_read",)),
+    "starting_version": _Option("starting_version", whole_number(0), ("stream_read",)),
+    "max_rows_per_trigger": _Option("max_rows_per_trigger", whole_number(1), ("stream_read",)),
+    "max_bytes_per_trigger": _Option("max_bytes_per_trigger", bytes_value, ("stream_read",)),
+    "skip_changes": _Option("skip_changes", switch_value, ("stream_read",)),
     # writes
-    "data_storage_version": _Option("data_storage_version", _text, _WRITES),
-    "max_rows_per_file": _Option("max_rows_per_file", _whole(1), _WRITES),
-    "max_bytes_per_file": _Option("max_bytes_per_file", _bytes, _WRITES),
-    "mergeSchema": _Option("merge_schema", _switch, _WRITES),
-    "overwriteSchema": _Option("overwrite_schema", _switch, _WRITES),
-    "create": _Option("create", _switch, _WRITES),
-    "commit_retries": _Option("commit_retries", _whole(0), _WRITES),
-    "commit_message": _Option("commit_message", _text, _WRITES),
-    "narrow_floats": _Option("narrow_floats", _switch, _WRITES),
-    "job_id": _Option("job_id", _text, ("write",)),
-    "job_id_search": _Option("job_id_search", _whole(0), ("write",)),
+    "data_storage_version": _Option("data_storage_version", text_value, _WRITES),
+    "max_rows_per_file": _Option("max_rows_per_file", whole_number(1), _WRITES),
+    "max_bytes_per_file": _Option("max_bytes_per_file", bytes_value, _WRITES),
+    "mergeSchema": _Option("merge_schema", switch_value, _WRITES),
+    "overwriteSchema": _Option("overwrite_schema", switch_value, _WRITES),
+    "create": _Option("create", switch_value, _WRITES),
+    "commit_retries": _Option("commit_retries", whole_number(0), _WRITES),
+    "commit_message": _Option("commit_message", text_value, _WRITES),
+    "narrow_floats": _Option("narrow_floats", switch_value, _WRITES),
+    "job_id": _Option("job_id", text_value, ("write",)),
+    "job_id_search": _Option("job_id_search", whole_number(0), ("write",)),
     # streaming writes
-    "stream_id": _Option("stream_id", _text, ("stream_write",)),
-    "txnAppId": _Option("stream_id", _text, ("stream_write",)),
-    "stream_reset": _Option("stream_reset", _switch, ("stream_write",)),
-    "checkpointLocation": _Option("checkpoint_location", _text, ("stream_write",)),
+    "stream_id": _Option("stream_id", text_value, ("stream_write",)),
+    "txnAppId": _Option("stream_id", text_value, ("stream_write",)),
+    "stream_reset": _Option("stream_reset", switch_value, ("stream_write",)),
+    "checkpointLocation": _Option("checkpoint_location", text_value, ("stream_write",)),
 }
 
 _LATER: Final = {
@@ -350,8 +268,8 @@ def _squeezed(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_BY_NAME: Final = {_squeezed(name): (name, option) for name, option in _OPTIONS.items()}
-_UNKNOWN: Final = ("", _Option("", _text, ()))
+_BY_NAME: Final = {_squeezed(name): (name, option) for name, option in OPTIONS.items()}
+_UNKNOWN: Final = ("", _Option("", text_value, ()))
 _LATER_BY_NAME: Final = {_squeezed(name): (name, instead) for name, instead in _LATER.items()}
 
 
@@ -411,7 +329,7 @@ def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bo
         return True
     if key.lower().endswith(f".{VECTOR_SIZE}"):
         column = key[: -len(VECTOR_SIZE) - 1].lower()
-        families["vector_sizes"][column] = _whole(1)(key, text)
+        families["vector_sizes"][column] = whole_number(1)(key, text)
         return True
     return False
 
@@ -452,7 +370,7 @@ def _suggestion(squeezed: str, for_: Purpose) -> str:
     close = get_close_matches(squeezed, usable, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {_BY_NAME[close[0]][0]!r}?"
-    names = ", ".join(sorted({name for name, option in _OPTIONS.items() if for_ in option.purposes}))
+    names = ", ".join(sorted({name for name, option in OPTIONS.items() if for_ in option.purposes}))
     return f"; {_WORDS[for_]} knows {names}, and storage.*"
 
 

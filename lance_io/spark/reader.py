@@ -25,10 +25,10 @@ from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned, restored
-from lance_io.spark.casting import ReadCast
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.engine import io_buffer_bytes, run
 from lance_io.spark.planning import decoded_width, plan_read
+from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from lance_io.dataset.write.datafiles import FileLimits, Keeping
 from lance_io.dataset.write.input import AsyncRows, Rows
 from lance_io.errors import LanceError
 from lance_io.runtime.feeding import run_fed
-from lance_io.spark.casting import WriteCast
-from lance_io.spark.jobs import answers_now, open_target, plan_job, run_plan
+from lance_io.spark.jobs import open_target, plan_job, run_plan
 from lance_io.spark.taskfiles import TaskFiles
+from lance_io.spark.writecast import WriteCast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -143,7 +143,7 @@ def write_task(
     def keeping(source: Rows | AsyncRows) -> Plan[None]:
         yield Keeping(files, write(source))
 
-    if answers_now(target):
+    if target.answers_now:
         run_plan(target, keeping(rows))
     else:
         run_fed(rows.batches, lambda feed: drive(keeping(AsyncRows(rows.schema, feed))))

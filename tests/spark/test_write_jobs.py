@@ -17,9 +17,9 @@ from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
 from lance_io.spark import cleanup_job
-from lance_io.spark.casting import RowMisfit
 from lance_io.spark.committing import abort_job, commit_job
 from lance_io.spark.jobs import job_digits, open_target
+from lance_io.spark.writecast import RowMisfit
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 
 if TYPE_CHECKING:

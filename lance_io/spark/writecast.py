@@ -1,7 +1,4 @@
-"""Batches from what the table holds to what Spark carries, and back (`types` says which goes with which).
-
-`ReadCast` gives every batch exactly the schema that Spark expects. Where only the type's name differs (time zones,
-lists of other offsets, vectors) the values are shared with the batch that came in.
+"""Batches from what Spark carries to what the table holds (`types` says which goes with which).
 
 `WriteCast` checks what it converts: numbers that do not fit, vectors of the wrong length and nulls where none may be
 are a `RowMisfit`, which names the first row concerned. A batch that fits is converted column by column without looking
@@ -18,16 +15,14 @@ import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
 from lance_io.format.schema import BLOB_V2_EXTENSION
+from lance_io.spark.nesting import items_of, list_convert, rebuilt_map, validity
 from lance_io.spark.types import BFLOAT16, carried_schema, extension_name, is_variable_list
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql.types import StructType
 
-    Convert = Callable[[pa.Array], pa.Array]
+    from lance_io.spark.nesting import Convert
 
-MS_PER_DAY: Final = 86_400_000
 _SHOWN_CHARS_MAX: Final = 80
 
 
@@ -51,153 +46,6 @@ class RowMisfit(SchemaError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.column, self.row, self.expected, self.found, self.partition)
-
-
-# -- reading ---------------------------------------------------------------------------------------------------------
-
-
-class ReadCast:
-    """Casts batches of a scan to the schema that Spark declared for it.
-
-    source        schema of the scan
-    declared      Spark's schema; the same names in the same order
-    timestamp_ns  "truncate" cuts nanoseconds off, anything else refuses to
-    """
-
-    def __init__(self, source: pa.Schema, declared: StructType, *, timestamp_ns: str = "error_on_loss") -> None:
-        self.schema = carried_schema(declared)
-        cut = timestamp_ns == "truncate"
-        self._converts = [_to_carried(one, into, cut) for one, into in zip(source, self.schema, strict=True)]
-
-    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in Spark's schema. Raises `pa.ArrowInvalid` where a value has no place there."""
-        if not self._converts:
-            return batch.select([]).replace_schema_metadata(None)
-        arrays = [
-            _carried(convert, column, field)
-            for convert, column, field in zip(self._converts, batch.columns, self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array:
-    try:
-        array = convert(column)
-    except pa.ArrowInvalid as error:
-        hint = "; the option timestamp_ns offers truncate and long" if "timestamp[ns]" in str(column.type) else ""
-        raise pa.ArrowInvalid(f"column {field.name}: {error}{hint}") from error
-    if not field.nullable and array.null_count:
-        raise pa.ArrowInvalid(f"column {field.name}: declared NOT NULL, and has a null")
-    return array
-
-
-def _to_carried(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
-    """The conversion from one type of the left column of the table in `types` to the right one."""
-    dtype, target = source.type, into.type
-    if extension_name(source) == BFLOAT16:
-        return _bfloat16_to_float
-    if isinstance(dtype, pa.BaseExtensionType):
-        inner = _to_carried(pa.field(source.name, dtype.storage_type), into, cut)
-        return lambda array: inner(array.storage)
-    if pa.types.is_dictionary(dtype):
-        inner = _to_carried(pa.field(source.name, dtype.value_type), into, cut)
-        return lambda array: inner(array.dictionary_decode())
-    if dtype == target:
-        return lambda array: array
-    if pa.types.is_list(target):
-        return _list_convert(target, _to_carried(dtype.value_field, target.value_field, cut))
-    if pa.types.is_struct(target):
-        members = [_to_carried(one, other, cut) for one, other in zip(dtype, target, strict=True)]
-        return lambda array: _rebuilt_struct(array, members, target)
-    if pa.types.is_map(target):
-        keys = _to_carried(dtype.key_field, target.key_field, cut)
-        values = _to_carried(dtype.item_field, target.item_field, cut)
-        return lambda array: _rebuilt_map(array, keys, values, target)
-    if pa.types.is_timestamp(dtype) and pa.types.is_integer(target):
-        return lambda array: array.view(pa.int64())
-    if cut and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
-        return lambda array: _divided(array, 1000).view(target)
-    if pa.types.is_date64(dtype):
-        return lambda array: pc.cast(_divided(array, MS_PER_DAY), pa.int32()).view(pa.date32())
-    return lambda array: pc.cast(array, target)
-
-
-def _divided(array: pa.Array, by: int) -> pa.Array:
-    """The numbers below a type of time, divided and rounded down, so that times before 1970 keep their order."""
-    numbers = array.view(pa.int64())
-    toward_zero = pc.divide(numbers, by)
-    too_high = pc.greater(pc.multiply(toward_zero, by), numbers)
-    return pc.subtract(toward_zero, pc.cast(too_high, pa.int64()))
-
-
-def _bfloat16_to_float(array: pa.Array) -> pa.Array:
-    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
-    raw = storage.buffers()[1]
-    if not len(storage):
-        return pa.array([], pa.float32())
-    halves = np.frombuffer(raw, dtype="<u2", count=storage.offset + len(storage))[storage.offset :]
-    values = pa.py_buffer((halves.astype("<u4") << 16).tobytes())
-    return pa.Array.from_buffers(pa.float32(), len(storage), [_validity(storage), values], storage.null_count)
-
-
-# -- nested arrays, both ways ------------------------------------------------------------------------------------------
-
-
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    """The bitmap of an array from its first row on, None when nothing is null."""
-    if not array.null_count:
-        return None
-    if array.offset == 0:
-        buffer: pa.Buffer | None = array.buffers()[0]
-        return buffer
-    bits: pa.Buffer = pa.concat_arrays([array.is_valid()]).buffers()[1]
-    return bits
-
-
-def _items(array: pa.Array) -> tuple[pa.Array, Any]:
-    """The items of a list array of any form that its rows refer to, and i64[n + 1] offsets into them."""
-    num_rows = len(array)
-    if pa.types.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        items = array.values.slice(array.offset * size, num_rows * size)
-        return items, np.arange(num_rows + 1, dtype=np.int64) * size
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    if not len(offsets):
-        return array.values.slice(0, 0), np.zeros(1, np.int64)
-    return array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])), offsets - offsets[0]
-
-
-def _list_convert(target: pa.DataType, convert: Convert) -> Convert:
-    width = np.int64 if pa.types.is_large_list(target) else np.int32
-
-    def rebuilt(array: pa.Array) -> pa.Array:
-        items, offsets = _items(array)
-        if offsets[-1] > np.iinfo(width).max:
-            raise pa.ArrowInvalid(
-                f"{int(offsets[-1])} items in one batch of lists; ask for smaller ones with batch_bytes"
-            )
-        buffers = [_validity(array), pa.py_buffer(offsets.astype(width))]
-        return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[convert(items)])
-
-    return rebuilt
-
-
-def _rebuilt_struct(array: pa.Array, converts: list[Convert], target: pa.DataType) -> pa.Array:
-    members = [convert(array.field(number)) for number, convert in enumerate(converts)]
-    return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, children=members)
-
-
-def _rebuilt_map(array: pa.Array, keys: Convert, values: Convert, target: pa.DataType) -> pa.Array:
-    offsets = array.offsets.to_numpy()
-    first, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-    entries = pa.struct([target.key_field, target.item_field])
-    children = [keys(array.keys.slice(first, end - first)), values(array.items.slice(first, end - first))]
-    pairs = pa.Array.from_buffers(entries, end - first, [None], 0, children=children)
-    starts = pa.py_buffer((offsets - first).astype(np.int32) if len(offsets) else np.zeros(1, np.int32))
-    return pa.Array.from_buffers(target, len(array), [_validity(array), starts], array.null_count, children=[pairs])
-
-
-# -- writing ---------------------------------------------------------------------------------------------------------
 
 
 class WriteCast:
@@ -302,13 +150,13 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
     if pa.types.is_fixed_size_list(target):
         return _vector_convert(target, _to_stored_type(dtype.value_field, target.value_field))
     if is_variable_list(target):
-        return _list_convert(target, _to_stored(dtype.value_field, target.value_field))
+        return list_convert(target, _to_stored(dtype.value_field, target.value_field))
     if pa.types.is_struct(target):
         return _struct_convert(dtype, target)
     if pa.types.is_map(target):
         keys = _to_stored_type(dtype.key_field, target.key_field)
         values = _to_stored(dtype.item_field, target.item_field)
-        return lambda array: _rebuilt_map(array, keys, values, target)
+        return lambda array: rebuilt_map(array, keys, values, target)
     if dtype == target:
         return lambda array: array
     if pa.types.is_floating(dtype) and pa.types.is_floating(target):
@@ -322,7 +170,7 @@ def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
     bits = floats.view("<u4").astype(np.uint64)
     rounded = np.where(np.isnan(floats), (bits >> 16) | 0x40, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
     values = pa.py_buffer(rounded.astype("<u2").tobytes())
-    storage = pa.Array.from_buffers(pa.binary(2), len(array), [_validity(array), values], array.null_count)
+    storage = pa.Array.from_buffers(pa.binary(2), len(array), [validity(array), values], array.null_count)
     is_extension = isinstance(target, pa.BaseExtensionType)
     return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
 
@@ -332,7 +180,7 @@ def _bytes_to_blobs(array: pa.Array, target: pa.DataType) -> pa.Array:
     is_extension = isinstance(target, pa.BaseExtensionType)
     members = target.storage_type if is_extension else target
     children = [pc.cast(array, one.type) if one.name == "data" else pa.nulls(len(array), one.type) for one in members]
-    storage = pa.Array.from_buffers(members, len(array), [_validity(array)], array.null_count, children=children)
+    storage = pa.Array.from_buffers(members, len(array), [validity(array)], array.null_count, children=children)
     return pa.ExtensionArray.from_storage(target, storage) if is_extension else storage
 
 
@@ -352,7 +200,7 @@ def _struct_convert(given: pa.DataType, target: pa.DataType) -> Convert:
             if not member.nullable and child.null_count:
                 _refuse_nulls_below(array, child, member.name)
             children.append(convert(child))
-        return pa.Array.from_buffers(target, len(array), [_validity(array)], array.null_count, children=children)
+        return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, children=children)
 
     return rebuilt
 
@@ -366,7 +214,7 @@ def _vector_convert(target: pa.DataType, convert: Convert) -> Convert:
     size = target.list_size
 
     def rebuilt(array: pa.Array) -> pa.Array:
-        items, offsets = _items(array)
+        items, offsets = items_of(array)
         lengths = np.diff(offsets)
         valid = None if not array.null_count else np.asarray(array.is_valid())
         wrong = lengths != size if valid is None else (lengths != size) & valid
@@ -378,7 +226,7 @@ def _vector_convert(target: pa.DataType, convert: Convert) -> Convert:
             raise Misfit("no null among the items")
         if valid is not None and items.null_count:  # only below null rows
             items = pc.fill_null(items, pa.scalar(0, items.type))
-        buffers = [_validity(array)]
+        buffers = [validity(array)]
         return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[convert(items)])
 
     return rebuilt
