@@ -71,6 +71,8 @@ class Disk:
                 self._rename({call.target: self.names[call.path]})
             case "rename":
                 self._rename({call.target: self.names[call.path], call.path: None})
+            case "exchange":
+                self._rename({call.target: self.names[call.path], call.path: self.names[call.target]})
             case "unlink":
                 self._rename({call.path: None})
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from pathlib import Path
 
-Kind = Literal["create", "write", "fsync", "link", "rename", "unlink", "mkdir"]
+Kind = Literal["create", "write", "fsync", "link", "rename", "exchange", "unlink", "mkdir"]
 TRACED = (
     "openat,mkdir,mkdirat,write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync_file_range,link,linkat,rename"
 )
@@ -46,7 +46,7 @@ class Call:
     """One system call that succeeded.
 
     path    what it is about
-    target  the new name of a link or rename
+    target  the new name of a link or rename, the other name of an exchange
     """
 
     kind: Kind
@@ -104,7 +104,7 @@ def _call(name: str, arguments: str) -> list[Call]:
         return [Call("create", texts[0])] if "O_CREAT" in arguments else []
     if name not in _KINDS:
         raise AssertionError(f"nothing is known about the effect of {name}({arguments})")
-    kind = _KINDS[name]
+    kind = "exchange" if "RENAME_EXCHANGE" in arguments else _KINDS[name]
     if kind in ("write", "fsync"):
         fd = _FD.match(arguments)
         return [Call(kind, fd[1])] if fd is not None else []

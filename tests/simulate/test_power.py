@@ -63,7 +63,7 @@ class Recorded:
         """The disk before the write."""
         contents = {str(path): path.read_bytes() for path in self.root.rglob("*") if path.is_file()}
         for call in self.calls[::-1]:  # temporary names hold what their final ones do
-            if call.kind in ("link", "rename"):
+            if call.kind in ("link", "rename", "exchange"):
                 contents[call.path] = contents[call.target]
         disk = Disk(contents)
         if self.before:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lance_io.errors import AccessDenied, AlreadyExists, NotFound, StoreError, UnsupportedError, UsageError
+from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store import local
 from lance_io.store.api import InvalidRange, ShortRead
@@ -150,6 +150,28 @@ def test_refused_access_is_named(store: LocalStore, tmp_path: Path, monkeypatch:
         store.get_now(str(tmp_path / "x"))
     with pytest.raises(AccessDenied):
         store.put_now(str(tmp_path / "x"), b"1")
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_file_is_replaced_without_flushing(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr("lance_io.store.local_writes._renameat2", None)
+    key = f"{tmp_path}/hint"
+    for content in (b"first", b"second", b"3"):
+        meta = store.put_now(key, content, durability="none")
+        assert (store.get_now(key), meta) == (content, store.head_now(key))
+        assert os.listdir(tmp_path) == ["hint"]
+
+
+def test_a_folder_is_not_replaced_by_a_file(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for durability in ("full", "none"):
+        with pytest.raises(LanceError):
+            store.put_now(f"{tmp_path}/folder", b"x", durability=durability)  # type: ignore[arg-type]
+    assert os.listdir(tmp_path) == ["folder"]
+    assert (tmp_path / "folder").is_dir()
 
 
 # -- listing ----------------------------------------------------------------------------------------------------------
