@@ -106,13 +106,11 @@ def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list
     """
     if store.capabilities.ordered_list:
         first = yield List(store, versions_prefix(root), _FIRST_NAMES, "/", keys_only=True)
-        newest = newest_of_ordered(first)
-        if newest is not None and after is None:
-            return [newest]
-        if newest is not None or len(first) < _FIRST_NAMES:
-            found = sorted_versions(first)
-            if len(first) < _FIRST_NAMES or (after is not None and found[0].version <= after + 1):
-                return found
+        found = newest_of_ordered(first, after)
+        if found is not None:
+            return found
+        if len(first) < _FIRST_NAMES:
+            return sorted_versions(first)
     return sorted_versions((yield List(store, versions_prefix(root), delimiter="/", keys_only=True)))
 
 
@@ -191,12 +189,20 @@ def decode_hint(data: Buffer) -> int | None:
     return version if isinstance(version, int) and 0 < version < 1 << 63 else None
 
 
-def newest_of_ordered(first: Iterable[ObjectMeta]) -> VersionFile | None:
-    """The newest version, given the first entries of an ordered listing; None when they do not tell."""
+def newest_of_ordered(first: Iterable[ObjectMeta], after: int | None = None) -> list[VersionFile] | None:
+    """The newest version, or with `after` also all others above that, given the first entries of an ordered listing.
+
+    Oldest first. None when the entries do not tell.
+    """
+    found: list[VersionFile] = []
     for meta in first:
         name = _attached(meta)
+        if name is not None and name.scheme != "V2":
+            return None
         if name is not None:
-            return version_file(meta, name) if name.scheme == "V2" else None
+            found.append(version_file(meta, name))
+            if after is None or name.version <= after + 1:
+                return found[::-1]
     return None
 
 

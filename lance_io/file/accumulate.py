@@ -58,14 +58,16 @@ class ColumnQueue:
     def add(self, chunk: LeafChunk) -> Iterator[ClosedPage]:
         """Append rows; the pages that they fill, one by one. Exhaust it: what is left over is kept at the end."""
         while chunk.num_rows:
-            count = self._fitting(chunk)
-            if count == chunk.num_rows and not self._is_full_with(chunk):
-                self._append(chunk.owned())
+            num_bytes = chunk.num_bytes
+            count = self._fitting(chunk, num_bytes)
+            if count == chunk.num_rows and not self._is_full_with(chunk.num_rows, num_bytes):
+                self._append(chunk.owned(), num_bytes)
                 if self.num_bytes > self._held_bytes_max:
                     yield self._close()
                 return
             if count:
-                self._append(chunk.slice(0, count))
+                filling = chunk.slice(0, count)
+                self._append(filling, filling.num_bytes)
                 chunk = chunk.slice(count, chunk.num_rows - count)
             yield self._close()
 
@@ -74,29 +76,28 @@ class ColumnQueue:
         if self._num_rows:
             yield self._close()
 
-    def _fitting(self, chunk: LeafChunk) -> int:
-        """How many rows of `chunk` still belong to the open page; none when they have to begin another."""
+    def _fitting(self, chunk: LeafChunk, num_bytes: int) -> int:
+        """How many rows of a chunk of this size still belong to the open page; none when they begin another."""
         if self._num_rows and self._entries_max and self._entries + self._new_entries(chunk) > self._entries_max:
             return 0
         room, rows = self._page_bytes - self.num_bytes, self._rows_max - self._num_rows
-        if chunk.num_bytes <= room:
+        if num_bytes <= room:
             return min(chunk.num_rows, rows)
         count = min(chunk.rows_within(room), rows)
         if count == 1 and self._num_rows and chunk.slice(0, 1).num_bytes > room:
             return 0
         return count
 
-    def _is_full_with(self, chunk: LeafChunk) -> bool:
-        num_bytes, num_rows = self.num_bytes + chunk.num_bytes, self._num_rows + chunk.num_rows
-        return num_bytes >= self._page_bytes or num_rows >= self._rows_max
+    def _is_full_with(self, num_rows: int, num_bytes: int) -> bool:
+        return self.num_bytes + num_bytes >= self._page_bytes or self._num_rows + num_rows >= self._rows_max
 
-    def _append(self, chunk: LeafChunk) -> None:
+    def _append(self, chunk: LeafChunk, num_bytes: int) -> None:
         if self._entries_max:
             self._entries += self._new_entries(chunk)
             self._dictionary = chunk.leaf.dictionary
         self._chunks.append(chunk)
         self._num_rows += chunk.num_rows
-        self.num_bytes += chunk.num_bytes
+        self.num_bytes += num_bytes
 
     def _close(self) -> ClosedPage:
         page = ClosedPage(self.column, self._first_row, self._chunks, self.num_bytes)

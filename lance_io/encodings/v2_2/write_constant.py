@@ -108,6 +108,8 @@ def _only_row(rows: Rows, is_valid: Flags | None) -> tuple[bytes, ...] | None:
     """The row that all valid ones are equal to. A look at a few tells most pages apart without reading them."""
     first = 0 if is_valid is None else int(is_valid.argmax())
     value = rows[first]
+    if len(rows) == 1:
+        return (value.tobytes(),)
     for probe in (len(rows) - 1, len(rows) // 2, len(rows) // 3):
         if (is_valid is None or is_valid[probe]) and (rows[probe] != value).any():
             return None
@@ -128,9 +130,10 @@ def _only_string(values: LeafValues, is_valid: Flags | None, width: int) -> tupl
     start, end = int(offsets[0]), int(offsets[-1])
     count = values.num_values if is_valid is None else int(is_valid.sum())
     length, rest = divmod(end - start, count)
-    lengths = np.diff(offsets)
-    if rest or not ((lengths == length) if is_valid is None else (lengths == length * is_valid)).all():
-        return None
+    if values.num_values > 1:
+        lengths = np.diff(offsets)
+        if rest or not ((lengths == length) if is_valid is None else (lengths == length * is_valid)).all():
+            return None
     table = struct.pack("<2I" if width == 4 else "<2Q", 0, length)
     if not length:
         return table, b""
