@@ -12,7 +12,7 @@
     aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
 
-Decisions are pure functions and plans (`commit/steps.py`); both the synchronous and the asynchronous classes run the same ones.
+Decisions are pure functions and plans (`commit/steps.py`); the synchronous and the asynchronous classes run the same.
 Names are loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
 """
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.source import FileRef, FragmentSource
 from lance_io.format.version import READABLE
 from lance_io.store.mounted import MountedStore, mounted_key
@@ -84,9 +84,14 @@ class Places:
         return found
 
     def _locate(self, base: BasePath) -> Location:
+        if not base.path:
+            raise FormatError(f"base path {base.id} is empty", path=self.location.uri)
         if "://" not in base.path and self.location.store.scheme != "file":
             return replace(self.location, path=base.path.strip("/"))
-        found = self.session.locate(base.path, self.storage_options)
+        try:
+            found = self.session.locate(base.path, self.storage_options)
+        except UsageError as error:
+            raise FormatError(f"base path {base.id}: {error.message}", path=self.location.uri) from error
         is_own = found.store.identity == self.location.store.identity
         return replace(found, store=self.location.store) if is_own else found
 
@@ -94,7 +99,7 @@ class Places:
         """What reads the objects at these keys: the table's store, or with it those of the base paths."""
         others = {}
         for base in self.manifest.base_paths.values():
-            with suppress(UnsupportedError, UsageError, ModuleNotFoundError):  # raised when a file there is wanted
+            with suppress(FormatError, UnsupportedError, ModuleNotFoundError):  # raised when a file there is wanted
                 store = self.base_folder(base).store
                 others[store.identity] = store
         others.pop(self.location.store.identity, None)

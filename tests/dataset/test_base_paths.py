@@ -13,7 +13,7 @@ import pytest
 from lance import DatasetBasePath
 
 import lance_io
-from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.errors import FormatError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.runtime import run
 from lance_io.store.url import open_store
@@ -138,7 +138,7 @@ def test_stores_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("base", "error"), [("gs://bucket/place", UnsupportedError), ("no-scheme-of-ours://x", UsageError)]
+    ("base", "error"), [("gs://bucket/place", UnsupportedError), ("no-scheme-of-ours://x", FormatError)]
 )
 def test_a_base_path_that_is_not_opened_is_named_when_it_is_needed(
     tmp_path: Path, base: str, error: type[Exception]

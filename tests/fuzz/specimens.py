@@ -4,6 +4,7 @@ files/NAME.lance          one data file each: every layout and codec of `tests/e
 files/ours-NAME.lance     the same by our writer, which lays out what readers need first in regions of its own
 tables/NAME.lance         deletions of both kinds, stable and spilled row ids, several data files per fragment, blobs
 tables/ours-NAME.lance    the same by our writer
+base/                     files of tables with base paths, which are never damaged
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
         _tables(folder / "tables", version, lance, "")
         _tables(folder / "tables", version, lance_io, "ours-")
         _spilled(folder / "tables" / f"spilled-{version}.lance", version)
+        _based(folder / "tables" / f"based-{version}.lance", folder / "base" / version, version)
 
 
 def _variants(cases: list[Case], all_of_them: bool) -> Iterator[tuple[Case, str, bool]]:
@@ -125,6 +127,18 @@ def _spilled(path: Path, version: str) -> None:
         )
         if step == 7:
             lance.dataset(table.uri).optimize.compact_files()
+
+
+def _based(path: Path, base: Path, version: str) -> None:
+    """Data files below two base paths and in the table's own folder."""
+    rows = pa.table({"i": range(120), "s": [f"row {i}" for i in range(120)]})
+    bases = [
+        lance.DatasetBasePath(f"{base}/root", "root", is_dataset_root=True),
+        lance.DatasetBasePath(f"{base}/2", "2"),
+    ]
+    options = {"max_rows_per_file": 40, "data_storage_version": version}
+    lance.write_dataset(rows, str(path), initial_bases=bases, target_bases=["root", "plain"], **options).delete("i = 7")
+    lance.write_dataset(rows.slice(0, 9), str(path), mode="append", **options)
 
 
 def _blobs(version: str) -> pa.Table:
