@@ -135,22 +135,19 @@ class FaultyProxy(HttpProxy):
     cut      in the middle of the answer
     late     the answer comes after a pause
 
-    rate     share of all requests
-    gentle   requests that change something are refused or late, but their answers are never lost or cut
-    done     how often each kind of harm was done
+    rate   share of all requests
+    harms  of these kinds
+    done   how often each kind of harm was done
     """
 
-    def __init__(self, target: str, seed: int, *, rate: float = 0.2, gentle: bool = False) -> None:
+    def __init__(self, target: str, seed: int, *, rate: float = 0.2, harms: Sequence[Harm] = HARMS) -> None:
         super().__init__(target)
         self._dice = random.Random(seed)
-        self._rate, self._gentle = rate, gentle
+        self._rate, self._harms = rate, harms
         self.done: Counter[Harm | None] = Counter()
 
-    def _harm(self, request: Message) -> Harm | None:
-        kinds: Sequence[Harm] = HARMS
-        if self._gentle and request.method not in ("GET", "HEAD"):
-            kinds = ("refused", "late")
-        kind = self._dice.choice(kinds) if self._dice.random() < self._rate else None
+    def _harm(self) -> Harm | None:
+        kind = self._dice.choice(self._harms) if self._dice.random() < self._rate else None
         self.done[kind] += 1
         return kind
 
@@ -162,7 +159,7 @@ class FaultyProxy(HttpProxy):
         to_server: asyncio.StreamWriter,
     ) -> bool:
         """One request and what becomes of it."""
-        harm = self._harm(request)
+        harm = self._harm()
         if harm == "refused":
             return False
         answer = await self.answer(request, server, to_server)
