@@ -13,6 +13,7 @@ SHELL := /bin/bash
 export PYTHON
 BIN := .venv/bin
 PY := $(BIN)/python
+SPARK_MIN := .venv-spark-min
 KERNELS := lance_io/_kernels.abi3.so
 KERNEL_SOURCES := $(shell find kernels/src -name '*.rs') kernels/Cargo.toml kernels/Cargo.lock
 
@@ -34,7 +35,7 @@ pipeline: need-all setup minio ## Parquet, PySpark, a table in a bucket, an HTTP
 	@$(PY) examples/pipeline $(ARGS)
 
 .PHONY: bench
-bench: setup ## compare with pylance and Parquet, in one run on local disk
+bench: need-java setup ## compare with pylance and Parquet, in one run on local disk
 	@$(PY) benchmarks/run.py $(ARGS)
 
 .PHONY: wheel
@@ -50,6 +51,10 @@ setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer
 .PHONY: test
 test: need-all setup minio ## every test, with a real S3 server that it starts itself
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+.PHONY: test-spark-min
+test-spark-min: need-all setup minio $(SPARK_MIN)/.packages ## the Spark tests with the oldest pyspark, in .venv-spark-min/
+	@PYTHONPATH=. $(SPARK_MIN)/bin/python -m pytest tests/spark $(ARGS)
 
 .PHONY: check
 check: need-build need-rust-tools setup ## format, lint, types, import layers, generated code, Rust
@@ -99,13 +104,15 @@ help: ## this list
 
 # Below: how the set-up is made.
 
-.PHONY: need-build need-rust-tools need-minio need-all
+.PHONY: need-build need-rust-tools need-minio need-java need-all
 need-build:
 	@scripts/require python cargo cc
 need-rust-tools:
 	@scripts/require rust-tools
 need-minio:
 	@scripts/require python cargo cc minio
+need-java:
+	@scripts/require java
 need-all:
 	@scripts/require python cargo cc minio java
 
@@ -116,6 +123,12 @@ $(PY): | need-build
 .venv/.packages: pyproject.toml | $(PY)
 	@test -x $(BIN)/uv || $(PY) -m pip install --quiet 'uv>=0.8'
 	@uv pip install --quiet --python $(PY) --group dev
+	@touch $@
+
+$(SPARK_MIN)/.packages: pyproject.toml .venv/.packages
+	@$(PY) -m venv --clear $(SPARK_MIN)
+	@echo 'pyspark==4.1.*' >$(SPARK_MIN)/override.txt
+	@uv pip install --quiet --python $(SPARK_MIN)/bin/python --group dev --override $(SPARK_MIN)/override.txt
 	@touch $@
 
 $(KERNELS): $(KERNEL_SOURCES) .venv/.packages
