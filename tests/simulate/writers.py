@@ -14,6 +14,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -57,7 +58,7 @@ async def ours(task: dict[str, Any]) -> list[str]:
     async def delete() -> None:
         for number in task["deletes"]:
             table = await AsyncDataset.open(uri, storage_options=options, session=session)
-            result = await table.delete(f"a = {number}", conflict_retries=100)
+            result = await table.delete(f"a = {number}", conflict_retries=100, retry_timeout=timedelta(hours=1))
             if result != {"num_deleted_rows": 1}:
                 raise AssertionError(f"row {number}: {result}")
 
