@@ -35,6 +35,7 @@ JSON = [
     '{"a":99999999999,"b":[1],"c":"x","a.b":8,"x y":9,"v":[{"w":1},{"w":2}]}',
 ]
 ROWS = len(JSON)
+POINTS = [((i * 7919) % 1009 - 500) / 97 for i in range(15 * ROWS + 50)]
 TABLE = pa.table(
     {
         "row": pa.array(range(ROWS)),
@@ -54,6 +55,12 @@ TABLE = pa.table(
         "d": [dt.date(2024, 1, 1 + i) for i in range(ROWS)],
         "ts": pa.array([dt.datetime(2024, 1, 1 + i, i, 6 * i, 5 * i) for i in range(ROWS)], pa.timestamp("us")),
         "tz": pa.array([dt.datetime(2024, 1, 1 + i, i) for i in range(ROWS)], pa.timestamp("us", "UTC")),
+        "berlin": pa.array(
+            [dt.datetime(2024, 3, 29 + i // 4, 22 + i % 2, 59, 59) for i in range(ROWS)],
+            pa.timestamp("us", "Europe/Berlin"),
+        ),
+        "v": pa.FixedSizeListArray.from_arrays(pa.array(POINTS[:150], pa.float32()), 15),
+        "w": pa.array([None if i == 3 else POINTS[15 * i + 50 : 15 * i + 65] for i in range(ROWS)]),
         "bin": pa.array([b"x", b"y", None] * 3 + [b"z"], pa.binary()),
         "j": pa.array(JSON, pa.json_()),
     }
@@ -147,6 +154,64 @@ COLUMNS = {
         digest(s, s) ; overlay(s, 'xyz', 2) ; overlay(s, 'x', 2, 0) ; contains_tokens(s, 'a') ;
         length(concat(s, uuid())) ;
     """,
+    "times by patterns": """
+        to_timestamp(concat('2024-01-0', row, ' 05:06'), '%Y-%m-%d %H:%M') ;
+        to_date(concat('0', row + 1, '/02/2024'), '%d/%m/%Y') ; to_date(s, '%d') ; to_date(d, '%Y') ;
+        to_timestamp(concat('2024-01-31T01:02:03.', row), '%Y-%m-%dT%H:%M:%S%.f') ;
+        to_timestamp(concat('2024-01-31T01:02:03.', row), '%Y-%m-%dT%H:%M:%S.%f') ;
+        to_timestamp(concat('2024-01-31T01:02:03 +0', row, '00'), '%FT%T %z') ;
+        to_timestamp(concat('2024-01-31T01:02:03+0', row, ':00'), '%+') ;
+        to_timestamp(concat('JAN ', row + 1, ' 69 12:02 am'), '%b %d %y %I:%M %p') ;
+        to_timestamp(concat('January ', row + 1, ', 2024 01:02 pM'), '%B %d, %Y %l:%M %P') ;
+        to_timestamp(concat('January ', row + 1, ', 2024'), '%b %d, %Y') ;
+        to_timestamp(concat('2024 ', row + 1), '%Y %j') ;
+        to_timestamp(concat('17066', row), '%s') ; to_timestamp(concat('2024-01-0', row + 1, ' 01'), '%Y-%m-%d %H') ;
+        to_timestamp(concat('2024-0', row + 1), '%Y-%m') ; to_timestamp(concat('2024-02-2', row), '%Y-%m-%d') ;
+        to_timestamp(concat('2024-01-01 01:02 x', row), '%F %R') ; to_timestamp(concat('  2024-1-', row + 1), '%F') ;
+        to_timestamp(concat('Monday 2024-01-0', row + 1), '%A %F') ; to_timestamp(concat('2024', row), '%Q') ;
+        to_timestamp(concat('2024-01-31', '  01:02:0', row), '%F %T', '%F') ;
+        to_timestamp(concat('2024-01-31', '01:02:0', row), '%F %T') ;
+        to_timestamp(concat('2024-01-31 01:02:0', row, ' UTC'), '%F %T %Z') ;
+        to_timestamp_millis(concat('1960-01-31 01:02:0', row, '.123456789'), '%F %T%.f') ;
+        to_timestamp_seconds(concat('1960-01-31 01:02:0', row, '.123456789'), '%F %T%.f') ;
+        to_timestamp_micros(concat('1960-01-31 01:02:0', row, '.1234567891'), '%F %T%.9f') ;
+        to_timestamp_nanos(concat('1960-01-31 01:02:0', row, '123'), '%F %T%3f') ;
+        to_timestamp(concat('20240101010', row), '%Y%m%d%H%M') ; to_timestamp(concat('100%1 200', row), '100%%%j %Y') ;
+        to_timestamp(row, '%Y') ; to_timestamp(concat('2024-01-31t01:02:0', row), '%FT%T') ;
+        to_timestamp(concat('2024-01-31 2', row, ':00'), '%F %H:%M') ;
+        to_timestamp(concat('1500-01-0', row + 1), '%F') ;
+        to_unixtime(concat('2024-01-0', row + 1), '%F') ; to_unixtime(row) ; to_unixtime(d) ;
+        to_unixtime(concat('2024-02-1', row)) ; to_unixtime(p) ;
+        to_time(ts) ; to_time(tz) ; to_time(s) ; to_time(row) ; to_time(d) ; to_time(concat('0', row, ':30')) ;
+        to_time(concat('0', row, ':30:20.5')) ; to_time(concat('1:0', row, ' PM'), '%H', '%I:%M %p') ;
+        to_time(concat('0', row), '%H') ; to_time(nullif(s, s), '%H') ;
+    """,
+    "moved times": """
+        d + arrow_cast('1 month', 'Interval(MonthDayNano)') ; arrow_cast('1 month', 'Interval(MonthDayNano)') + d ;
+        ts - arrow_cast('1 month 3 days 1 nanosecond', 'Interval(MonthDayNano)') ;
+        d + arrow_cast('25 hours', 'Interval(MonthDayNano)') ; d - arrow_cast('1 hour', 'Interval(MonthDayNano)') ;
+        d - arrow_cast('-13 months 1 week', 'Interval(MonthDayNano)') ;
+        tz + arrow_cast('1 day 2 hours', 'Interval(MonthDayNano)') ;
+        berlin + arrow_cast('1 day', 'Interval(MonthDayNano)') ;
+        berlin + arrow_cast('24 hours', 'Interval(MonthDayNano)') ;
+        berlin - arrow_cast('1 month', 'Interval(MonthDayNano)') ;
+        d + arrow_cast(concat(coalesce(b, 4), ' month'), 'Interval(MonthDayNano)') ;
+        ts - arrow_cast(concat(row, ' months 1 day'), 'Interval(MonthDayNano)') ;
+        arrow_cast('1 month', 'Interval(MonthDayNano)') - d ; row + arrow_cast('1 month', 'Interval(MonthDayNano)') ;
+        d + arrow_cast('100000000 months', 'Interval(MonthDayNano)') ;
+        ts + arrow_cast('100000000 months', 'Interval(MonthDayNano)') ;
+        ts - d ; d - ts ; d - d ; ts - ts ;
+    """,
+    "vectors": """
+        array_distance(v, w) ; list_distance(w, v) ; array_distance(v, make_array(1.0, 2.0, 3.0)) ;
+        array_distance(l, l) ;
+        array_distance(l, lf) ; array_distance(v, [1.0]) ; array_distance(lf, lf) ; array_distance(ls, ls) ;
+        array_distance(fl, fl) ; array_distance(s, s) ; array_distance(b, b) ; array_distance(ll, ll) ;
+        cosine_distance(v, w) ; cosine_distance(l, l) ; cosine_distance(v, [1.0]) ; cosine_distance(w, null) ;
+        inner_product(v, w) ; dot_product(l, l) ; dot_product(lf, lf) ; inner_product(v, [null]) ; inner_product(v, 3) ;
+        array_normalize(v) ; list_normalize(l) ; array_normalize(lf) ; array_normalize(fl) ; array_normalize(s) ;
+        array_normalize(arrow_cast(l, 'LargeList(Float32)')) ; array_distance(l, [null]) ; cosine_distance(l, [null]) ;
+    """,
     "comparisons": """
         l < [2] ; l > [1, 1] ; l <= l ; l >= [1] ; ls < ['b'] ; n < n ; ll < ll ; fl < fl ; l between [1] and [2] ;
         lf < [1.0] ; lf = lf ; lf > [0.0] ; l != l ; n = n ; greatest(l, [2]) ; least(l, [2]) ; l is distinct from [3] ;
@@ -182,6 +247,25 @@ def test_same_as_peer(topic: str, both: tuple[lance.LanceDataset, LanceDataset])
     found = {text: outcome(ours, text) for text in texts}
     expected = {text: outcome(theirs, text) for text in texts}
     assert found == expected
+
+
+def test_intervals_as_literals(both: tuple[lance.LanceDataset, LanceDataset]) -> None:
+    theirs, ours = both  # pylance wants a cast around them
+    for text in ("d + {}", "ts - {}", "{} + tz", "d < ts + {}", "date '2024-02-29' - {} < d"):
+        found = outcome(ours, text.format("interval '1 month'"))
+        assert found == outcome(theirs, text.format("arrow_cast('1 month', 'Interval(MonthDayNano)')"))
+
+
+def test_the_version_is_ours(both: tuple[lance.LanceDataset, LanceDataset]) -> None:
+    assert set(both[1].to_table(columns={"v": "version()", "row": "row"})["v"].to_pylist()) == {
+        f"lance_io {lance_io.__version__}"
+    }
+
+
+def test_dates_before_1970_are_those_of_their_time(both: tuple[lance.LanceDataset, LanceDataset]) -> None:
+    text = "to_date(concat('1960-01-01 1', row, ':00'), '%F %H:%M')"
+    assert set(both[1].to_table(columns={"v": text, "row": "row"})["v"].to_pylist()) == {dt.date(1960, 1, 1)}
+    assert set(both[0].to_table(columns={"v": text, "row": "row"})["v"].to_pylist()) == {dt.date(1960, 1, 2)}
 
 
 def test_paths_with_ranges() -> None:

@@ -14,7 +14,18 @@ from lance_io.dataset.predicate.functions import FUNCTIONS
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "filters.md").read_text()
 EXAMPLES = re.search(r"```filters\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()  # type: ignore[index]
-OPERATORS = {"||", "like", "ilike", "%", "/", "=", "between", "is_distinct"}  # functions inside, not for users
+OPERATORS = {
+    "||",
+    "like",
+    "ilike",
+    "+",
+    "-",
+    "%",
+    "/",
+    "=",
+    "between",
+    "is_distinct",
+}  # functions inside, not for users
 
 
 @pytest.fixture(scope="module")

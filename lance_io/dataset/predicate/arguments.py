@@ -34,6 +34,7 @@ _NULLS = {
     "number": _FLOAT,
     "when": _STAMP,
     "json": pa.large_binary(),
+    "vector": pa.list_(_FLOAT),
 }
 """Types for null arguments, by kind; of other kinds lists."""
 
@@ -41,6 +42,7 @@ _SHOWN = {
     "word": "a text literal",
     "when": "a date or timestamp",
     "list": "a list",
+    "vector": "a list of numbers",
     "span": "an interval literal",
     "json": "a JSON column",
 }
@@ -103,6 +105,8 @@ class Arguments:
                 return self._cast(operand, _STAMP), _STAMP
             case "list" | "lists" if is_list(found):
                 return operand
+            case "vector" if is_list(found) and _are_numbers(found.value_type):
+                return _list_of(operand, _FLOAT, safe=False)
             case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
                 return operand
             case "json" if pt.is_large_binary(found):
@@ -159,9 +163,13 @@ class Arguments:
             operands[i] = _list_of(operand, _BOOL if common is None or pt.is_null(common) else common)
 
 
-def _list_of(operand: Operand, items: pa.DataType) -> Operand:
+def _are_numbers(items: pa.DataType) -> bool:
+    return kind(items) == "number" or is_string(items) or bool(pt.is_null(items))
+
+
+def _list_of(operand: Operand, items: pa.DataType, *, safe: bool = True) -> Operand:
     bound, found = operand
+    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
     if found.value_type == items:
         return operand
-    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
-    return (Literal(bound.value.cast(to)) if isinstance(bound, Literal) else Cast(bound, to)), to
+    return (Literal(bound.value.cast(to, safe=safe)) if isinstance(bound, Literal) else Cast(bound, to, safe)), to

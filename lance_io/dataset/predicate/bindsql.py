@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     Operand = tuple[Expr, pa.DataType]
 
 _BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
+_NANOS = pa.timestamp("ns")
 _NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
 
@@ -177,6 +178,8 @@ class SqlBinder(Binder):
         types = [found for _, found in operands]
         if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
             raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
+        if expr.function in ("add", "subtract") and any(map(pt.is_interval, types)):
+            return self._moved(expr, operands)
         if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
             return self._days(expr, operands)
         decimals = [decimal_of(found) for found in types if pt.is_integer(found) or pt.is_decimal(found)]
@@ -198,12 +201,24 @@ class SqlBinder(Binder):
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
         return super()._result_type(call, source, unknown)
 
+    def _moved(self, expr: Call, operands: list[Operand]) -> Operand:
+        """`time + interval`, `interval + time`, `time - interval`."""
+        left, right = (found for _, found in operands)
+        if expr.function == "add" and pt.is_interval(left):
+            operands = operands[::-1]
+        if not (kind(operands[0][1]) == "calendar" and pt.is_interval(operands[1][1])):
+            raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
+        name = "+" if expr.function == "add" else "-"
+        return self._applied(Function(name, expr.args), FUNCTIONS[name], operands)
+
     def _days(self, expr: Call, operands: list[Operand]) -> Operand:
-        """`date + 1`, `date - 1`, `date - date`: days are integers."""
+        """`date + 1`, `date - 1`, `date - date`: days are integers. Between a date and a time lies a duration."""
         left, right = (found for _, found in operands)
         days = tuple(_days_of(*operand) for operand in operands)
         if pt.is_date(left) and pt.is_date(right) and expr.function == "subtract":
             return Cast(Call("subtract", days), _INT), _INT
+        if kind(left) == kind(right) == "calendar" and expr.function == "subtract":
+            return self._call(expr, [(bound_cast(*one, _NANOS, lenient=False), _NANOS) for one in operands])
         if pt.is_integer(right) or (pt.is_integer(left) and expr.function == "add"):
             return Cast(Call(expr.function, days), pa.date32()), pa.date32()
         raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")

@@ -8,6 +8,7 @@ A function is defined with the kinds of its arguments, which the binder checks a
     any           as it is                              same         values of one common type
     list          lists                                 item         of the type of the items of the list before it
     lists         lists whose items have one type       word         a string literal
+    vector        lists of numbers, as 64-bit floats
     json          stored JSON documents
     steps         integers, or dates and an interval    span         an interval, or a string literal for one
 
@@ -34,6 +35,7 @@ from lance_io.dataset.predicate import (
     moments,
     regexes,
     texts,
+    vectors,
 )
 from lance_io.dataset.predicate.evaluate import compare
 
@@ -253,21 +255,28 @@ _define("array_distinct list_distinct", "list", lists.distinct)
 _define("array_sort list_sort", "list word? word?", lists.in_order)
 _define("array_min list_min", "list", lists.smallest)
 _define("array_max list_max", "list", lists.largest)
+_define("array_distance list_distance", "vector vector", vectors.distance)
+_define("inner_product dot_product", "vector vector", vectors.inner_product)
+_define("cosine_distance", "vector vector", vectors.cosine_distance)
+_define("array_normalize list_normalize", "vector", vectors.normalized)
 
 _define("date_part datepart", "word when", moments.part)
 _define("date_trunc datetrunc", "word when", moments.truncated)
-_define("to_date", "any", moments.to_date)
-_define("to_timestamp", "any", moments.to_timestamp)
-_define("to_timestamp_seconds from_unixtime", "any", moments.to_timestamp_seconds)
-_define("to_timestamp_millis", "any", moments.to_timestamp_millis)
-_define("to_timestamp_micros", "any", moments.to_timestamp_micros)
-_define("to_timestamp_nanos", "any", moments.to_timestamp_nanos)
-_define("to_unixtime", "when", moments.to_unixtime)
+_define("to_date", "any word*", moments.to_date)
+_define("to_timestamp", "any word*", moments.to_timestamp)
+_define("to_timestamp_seconds from_unixtime", "any word*", moments.to_timestamp_seconds)
+_define("to_timestamp_millis", "any word*", moments.to_timestamp_millis)
+_define("to_timestamp_micros", "any word*", moments.to_timestamp_micros)
+_define("to_timestamp_nanos", "any word*", moments.to_timestamp_nanos)
+_define("to_unixtime", "any word*", moments.to_unixtime)
+_define("to_time", "any word*", moments.to_time)
 _define("to_char date_format", "when word", moments.shown_as)
 _define("make_date", "int int int", moments.make_date)
 _define("make_time", "int int int", moments.make_time)
 _define("to_local_time", "when", moments.to_local_time)
 _define("date_bin", "span when when?", intervals.binned)
+_define("+", "when any", intervals.later)  # of times and spans; what Arrow adds up is a `Call`
+_define("-", "when any", intervals.earlier)
 _define("now current_timestamp", "", moments.now, at_bind=True)
 _define("current_date today", "", moments.today, at_bind=True)
 _define("current_time", "", moments.time_of_day, at_bind=True)
@@ -281,6 +290,7 @@ _define("map_entries", "any", made.map_entries)
 _define("map_extract element_at", "any any", made.map_extract)
 _define("arrow_cast", "any word", made.cast_to_arrow)
 _define("arrow_typeof", "any", made.arrow_type)
+_define("version", "", made.version, at_bind=True)
 
 _define("json_extract", "json shown", documents.extracted)
 _define("json_exists", "json shown", documents.exists)

@@ -1,4 +1,4 @@
-"""Spans of time in text filters: `interval '1 month 2 days'`, and times cut to whole spans."""
+"""Spans of time in text filters: `interval '1 month 2 days'`, times moved by spans, and times cut to whole spans."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ _NANOSECONDS: Final = {
     "microsecond": 10**3,
     "nanosecond": 1,
 }
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _MONTHS: Final = {"month": 1, "year": 12, "decade": 120, "century": 1200}
 _DAYS: Final = {"day": 1, "week": 7}
 _SHORT: Final = {
@@ -62,6 +63,59 @@ def parse_interval(text: str) -> pa.MonthDayNano:
     if at == 0 or max(abs(months), abs(days)) >= 1 << 31 or abs(nanoseconds) >= 1 << 63:
         raise wrong
     return pa.MonthDayNano([months, days, nanoseconds])
+
+
+def later(value: Value, span: Value) -> pa.Array:
+    """A date or time moved by a span: months, which end with their last day, then days, then the rest.
+
+    The result has the type of the value, cut to its unit; months and days are those of its zone. Raises
+    pa.ArrowInvalid for what its type cannot hold, and for times that a change of clocks leaves out.
+    """
+    return _moved_all(value, span, 1)
+
+
+def earlier(value: Value, span: Value) -> pa.Array:
+    """The same backwards."""
+    return _moved_all(value, span, -1)
+
+
+def _moved_all(value: Value, span: Value, sign: int) -> pa.Array:
+    values, spans = arrays(value, span)
+    parts = [each or (0, 0, 0) for each in spans.to_pylist()]
+    months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
+    is_null = np.asarray(pc.or_(values.is_null(), spans.is_null()))
+    kind = values.type
+    if pt.is_date32(kind):
+        ticks = _shifted(_ticks_of(values), 1, months, days + np.trunc(nanoseconds / _DAY).astype(np.int64))
+        return pa.array(ticks, pa.int64(), mask=is_null).cast(pa.int32()).cast(kind)
+    stamps = values if pt.is_timestamp(kind) else values.cast(pa.timestamp("ms"))
+    unit, zone = stamps.type.unit, stamps.type.tz
+    per_second = _PER_SECOND[unit]
+    local = pc.local_timestamp(stamps) if zone else stamps
+    ticks = _shifted(_ticks_of(local), 86_400 * per_second, months, days)
+    moved = pa.array(ticks, pa.int64(), mask=is_null).cast(pa.timestamp(unit))
+    if zone:
+        moved = pc.assume_timezone(moved, zone, ambiguous="earliest")
+    moved = pc.add_checked(moved.cast(pa.int64()), pa.array(nanoseconds // (_SECOND // per_second)))
+    return moved.cast(stamps.type).cast(kind)
+
+
+def _ticks_of(values: pa.Array) -> np.ndarray:
+    integers = values.cast(pa.int32()).cast(pa.int64()) if pt.is_date32(values.type) else values.cast(pa.int64())
+    ticks: np.ndarray = pc.fill_null(integers, 0).to_numpy()
+    return ticks
+
+
+def _shifted(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarray) -> np.ndarray:
+    date = (ticks // per_day).astype("M8[D]")
+    month = date.astype("M8[M]")
+    target = month + months.astype("m8[M]")
+    last = (target + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
+    found = np.minimum(target.astype("M8[D]") + (date - month.astype("M8[D]")), last).astype(np.int64) + days
+    if (np.abs(found.astype(np.float64)) * per_day >= 2**63).any():
+        raise pa.ArrowInvalid("date arithmetic goes beyond the times that the type can hold")
+    shifted: np.ndarray = found * per_day + ticks % per_day
+    return shifted
 
 
 def binned(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Array | pa.Scalar:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import uuid as uuids
 from typing import TYPE_CHECKING
 
@@ -141,3 +142,8 @@ def arrow_type(value: Value) -> pa.Array:
 def uuid(num_rows: int) -> pa.Array:
     """A random UUID (version 4) for each row, as text."""
     return pa.array([str(uuids.uuid4()) for _ in range(num_rows)], pa.string())
+
+
+def version() -> pa.Scalar:
+    """Name and version of this library."""
+    return pa.scalar(f"lance_io {importlib.metadata.version('lance_io')}")

@@ -11,10 +11,12 @@ import pyarrow.types as pt
 
 from lance_io.dataset.predicate.casts import sql_cast
 from lance_io.dataset.predicate.coerce import is_string
+from lance_io.dataset.predicate.rows import by_value
+from lance_io.dataset.predicate.timeformats import DAY, read_time, read_time_of_day
 from lance_io.errors import BindError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lance_io.dataset.predicate.rows import Value
 
@@ -36,7 +38,7 @@ _PARTS: dict[str, Callable[[Value], Value]] = {
     "epoch": lambda value: pc.divide(_ticks(value, "us").cast(pa.float64()), 1e6),
 }
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
-_TO_SECONDS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_TIMES = ("%H:%M:%S%.f", "%H:%M")
 
 
 def _stamp(value: Value, unit: str = "us") -> Value:
@@ -76,53 +78,96 @@ def truncated(word: pa.Scalar, value: Value) -> Value:
     return pc.floor_temporal(stamp, unit=_known(word, _UNITS))
 
 
-def to_date(value: Value) -> Value:
-    """From text, a timestamp, or days since 1970."""
+def _read(read: Callable[[str, str], int], value: Value, patterns: Iterable[str], what: str) -> pa.Array:
+    """What `read` makes of texts by the first pattern that fits, i64; raises pa.ArrowInvalid where none does."""
+
+    def one(text: str) -> int:
+        failed = ValueError("there is no pattern")
+        for pattern in patterns:
+            try:
+                return read(text, pattern)
+            except ValueError as error:
+                failed = ValueError(f"using format {pattern!r}: {error}")
+        raise pa.ArrowInvalid(f"Error parsing {what} from {text!r} {failed}")
+
+    try:
+        return by_value(one, pa.int64(), value)
+    except OverflowError as error:
+        raise pa.ArrowInvalid(f"a {what} beyond what nanoseconds since 1970 can tell: {error}") from None
+
+
+def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
+    return [pattern.as_py() for pattern in patterns if pattern.is_valid]
+
+
+def to_date(value: Value, *patterns: pa.Scalar) -> Value:
+    """From text, by the first pattern that fits if there are some, a timestamp, or days since 1970."""
+    if patterns and is_string(value.type):
+        days = _read(lambda text, pattern: read_time(text, pattern) // DAY, value, _words(patterns), "timestamp")
+        return days.cast(pa.int32()).cast(pa.date32())
     return sql_cast(value, pa.date32(), lenient=False)
 
 
-def _to_timestamp(value: Value, unit: str) -> Value:
+def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ()) -> Value:
     """Numbers count `unit`s since 1970; the result has that unit."""
     to = pa.timestamp(unit)
     if pt.is_timestamp(value.type):
         return pc.cast(value, pa.timestamp(unit, value.type.tz), safe=False)
+    if patterns and is_string(value.type):
+        return _read(read_time, value, _words(patterns), "timestamp").cast(pa.timestamp("ns")).cast(to, safe=False)
     if is_string(value.type) or pt.is_date(value.type):
         return sql_cast(value, to, lenient=False)
     return pc.cast(sql_cast(value, pa.int64(), lenient=False), to)
 
 
-def to_timestamp(value: Value) -> Value:
-    """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970."""
+def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970.
+
+    patterns  for text: the first that fits says how it is read (`timeformats`)
+    """
     if pt.is_floating(value.type):
         ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)
         return pc.cast(ticks, pa.timestamp("ns"))
     if pt.is_integer(value.type):
         return pc.cast(_to_timestamp(value, "s"), pa.timestamp("ns"))
-    return _to_timestamp(value, "ns")
+    return _to_timestamp(value, "ns", patterns)
 
 
-def to_timestamp_seconds(value: Value) -> Value:
+def to_timestamp_seconds(value: Value, *patterns: pa.Scalar) -> Value:
     """As timestamp[s]; numbers are seconds."""
-    return _to_timestamp(value, "s")
+    return _to_timestamp(value, "s", patterns)
 
 
-def to_timestamp_millis(value: Value) -> Value:
+def to_timestamp_millis(value: Value, *patterns: pa.Scalar) -> Value:
     """As timestamp[ms]; numbers are milliseconds."""
-    return _to_timestamp(value, "ms")
+    return _to_timestamp(value, "ms", patterns)
 
 
-def to_timestamp_micros(value: Value) -> Value:
+def to_timestamp_micros(value: Value, *patterns: pa.Scalar) -> Value:
     """As timestamp[us]; numbers are microseconds."""
-    return _to_timestamp(value, "us")
+    return _to_timestamp(value, "us", patterns)
 
 
-def to_timestamp_nanos(value: Value) -> Value:
+def to_timestamp_nanos(value: Value, *patterns: pa.Scalar) -> Value:
     """As timestamp[ns]; numbers are nanoseconds."""
-    return _to_timestamp(value, "ns")
+    return _to_timestamp(value, "ns", patterns)
 
 
-def to_unixtime(value: Value) -> Value:
-    """Whole seconds since 1970, i64."""
+def to_time(value: Value, *patterns: pa.Scalar) -> Value:
+    """The time of the day, time64[ns]: of text, by patterns if there are some, or of a timestamp, in its own zone."""
+    if pt.is_timestamp(value.type):
+        return pc.cast(pc.cast(to_local_time(value), pa.timestamp("ns")), pa.time64("ns"))
+    if not is_string(value.type):
+        raise pa.ArrowInvalid(f"Unsupported data type {value.type} for function to_time")
+    return _read(read_time_of_day, value, _words(patterns) or _TIMES, "time").cast(pa.time64("ns"))
+
+
+def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
+    """Whole seconds since 1970, i64: of text, by patterns if there are some, a date or a timestamp; integers are."""
+    if pt.is_integer(value.type):
+        return pc.cast(value, pa.int64())
+    if is_string(value.type):
+        value = _to_timestamp(value, "ns", patterns)
     return _ticks(pc.floor_temporal(_stamp(value), unit="second"), "s")
 
 
@@ -133,7 +178,6 @@ def shown_as(value: Value, pattern: pa.Scalar) -> Value:
 
 def make_date(year: Value, month: Value, day: Value) -> Value:
     """From numbers; raises pa.ArrowInvalid for a day that does not exist."""
-    from lance_io.dataset.predicate.rows import by_value
 
     def one(y: int, m: int, d: int) -> dt.date:
         try:
@@ -161,7 +205,6 @@ def time_of_day() -> pa.Scalar:
 
 def make_time(hour: Value, minute: Value, second: Value) -> pa.Array:
     """From numbers, time32[s]; raises pa.ArrowInvalid for a time that does not exist."""
-    from lance_io.dataset.predicate.rows import by_value
 
     def one(h: int, m: int, s: int) -> dt.time:
         try:
