@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "filter-corpus"
 EXPECTED: dict[str, Any] = json.loads((CORPUS / "expected.json").read_text())["filters"]
 
-# refused by pylance, whose parser treats these functions and types as syntax that it does not take
+# refused by pylance, whose parser treats these functions, types and literals as syntax that it does not take
 ACCEPTED_HERE = {
     "substr(s,2,1)='1'": [1],
     "trim(s)='v1'": [1],
     "floor(f)=1": [2, 3],
     "cast(a as varchar) like '1%'": [1],
     "cast(a as text)='1'": [1],
+    "d + interval '1 day' = date '2024-01-03'": [1],
 }
 
 
