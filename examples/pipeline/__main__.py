@@ -18,6 +18,7 @@ answer must have been right; otherwise the exit code is 1.
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import tempfile
@@ -90,7 +91,7 @@ class Pipeline:
         self.write_batch(num_rows)
         with running_service(self.uri, self.log) as service:
             self.story.title(f"A service opens the table, and {CALLERS} callers ask it from now on", SERVE_CODE)
-            self.story.answer_of(service, f"/rows/{num_rows // 2}")
+            self.story.answer_of(service, f"/rows/{num_rows // 3}")
             with Callers(service.url, CALLERS) as callers:
                 self.append_increments(service, callers, num_rows // 10)
                 problems = self.read_back()
@@ -161,6 +162,7 @@ def run(options: argparse.Namespace, console: Console, folder: Path) -> int:
     log_path = folder / "log"
     with ExitStack() as stack:
         log = stack.enter_context(log_path.open("w"))
+        logging.basicConfig(stream=log)  # what libraries have to say, next to the words of Spark and the service
         started = time.perf_counter()
         with story.waiting("MinIO and Spark start"):
             endpoint, place = stack.enter_context(bucket())

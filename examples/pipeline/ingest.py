@@ -7,6 +7,7 @@ processes of Spark inherit; so no credential is among the options.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -90,7 +91,9 @@ def spark_session(master: str, folder: Path, log: IO[str]) -> Iterator[SparkSess
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
     try:
-        yield SparkSession(SparkContext(gateway=gateway, conf=conf))
+        context = SparkContext(gateway=gateway, conf=conf)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks a JVM that is about to be ended
+        yield SparkSession(context)
     finally:
         _end(gateway.proc)
 
