@@ -133,8 +133,8 @@ def _based(path: Path, base: Path, version: str) -> None:
     """Data files below two base paths and in the table's own folder."""
     rows = pa.table({"i": range(120), "s": [f"row {i}" for i in range(120)]})
     bases = [
-        lance.DatasetBasePath(f"{base}/root", "root", is_dataset_root=True),
-        lance.DatasetBasePath(f"{base}/2", "2"),
+        lance.DatasetBasePath(f"{base}/root", name="root", is_dataset_root=True),
+        lance.DatasetBasePath(f"{base}/plain", name="plain"),
     ]
     options = {"max_rows_per_file": 40, "data_storage_version": version}
     lance.write_dataset(rows, str(path), initial_bases=bases, target_bases=["root", "plain"], **options).delete("i = 7")
