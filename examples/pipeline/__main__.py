@@ -156,13 +156,21 @@ class Pipeline:
         return problems
 
 
-def run(options: argparse.Namespace, console: Console, folder: Path) -> int:
-    """Start everything, run the pipeline, end everything; gives the exit code."""
-    story = Story(console)
-    log_path = folder / "log"
-    with ExitStack() as stack:
-        log = stack.enter_context(log_path.open("w"))
+def run(options: argparse.Namespace, story: Story, folder: Path) -> int:
+    """Run the pipeline; gives the exit code. When it fails, the last words of all processes are shown."""
+    with (folder / "log").open("w") as log:
         logging.basicConfig(stream=log)  # what libraries have to say, next to the words of Spark and the service
+        try:
+            problems = run_in(folder, log, options, story)
+        except Exception:
+            story.log((folder / "log").read_text(errors="replace").splitlines()[-LOG_LINES:])
+            raise
+    return 1 if problems else 0
+
+
+def run_in(folder: Path, log: IO[str], options: argparse.Namespace, story: Story) -> list[str]:
+    """Start everything, run the pipeline, end everything; gives what is wrong."""
+    with ExitStack() as stack:
         started = time.perf_counter()
         with story.waiting("MinIO and Spark start"):
             endpoint, place = stack.enter_context(bucket())
@@ -170,14 +178,10 @@ def run(options: argparse.Namespace, console: Console, folder: Path) -> int:
         story.title("Parquet files -> PySpark -> a Lance table in a bucket -> an HTTP service")
         story.answer(f"MinIO at {endpoint}, Spark {spark_version} on {options.master}", time.perf_counter() - started)
         uri = f"{place}/pipeline-{uuid.uuid4().hex[:8]}/texts.lance"
-        try:
-            pipeline = Pipeline(story, spark, uri, folder, log)
-            problems = pipeline.run(options.rows)
-            story.verdict(problems, pipeline.num_sent)
-            return 1 if problems else 0
-        except Exception:
-            story.log(log_path.read_text(errors="replace").splitlines()[-LOG_LINES:])
-            raise
+        pipeline = Pipeline(story, spark, uri, folder, log)
+        problems = pipeline.run(options.rows)
+        story.verdict(problems, pipeline.num_sent)
+    return problems
 
 
 def main() -> int:
@@ -192,7 +196,7 @@ def main() -> int:
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="lance-io-pipeline-") as folder:
         try:
-            return run(options, console, Path(folder))
+            return run(options, Story(console), Path(folder))
         except KeyboardInterrupt:
             console.print("\nstopped")
             return 128 + signal.SIGINT
