@@ -1,4 +1,4 @@
-"""One Spark session per module of tests."""
+"""The Spark session that tests share: local, or a cluster of real executors; and a wide table on MinIO to be read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,65 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # `sessions` lies beside this file
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # `sessions` and others lie beside this file
 
-from sessions import spark_session
+from sessions import Sessions, WideTable
+
+from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+    from servers import S3Server
+
+
+@pytest.fixture(scope="session")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+    """Gives one session at a time, and keeps it until another kind is wanted."""
+    with Sessions(tmp_path_factory.mktemp("spark")) as kept:
+        yield kept
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session in local mode, two cores, four attempts a task, with an event log."""
-    folder = tmp_path_factory.mktemp("spark")
-    (folder / "events").mkdir()
-    logging = {"spark__eventLog__enabled": "true", "spark__eventLog__dir": f"file://{folder}/events"}
-    with spark_session(folder, **logging) as session:
-        yield session
+def spark(sessions: Sessions) -> SparkSession:
+    """In local mode, two cores, four attempts a task, with an event log."""
+    return sessions.get("local")
+
+
+@pytest.fixture(scope="module")
+def cluster(sessions: Sessions) -> SparkSession:
+    """Two executors in processes of their own, one core each, with an event log."""
+    return sessions.get("cluster")
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: S3Server) -> Iterator[CountingProxy]:
+    """Counts what passes to MinIO."""
+    with CountingProxy(s3.endpoint) as counting:
+        yield counting
+
+
+@pytest.fixture(scope="module")
+def storage(s3: S3Server, proxy: CountingProxy) -> dict[str, str]:
+    """Options of Spark for MinIO by way of the proxy."""
+    return {f"storage.{name}": text for name, text in s3.options(aws_endpoint=proxy.endpoint).items()}
+
+
+@pytest.fixture(scope="session")
+def wide(s3: S3Server) -> WideTable:
+    """24 MiB of vectors and 0.2 MB of numbers in twelve fragments."""
+    table = WideTable(f"s3://{s3.bucket}/test-spark-wide/t.lance", num_rows=24_000, dimension=256, file_rows=2_000)
+    values = np.random.default_rng(7).random(table.num_rows * table.dimension, dtype=np.float32)
+    rows = pa.table(
+        {"id": np.arange(table.num_rows), "v": pa.FixedSizeListArray.from_arrays(pa.array(values), table.dimension)}
+    )
+    lance.write_dataset(
+        rows, table.uri, storage_options=s3.options(), mode="overwrite", max_rows_per_file=table.file_rows
+    )
+    return table

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
+import pyspark
 import pytest
 
 if TYPE_CHECKING:
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+Kind: TypeAlias = Literal["local", "cluster"]
+
+KINDS: Final[dict[Kind, tuple[str, dict[str, str]]]] = {
+    "local": ("local[2,4]", {}),
+    "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m"}),
+}
+SHIPPED = ("chaotic", "probing")  # modules of this folder that tasks import by these names
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -62,3 +72,79 @@ def spark_session(folder: Path, master: str = "local[2,4]", **more: str) -> Iter
             yield spark
         finally:
             spark.stop()
+
+
+class Sessions:
+    """The session of this process, kept from test to test: starting one, and its first query, take ten seconds.
+
+    Spark has one at a time, so whoever wants another kind ends it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._kind: Kind | None = None
+        self._running = ExitStack()
+        self._left: list[Path] = []
+
+    def __enter__(self) -> Self:
+        (self.folder / "events").mkdir()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def get(self, kind: Kind) -> SparkSession:
+        """A session of this kind, which finds `lance_io`, `chaotic` and `probed` by name."""
+        from pyspark.sql import SparkSession
+
+        if kind != self._kind:
+            self.stop()
+            self._start(kind)
+        spark = SparkSession.getActiveSession()
+        assert spark is not None
+        return spark
+
+    def stop(self) -> None:
+        """End the session, if there is one."""
+        self._kind = None
+        self._running.close()
+        for folder in self._left:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self, kind: Kind) -> None:
+        from chaotic import ChaoticSource
+        from probing import ProbedSource
+
+        from lance_io.spark import register
+
+        master, more = KINDS[kind]
+        logging = {
+            "spark__eventLog__enabled": "true",
+            "spark__eventLog__dir": f"file://{self.folder}/events",
+            "spark__eventLog__compress": "false",  # tests search it
+        }
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)  # where the virtual machine makes folders
+            spark = self._running.enter_context(spark_session(self.folder, master, **logging, **more))
+        for name in SHIPPED:
+            spark.sparkContext.addPyFile(str(Path(__file__).with_name(f"{name}.py")))
+        register(spark)
+        spark.dataSource.register(ChaoticSource)
+        spark.dataSource.register(ProbedSource)
+        self._kind = kind
+        self._left.append(executors_folder(spark))
+
+
+def executors_folder(spark: SparkSession) -> Path:
+    """Where the executors of a local cluster leave their logs: inside of the package, whatever one asks for."""
+    return Path(pyspark.__file__).parent / "work" / spark.sparkContext.applicationId
+
+
+@dataclass(frozen=True)
+class WideTable:
+    """A table of an id and a vector of floats."""
+
+    uri: str
+    num_rows: int
+    dimension: int
+    file_rows: int

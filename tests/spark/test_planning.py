@@ -1,7 +1,11 @@
-"""Cutting reads into partitions, and reading these in this process: no Spark session."""
+"""Cutting reads into partitions, and reading these in this process: no Spark session.
+
+`LANCE_IO_TEST_SPARK_FRAGMENT_MIB` is the size of the fragment that is cut.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 from itertools import pairwise
@@ -14,21 +18,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lance.blob import blob_array, blob_field
+from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 import lance_io.spark
+from lance_io import runtime
 from lance_io.errors import BindError, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
 from lance_io.spark.helpers import option_texts
+from lance_io.spark.options import parse_options
 from lance_io.spark.planning import cut, decoded_width
 from lance_io.spark.reader import sized
 from lance_io.spark.source import LanceDataSource
+from lance_io.store.api import CLOUD
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from servers import S3Server
+
 ROWS = 20_000
+FRAGMENT_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_FRAGMENT_MIB", "64"))
 
 
 def rows(first: int, num_rows: int) -> pa.Table:
@@ -119,6 +130,29 @@ def test_plan_without_a_session(table: lance.LanceDataset) -> None:
     assert plan.requests > lance_io.spark.plan(table.uri, num_partitions=1, columns=["id"]).requests > 0
 
 
+def test_a_limit_with_a_filter_is_one_task(table: lance.LanceDataset) -> None:
+    """Only one scan in order knows which rows come first."""
+    assert len(lance_io.spark.plan(table.uri, limit=10, filter="id > 5", num_partitions=4).partitions) == 1
+    assert len(lance_io.spark.plan(table.uri, limit=9000, num_partitions=4).partitions) == 4
+
+
+def test_workers_share_what_an_executor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker for each core: of requests and of bytes ahead each has its part, unless the user says a number."""
+
+    class Context:
+        def getLocalProperty(self, key: str) -> str | None:
+            return {"resource.executor.cores": "4"}.get(key)
+
+    plain = parse_options({"path": "s3://b/t.lance"}, "read")
+    told = parse_options({"path": "s3://b/t.lance", "io_concurrency": "7", "io_buffer_bytes": "1m"}, "read")
+    alone = engine.io_buffer_bytes(plain)
+    monkeypatch.setattr(TaskContext, "get", lambda: Context())
+    assert engine.io_buffer_bytes(plain) * 4 == alone
+    assert engine.storage_options(plain) == {"requests_max": str(CLOUD.requests_max // 4)}
+    assert engine.io_buffer_bytes(told) == 1 << 20
+    assert engine.storage_options(told) == {"requests_max": "7"}
+
+
 def test_split_bytes_and_the_cap(table: lance.LanceDataset) -> None:
     assert len(lance_io.spark.plan(table.uri).partitions) == 1
     parts = lance_io.spark.plan(table.uri, columns=["v"], split_bytes=ROWS * 32 // 8).partitions
@@ -127,12 +161,32 @@ def test_split_bytes_and_the_cap(table: lance.LanceDataset) -> None:
     assert len(lance_io.spark.plan(table.uri, split_bytes=1000, max_partitions=6).partitions) == 6
 
 
+def test_a_large_fragment_is_read_in_tasks_of_the_same_bytes(tmp_path: Path) -> None:
+    """What tasks really read, and that they read every row once."""
+    num_rows, uri = FRAGMENT_MIB << 10, str(tmp_path / "large.lance")
+    values = pa.array(np.random.default_rng(3).random(num_rows * 256, dtype=np.float32))
+    vectors = pa.FixedSizeListArray.from_arrays(values, 256)
+    lance.write_dataset(pa.table({"id": np.arange(num_rows), "v": vectors}), uri)
+    source = LanceDataSource({"path": uri, "split_bytes": f"{FRAGMENT_MIB // 16}m"})
+    reader = source.reader(source.schema())
+    partitions = reader.partitions()
+    assert 15 <= len(partitions) <= 17
+    sizes, ids = [], []
+    for one in partitions:
+        with io_stats() as spent:
+            ids += [batch["id"] for batch in reader.read(one)]
+        sizes.append(spent.bytes_read)
+    wanted = num_rows * 1032 / len(partitions)
+    assert 0.9 * wanted <= min(sizes) and max(sizes) <= 1.1 * wanted
+    assert pa.chunked_array(ids).equals(pa.chunked_array([pa.array(np.arange(num_rows))]))
+
+
 def test_many_small_fragments_are_one_task(tmp_path: Path) -> None:
     uri = str(tmp_path / "small.lance")
-    lance.write_dataset(pa.table({"a": range(300)}), uri, max_rows_per_file=1, max_rows_per_group=1)
+    lance.write_dataset(pa.table({"a": range(1000)}), uri, max_rows_per_file=1, max_rows_per_group=1)
     (part,) = lance_io.spark.plan(uri).partitions
-    assert len(part.ranges) == 300
-    assert pa.Table.from_batches(read(uri))["a"].to_pylist() == list(range(300))
+    assert len(part.ranges) == 1000
+    assert pa.Table.from_batches(read(uri))["a"].to_pylist() == list(range(1000))
 
 
 def test_texts_count_as_what_they_take(tmp_path: Path) -> None:
@@ -322,6 +376,32 @@ def test_leaving_early_closes_the_scan(table: lance.LanceDataset) -> None:
     assert next(batches).num_rows == 10
     batches.close()  # type: ignore[attr-defined]
     assert list(batches) == []
+
+
+def test_leaving_early_leaves_nothing_under_way(s3: S3Server, s3_uri: str) -> None:
+    """No request of the scan goes on, on the engine, when Spark has its rows."""
+    uri = f"{s3_uri}/t.lance"
+    table = pa.table({"a": np.random.default_rng(1).random(1_000_000)})
+    lance.write_dataset(table, uri, storage_options=s3.options(), max_rows_per_file=100_000)
+    storage = {f"storage.{name}": text for name, text in s3.options().items()}
+    source = LanceDataSource({"path": uri, "batch_size": "10", "io_buffer_bytes": "1m", **storage})
+    reader = source.reader(source.schema())
+    (partition,) = reader.partitions()
+
+    async def under_way() -> set[Any]:
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    async def ended(tasks: set[Any]) -> bool:
+        left = await under_way() - tasks
+        return not left or not (await asyncio.wait(left, timeout=30))[1]
+
+    before = runtime.run(under_way())
+    with io_stats() as spent:
+        batches = reader.read(partition)
+        assert next(batches).num_rows == 10
+        batches.close()  # type: ignore[attr-defined]
+    assert runtime.run(ended(before))
+    assert spent.bytes_read < table.nbytes // 2
 
 
 # -- batch sizes -----------------------------------------------------------------------------------------------------

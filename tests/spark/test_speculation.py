@@ -15,15 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pyspark
 import pytest
-
-from lance_io.spark import cleanup_job, register, write_table
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from chaotic import ChaoticSource
-from sessions import spark_environment, spark_session
+from sessions import Sessions, spark_environment, spark_session
+
+from lance_io.spark import cleanup_job, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +62,8 @@ def wait_for(port: int) -> None:
     raise TimeoutError("the cluster's master did not come up")
 
 
-def test_a_straggler_is_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_straggler_is_overtaken(sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions.stop()
     monkeypatch.chdir(tmp_path)
     port, path = free_port(), str(tmp_path / "t.lance")
     settings = {
@@ -87,7 +86,7 @@ def test_a_straggler_is_overtaken(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         register(spark)
         spark.dataSource.register(ChaoticSource)
         rows = spark.range(0, 40_000, 1, TASKS)
-        write_table(spark.range(-10, 0, 1, 1), path, files=1)
+        lance.write_dataset(pa.table({"id": range(-10, 0)}), path)
         slow = {"chaos": "slow", "chaos_once": str(tmp_path / "once"), "job_id": "night"}
         rows.write.format("chaotic").mode("append").options(**slow).save(path)
     assert (tmp_path / "once").exists()

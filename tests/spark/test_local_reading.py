@@ -1,26 +1,22 @@
-"""Reading through Spark itself, from local disk and from MinIO: `format("lance_io")` found by its package."""
+"""Reading through Spark itself, from local disk: `format("lance_io")` found by its package."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import lance
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import lance_io.spark
-from tests.s3.proxy import CountingProxy
 from tests.spark.test_types import ARRAYS, BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from servers import S3Server
 
 pytestmark = pytest.mark.timeout(600)  # the first query starts a virtual machine and several Pythons
 
@@ -140,92 +136,3 @@ def test_errors_of_tasks_name_table_and_rows(spark: SparkSession, tmp_path: Path
     lance.write_dataset(pa.table({"t": pa.array([1], pa.timestamp("ns"))}), place)
     with pytest.raises(PySparkException, match=r"column t[\s\S]*nanoseconds.lance version 1: fragment 0 rows 0 to 1"):
         load(spark, place).collect()
-
-
-# -- what it costs, counted at MinIO -----------------------------------------------------------------------------------
-
-VECTOR_ROWS = 24_000
-FILE_ROWS = 2_000
-METADATA_BYTES = 80 * 1024  # of a small file: its last 64 KiB, and page indexes
-DIMENSION = 256
-
-
-@pytest.fixture(scope="module")
-def proxy(s3: S3Server) -> Iterator[CountingProxy]:
-    with CountingProxy(s3.endpoint) as counting:
-        yield counting
-
-
-@pytest.fixture(scope="module")
-def storage(s3: S3Server, proxy: CountingProxy) -> dict[str, str]:
-    options = s3.options(aws_endpoint=proxy.endpoint)
-    return {f"storage.{name}": text for name, text in options.items()}
-
-
-@pytest.fixture(scope="module")
-def wide(s3: S3Server) -> str:
-    """24 MiB of vectors and 0.2 MB of numbers in twelve fragments."""
-    place = f"s3://{s3.bucket}/test-spark-wide/t.lance"
-    dice = np.random.default_rng(7)
-    values = pa.array(dice.random(VECTOR_ROWS * DIMENSION, dtype=np.float32))
-    table = pa.table({"id": np.arange(VECTOR_ROWS), "v": pa.FixedSizeListArray.from_arrays(values, DIMENSION)})
-    lance.write_dataset(table, place, storage_options=s3.options(), mode="overwrite", max_rows_per_file=FILE_ROWS)
-    return place
-
-
-def test_one_column_reads_its_bytes(
-    spark: SparkSession, wide: str, storage: dict[str, str], proxy: CountingProxy
-) -> None:
-    df = load(spark, wide, columns="id", num_partitions="4", **storage)
-    assert df.rdd.getNumPartitions() == 4
-    proxy.take()
-    assert df.agg({"id": "sum"}).collect() == [(VECTOR_ROWS * (VECTOR_ROWS - 1) // 2,)]
-    spent = proxy.take()
-    files = VECTOR_ROWS // FILE_ROWS + 3  # a file that is cut may be opened by two tasks
-    assert spent.body_bytes < VECTOR_ROWS * 8 + files * METADATA_BYTES
-    assert not [line for line in spent.lines if "_versions" in line]  # the partitions brought the manifest
-
-
-def test_tasks_ask_for_no_manifest_however_many(
-    spark: SparkSession, wide: str, storage: dict[str, str], proxy: CountingProxy
-) -> None:
-    manifests = []
-    for num_partitions in ("1", "8"):
-        proxy.take()
-        load(spark, wide, columns="id", num_partitions=num_partitions, **storage).count()
-        manifests.append(sum("_versions" in line for line in proxy.take().lines))
-    assert manifests[0] == manifests[1] <= 4
-
-
-def test_a_limit_ends_the_scan(spark: SparkSession, wide: str, storage: dict[str, str], proxy: CountingProxy) -> None:
-    small = {"num_partitions": "1", "batch_bytes": "256k", "io_buffer_bytes": "1m"}
-    df = load(spark, wide, **small, **storage)
-    proxy.take()
-    assert len(df.limit(5).collect()) == 5
-    assert proxy.take().body_bytes < VECTOR_ROWS * DIMENSION * 4 // 2
-    assert df.select("id").limit(7).count() == 7  # and the next query finds a working worker
-
-
-def test_secrets_do_not_show(
-    spark: SparkSession,
-    wide: str,
-    storage: dict[str, str],
-    s3: S3Server,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    df = load(spark, wide, columns="id", **storage)
-    df.explain("extended")
-    shown = capsys.readouterr().out + repr(df) + str(df.schema)
-    with pytest.raises(AnalysisException) as caught:
-        load(spark, wide + "x", **storage)
-    shown += str(caught.value)
-    with pytest.raises(AnalysisException) as caught:
-        load(spark, wide, **{**storage, "storage.allow_http": "perhaps"})
-    shown += str(caught.value)
-    df.count()
-    assert wide in shown or "lance_io" in shown
-    assert s3.secret not in shown
-    folder = Path(str(spark.conf.get("spark.eventLog.dir")).removeprefix("file://"))
-    logs = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
-    assert logs
-    assert all(s3.secret.encode() not in log for log in logs)

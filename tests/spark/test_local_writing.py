@@ -14,7 +14,7 @@ from pyspark.sql import Row
 
 import lance_io
 from lance_io.errors import UsageError
-from lance_io.spark import cleanup_job, read_table, register, write_table
+from lance_io.spark import cleanup_job, read_table, write_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(autouse=True)
-def registered(spark: SparkSession) -> None:
-    register(spark)
 
 
 @pytest.fixture

@@ -1,0 +1,110 @@
+"""`format("probed")`: our source, whose tasks tell what their process is like when they end.
+
+The option `probes` names a folder; every task writes a line of JSON there. Workers import this module by name.
+
+    pid, task     the worker, and which of its tasks this was, counted from 0
+    sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
+    engines       threads of the engine
+    reads         requests of this task
+    grown         bytes by which the process had grown at most while the task ran
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from lance_io.spark.options import parse_options
+from lance_io.spark.reader import LanceReader
+from lance_io.spark.source import LanceDataSource
+from lance_io.spark.writer import LanceWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_tasks = 0
+
+
+class ProbedSource(LanceDataSource):
+    """See the module."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        self.kept = dict(self.options.items())
+        self.probes = self.kept.pop("probes", "")
+
+    @classmethod
+    def name(cls) -> str:
+        return "probed"
+
+    @property
+    def _given(self) -> dict[str, str]:
+        return self.kept
+
+    def reader(self, schema: Any) -> Any:
+        reader = ProbedReader(parse_options(self._given, "read"), schema, self._pinned)
+        reader.probes = self.probes
+        return reader
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        writer = ProbedWriter(parse_options(self._given, "write"), schema, overwrite)
+        writer.probes = self.probes
+        return writer
+
+
+class ProbedReader(LanceReader):
+    probes = ""
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        with probed(self.probes):
+            yield from super().read(partition)
+
+
+class ProbedWriter(LanceWriter):
+    probes = ""
+
+    def write(self, iterator: Iterator[Any]) -> Any:
+        with probed(self.probes):
+            return super().write(iterator)
+
+
+@contextmanager
+def probed(folder: str) -> Iterator[None]:
+    """Write down what the process is like when the block has ended."""
+    global _tasks
+    from lance_io import runtime
+    from lance_io.io.stats import process_stats
+    from lance_io.spark.engine import process_session
+
+    Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts
+    before, reads_before = _status_bytes("VmRSS"), process_stats().num_reads
+    yield
+    told = {
+        "pid": os.getpid(),
+        "task": _tasks,
+        "sessions": [id(process_session())],
+        "loops": [id(runtime.engine_loop())],
+        "clients": sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession"),
+        "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
+        "reads": process_stats().num_reads - reads_before,
+        "grown": _status_bytes("VmHWM") - before,
+    }
+    _tasks += 1
+    Path(folder, f"{uuid4().hex}.json").write_text(json.dumps(told))
+
+
+def _status_bytes(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
+def probes(folder: Path) -> list[dict[str, Any]]:
+    """What all tasks have told, by process and in its order."""
+    told = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    return sorted(told, key=lambda one: (one["pid"], one["task"]))
