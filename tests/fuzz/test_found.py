@@ -98,6 +98,16 @@ def test_levels_of_constant_pages_are_not_counted_without_their_codec(tmp_path: 
     assert_refused(path, "levels announced")
 
 
+def test_codecs_of_the_levels_of_constant_pages_are_named_with_their_page(tmp_path: Path) -> None:
+    def change(layout: pb.PageLayout) -> None:
+        layout.constant_layout.def_compression.Clear()
+
+    path = damaged(tmp_path, NULLS, change, version="2.2")
+    assert_refused(path, "codec message without a codec")
+    with pytest.raises(FormatError, match=r"column 0.*page 0"):
+        LanceFileReader(path).metadata()
+
+
 def test_unsupported_pages_are_named(tmp_path: Path) -> None:
     array = pa.array([random.Random(i).randbytes(4).hex() * 40 for i in range(400)])
     zstd = {"lance-encoding:compression": "zstd"}

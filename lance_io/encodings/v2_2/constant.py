@@ -45,6 +45,9 @@ class ConstantPage(NullPage):
     def __init__(self, source: PageSource, message: pb.ConstantLayout) -> None:
         self.inline_value = message.inline_value if message.HasField("inline_value") else None
         self.message = message
+        has_rep, has_def = message.HasField("rep_compression"), message.HasField("def_compression")
+        self.rep_codec = decode_levels_codec(message.rep_compression) if has_rep else None
+        self.def_codec = decode_levels_codec(message.def_compression) if has_def else None
         super().__init__(source, message)
 
     def _check(self, message: pb.ConstantLayout) -> None:
@@ -55,12 +58,12 @@ class ConstantPage(NullPage):
             raise FormatError(f"inline value of {len(self.inline_value)} bytes; at most {INLINE_VALUE_BYTES_MAX}")
         if max(message.num_rep_values, message.num_def_values) > PAGE_ROWS_MAX:
             raise FormatError(f"{message.num_rep_values} and {message.num_def_values} levels in one page")
-        for codec, num_levels in (
-            ("rep_compression", message.num_rep_values),
-            ("def_compression", message.num_def_values),
+        for name, codec, num_levels in (
+            ("rep_compression", self.rep_codec, message.num_rep_values),
+            ("def_compression", self.def_codec, message.num_def_values),
         ):
-            if num_levels and not message.HasField(codec):  # type: ignore[arg-type]  # two literal names
-                raise FormatError(f"{num_levels} levels announced without their {codec}")
+            if num_levels and codec is None:
+                raise FormatError(f"{num_levels} levels announced without their {name}")
         if count == 0 and self.inline_value is None and tuple(message.layers) != (3,):
             raise FormatError(f"an all-null page with layers {list(self.layers)} needs its levels")
 
@@ -77,22 +80,18 @@ class ConstantPage(NullPage):
         rep = definition = None
         if len(parts) >= 2:
             first, second = self._level_buffers()
-            rep_codec = message.rep_compression if message.HasField("rep_compression") else None
-            def_codec = message.def_compression if message.HasField("def_compression") else None
-            rep = self._levels(parts[first], rep_codec, message.num_rep_values)
-            definition = self._levels(parts[second], def_codec, message.num_def_values)
+            rep = self._levels(parts[first], self.rep_codec, message.num_rep_values)
+            definition = self._levels(parts[second], self.def_codec, message.num_def_values)
         value: tuple[bytes, ...] = ()
         if len(parts) in (1, 3):
             value = _scalar_buffers(parts[0])
         return ConstantIndex(rep, definition, value)
 
-    def _levels(
-        self, part: memoryview, codec: pb.CompressiveEncoding | None, num_values: int
-    ) -> npt.NDArray[np.uint16] | None:
+    def _levels(self, part: memoryview, codec: Codec | None, num_values: int) -> npt.NDArray[np.uint16] | None:
         if codec is None:
             return self._raw_levels(part)
         try:
-            levels = _kernels.decode_levels(decode_levels_codec(codec).program(), part, num_values)
+            levels = _kernels.decode_levels(codec.program(), part, num_values)
         except DamagedError as error:
             raise damaged(error) from None
         return np.frombuffer(memoryview(levels), dtype=np.uint16)
@@ -113,11 +112,8 @@ class ConstantPage(NullPage):
         return PageDescription(name, "none", self.num_rows, self.source.num_bytes, levels=self._levels_shown())
 
     def _level_codecs(self) -> tuple[Codec, Codec]:
-        message, plain = self.message, super()._level_codecs()
-        return (
-            decode_levels_codec(message.rep_compression) if message.HasField("rep_compression") else plain[0],
-            decode_levels_codec(message.def_compression) if message.HasField("def_compression") else plain[1],
-        )
+        plain = super()._level_codecs()
+        return self.rep_codec or plain[0], self.def_codec or plain[1]
 
 
 def _scalar_buffers(part: memoryview) -> tuple[bytes, ...]:
