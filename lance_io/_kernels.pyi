@@ -385,6 +385,13 @@ def json_texts(
     no text. Raises `NotImplementedError` for extensions, deeper nesting than `depth_max`, and text beyond 2 GiB.
     """
 
+def encode_jsonb(data: Buffer, offsets: Buffer, depth_max: int, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """JSON texts as they are stored, `(offsets i64[n + 1], bytes)`: the reverse of `json_texts`.
+
+    Text i is `data[offsets[i]:offsets[i + 1]]` (offsets i64[n + 1]). Raises `ValueError` with row and place for text
+    that is no JSON, keys that come twice in an object, deeper nesting than `depth_max`, and values of 256 MiB.
+    """
+
 def plan_reads(
     starts: Buffer, ends: Buffer, gap_bytes_max: int, read_bytes_max: int, /
 ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:

@@ -16,6 +16,7 @@ mod encode_fixed;
 mod encode_fsst;
 mod encode_fullzip;
 mod encode_general;
+mod encode_jsonb;
 mod encode_levels;
 mod encode_miniblock;
 mod encode_rle;
@@ -79,6 +80,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_fullzip::encode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(encode_levels::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(encode_jsonb::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;

@@ -81,6 +81,39 @@ def test_our_reader_gives_the_value_back(value: object) -> None:
     assert canonical(again) == canonical(value)
 
 
+def test_rows_of_a_slice_and_nulls_over_garbage() -> None:
+    texts = pa.StringArray.from_buffers(
+        4,
+        pa.py_buffer(b"\0\0\0\0\x01\0\0\0\x04\0\0\0\x06\0\0\0\x08\0\0\0"),
+        pa.py_buffer(b"1{{{2 []"),
+        pa.py_buffer(bytes([0b1101])),
+    )
+    assert json_texts(jsonb_values(texts, "c")).to_pylist() == ["1", None, "2", "[]"]
+    assert json_texts(jsonb_values(texts.slice(1, 2), "c")).to_pylist() == [None, "2"]
+    assert len(jsonb_values(texts.slice(4), "c")) == 0
+    with pytest.raises(SchemaError, match="no UTF-8"):
+        jsonb_values(pa.array([b"\xff"]).view(pa.string()), "c")
+
+
+@given(st.lists(st.text(alphabet='{}[]",:0-1.eE+ \\untrf', max_size=12), min_size=1, max_size=30))
+def test_accepts_what_the_standard_library_does(texts: list[str]) -> None:
+    import json
+
+    for text in texts:
+        try:
+            json.loads(text)
+        except ValueError:
+            is_json = text == ""
+        else:
+            is_json = True
+        try:
+            jsonb_values(pa.array([text]), "c")
+        except SchemaError as error:
+            assert not is_json or "one key twice" in str(error) or "surrogate" in str(error)
+        else:
+            assert is_json
+
+
 def canonical(value: object) -> object:
     """As it is after storing: numbers beyond 64 bits are floats, infinities null."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
@@ -95,8 +128,34 @@ def canonical(value: object) -> object:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "nul", "[1,]", "01", "'a'", '"\t"', '{"a":1,"a":2}', "1 2", '"\\ud800"', "[" * 5000]
+    "text",
+    [
+        "{",
+        "nul",
+        "[1,]",
+        "01",
+        "'a'",
+        '"\t"',
+        '{"a":1,"a":2}',
+        "1 2",
+        '"\\ud800"',
+        "[" * 5000,
+        '"\\ud800\\u0041"',
+        '"\\x"',
+        '"\\u12"',
+        "-",
+        "1.",
+        "1e",
+        ".5",
+        "+1",
+        '{"a" 1}',
+        "{1:2}",
+        '{"a":1,}',
+        '["a"',
+        '"a',
+        " ",
+    ],
 )
 def test_refuses_what_is_no_json(text: str) -> None:
-    with pytest.raises(SchemaError, match="Failed to encode JSON: row 1 of `c`"):
+    with pytest.raises(SchemaError, match="Failed to encode JSON: `c`, row 1:"):
         jsonb_values(pa.array(["1", text]), "c")
