@@ -38,7 +38,7 @@ A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 Buffer: TypeAlias = Any
 Layer: TypeAlias = tuple[int, "OwnedBuffer | None", int, "OwnedBuffer | None"]
@@ -94,36 +94,50 @@ def plan_chunks(
     once; adjacent chunks merged to one range, `range_firsts` being the index into `chunk_ids` of its first chunk.
     """
 
+@final
+class IndexedPage:
+    """A page with its index, parsed once and given to every kernel that reads some of it.
+
+    program       what the page's layout says
+    base_bytes    file offset of the chunk buffer
+    byte_offsets  and `item_starts`, as `chunk_table` gives them
+    row_starts    and `preamble`, as `repetition_table` gives them; None without lists (then rows are items)
+    dictionary    `(offsets or None, data)`: values are indices and results hold what they point at;
+                  None with a dictionary in the program gives the indices
+    """
+
+    def __new__(
+        cls,
+        program: bytes,
+        base_bytes: int,
+        byte_offsets: Buffer,
+        item_starts: Buffer,
+        row_starts: Buffer | None,
+        preamble: Buffer | None,
+        dictionary: tuple[Buffer | None, Buffer] | None,
+        /,
+    ) -> IndexedPage: ...
+
 def decode_miniblock(
-    program: bytes,
+    page: IndexedPage,
     buffer: Buffer,
     range_offsets: Buffer,
     range_firsts: Buffer,
     chunk_ids: Buffer,
-    byte_offsets: Buffer,
-    item_starts: Buffer,
-    chunk_row_starts: Buffer | None,
-    preamble: Buffer | None,
     row_starts: Buffer,
     row_ends: Buffer | None,
-    dictionary: tuple[Buffer | None, Buffer] | None,
     /,
 ) -> Leaf:
     """Decode the selected rows (as given to `plan_chunks`) of a page from the chunks fetched for them.
 
     buffer, range_offsets  the fetched bytes and where each planned range starts in them
-    chunk_row_starts       i64[n+1] row starts of the chunks, None without repetition (then rows are items)
-    dictionary             `(offsets or None, data)`: values are indices and the result holds what they point at;
-                           None with a dictionary in the program returns the indices
     """
 
 def plan_pages(
-    pages: list[tuple[Any, ...]], rows: Buffer, cuts: Buffer, /
+    pages: list[IndexedPage], rows: Buffer, cuts: Buffer, /
 ) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
     """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
-    pages  `(program, base_bytes, byte_offsets, item_starts, row_starts or None, preamble or None, dictionary or None)`
-           each, as for `plan_chunks` and `decode_miniblock`
     rows   i64[s], page-relative, ascending within a page
     cuts   i64[pages + 1], where the rows of each page begin in `rows`
 
@@ -132,7 +146,7 @@ def plan_pages(
     """
 
 def decode_pages(
-    pages: list[tuple[Any, ...]],
+    pages: list[IndexedPage],
     columns: Buffer,
     buffers: list[Buffer],
     sources: Buffer,
@@ -411,3 +425,8 @@ def read_ranges(
     writable `scratch` of sufficient size the bytes go there and the first item is None. Raises `EOFError` when the
     file ends inside a range (nothing is returned), `OSError` as the system reports it.
     """
+
+def read_files(
+    files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, /
+) -> list[tuple[OwnedBuffer, OwnedBuffer, int, int]]:
+    """`read_ranges` for several files, `(fd, starts, ends)` each, read side by side. One failure is that of all."""

@@ -1,19 +1,23 @@
-//! A mini-block page as Python describes it, held while a kernel works on it.
+//! A mini-block page with its index, parsed once and held for all reads of it.
 
 use crate::buffer::Input;
+use crate::chunks::{ChunkPlan, ChunkTable};
 use crate::codec::invalid;
 use crate::dictionary::{Items, Kind};
 use crate::miniblock::{LeafParts, Page};
+use crate::rows::RowRanges;
 use crate::tables::Tables;
 use pyo3::prelude::*;
 
-pub type Optional<'py> = Option<Bound<'py, PyAny>>;
+type Optional<'py> = Option<Bound<'py, PyAny>>;
 /// `(offsets or None, data)` of the decoded dictionary.
-pub type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
+type Dictionary<'py> = Option<(Optional<'py>, Bound<'py, PyAny>)>;
 
-/// A page's program and the tables of its chunks.
-pub struct Held {
+/// A page's program, place and the tables of its chunks; `IndexedPage` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct IndexedPage {
     pub page: Page,
+    base_bytes: i64,
     byte_offsets: Input,
     item_starts: Input,
     row_starts: Option<Input>,
@@ -40,27 +44,46 @@ impl Wanted<'_> {
     }
 }
 
-impl Held {
-    pub fn new(
+#[pymethods]
+impl IndexedPage {
+    #[new]
+    #[pyo3(signature = (program, base_bytes, byte_offsets, item_starts, row_starts, preamble, dictionary, /))]
+    fn new(
         program: &[u8],
+        base_bytes: i64,
         byte_offsets: &Bound<'_, PyAny>,
         item_starts: &Bound<'_, PyAny>,
-        row_starts: &Optional<'_>,
-        preamble: &Optional<'_>,
-        dictionary: &Dictionary<'_>,
+        row_starts: Optional<'_>,
+        preamble: Optional<'_>,
+        dictionary: Dictionary<'_>,
     ) -> PyResult<Self> {
-        let optional = |object: &Optional<'_>| object.as_ref().map(Input::new).transpose();
-        Ok(Held {
+        if row_starts.is_some() != preamble.is_some() {
+            return Err(invalid("row starts and preambles of chunks come together"));
+        }
+        let optional = |object: Optional<'_>| object.as_ref().map(Input::new).transpose();
+        Ok(IndexedPage {
             page: Page::parse(program)?,
+            base_bytes,
             byte_offsets: Input::new(byte_offsets)?,
             item_starts: Input::new(item_starts)?,
             row_starts: optional(row_starts)?,
             preamble: optional(preamble)?,
             dictionary: match dictionary {
                 None => None,
-                Some((offsets, data)) => Some((optional(offsets)?, Input::new(data)?)),
+                Some((offsets, data)) => Some((optional(offsets)?, Input::new(&data)?)),
             },
         })
+    }
+}
+
+impl IndexedPage {
+    /// The chunks of single rows, ascending, and the byte ranges that they lie in.
+    pub fn plan(&self, rows: &[i64]) -> PyResult<ChunkPlan> {
+        let byte_offsets = self.byte_offsets.i64s()?;
+        let starts = self.row_starts.as_ref().unwrap_or(&self.item_starts).i64s()?;
+        let preamble = self.preamble.as_ref().map(Input::bytes);
+        let table = ChunkTable::new(&byte_offsets, &starts, preamble, self.base_bytes)?;
+        Ok(table.plan(&RowRanges::of_rows(rows, table.num_rows())?))
     }
 
     /// Decode the wanted rows from `bytes`.
@@ -68,18 +91,13 @@ impl Held {
         let byte_offsets = self.byte_offsets.i64s()?;
         let item_starts = self.item_starts.i64s()?;
         let row_starts = self.row_starts.as_ref().map(Input::i64s).transpose()?;
-        let rows = match (&row_starts, &self.preamble) {
-            (Some(starts), Some(preamble)) => Some((&starts[..], preamble.bytes())),
-            (None, None) => None,
-            _ => return Err(invalid("row starts and preambles of chunks come together")),
-        };
         let tables = Tables {
             range_offsets: wanted.range_offsets,
             range_firsts: wanted.range_firsts,
             chunk_ids: wanted.chunk_ids,
             byte_offsets: &byte_offsets,
             item_starts: &item_starts,
-            rows,
+            rows: row_starts.as_deref().zip(self.preamble.as_ref().map(Input::bytes)),
             row_starts: wanted.row_starts,
             row_ends: wanted.row_ends,
         };

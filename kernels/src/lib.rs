@@ -50,6 +50,7 @@ mod shapes;
 mod shred;
 mod sink;
 mod tables;
+mod threads;
 mod values;
 mod variable;
 mod whole;
@@ -66,6 +67,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("build_profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
+    m.add_class::<held::IndexedPage>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::plan_chunks, m)?)?;
@@ -84,6 +86,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(pread::read_files, m)?)?;
     m.add_function(wrap_pyfunction!(encode_bitpack::pack_block, m)?)?;
     m.add_function(wrap_pyfunction!(encode_dictionary::distinct_variable, m)?)?;
     m.add_function(wrap_pyfunction!(encode_dictionary::distinct_fixed, m)?)?;

@@ -3,33 +3,21 @@
 //! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
 //! Arrow arrays of a few rows. The caller's tables are those of a single page, page after page:
 //!
-//!     pages   (program, base_bytes, byte_offsets, item_starts, row_starts, preamble, dictionary) each
+//!     pages   an `IndexedPage` each
 //!     rows    i64[s], page-relative, ascending within a page
 //!     cuts    i64[p + 1], where the rows of each page begin in `rows`
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::chunks::{ChunkPlan, ChunkTable};
+use crate::chunks::ChunkPlan;
 use crate::codec::invalid;
 use crate::error::DamagedError;
 use crate::gil;
-use crate::held::{Dictionary, Held, Optional, Wanted};
+use crate::held::{IndexedPage, Wanted};
 use crate::join::join_leaves;
 use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
-use crate::rows::RowRanges;
+use crate::threads::side_by_side;
 use pyo3::prelude::*;
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
-
-type PageTuple<'py> = (
-    Bound<'py, pyo3::types::PyBytes>,
-    i64,
-    Bound<'py, PyAny>,
-    Bound<'py, PyAny>,
-    Optional<'py>,
-    Optional<'py>,
-    Dictionary<'py>,
-);
 
 /// The parts of `values` that `cuts` names, as many as there are pages.
 fn cut<'a>(values: &'a [i64], cuts: &[i64], num_pages: usize) -> PyResult<Vec<&'a [i64]>> {
@@ -49,7 +37,7 @@ fn cut<'a>(values: &'a [i64], cuts: &[i64], num_pages: usize) -> PyResult<Vec<&'
 #[allow(clippy::type_complexity)]
 pub fn plan_pages(
     py: Python<'_>,
-    pages: Vec<PageTuple<'_>>,
+    pages: Vec<Bound<'_, IndexedPage>>,
     rows: &Bound<'_, PyAny>,
     cuts: &Bound<'_, PyAny>,
 ) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
@@ -58,14 +46,9 @@ pub fn plan_pages(
     let parts = cut(&rows, &cuts, pages.len())?;
     let mut all = ChunkPlan::default();
     let (mut chunk_cuts, mut range_cuts) = (vec![0i64], vec![0i64]);
-    for ((_, base_bytes, byte_offsets, item_starts, row_starts, preamble, _), rows) in pages.iter().zip(parts) {
-        let byte_offsets = Input::new(byte_offsets)?;
-        let starts = Input::new(row_starts.as_ref().unwrap_or(item_starts))?;
-        let preamble = preamble.as_ref().map(Input::new).transpose()?;
-        let (byte_offsets, starts) = (byte_offsets.i64s()?, starts.i64s()?);
-        let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), *base_bytes)?;
-        let rows = RowRanges::of_rows(rows, table.num_rows())?;
-        let plan = gil::release(py, rows.len(), || table.plan(&rows));
+    for (page, rows) in pages.iter().zip(parts) {
+        let page = page.get();
+        let plan = gil::release(py, rows.len(), || page.plan(rows))?;
         all.chunk_ids.extend_from_slice(&plan.chunk_ids);
         all.range_firsts.extend_from_slice(&plan.range_firsts);
         all.range_starts.extend_from_slice(&plan.range_starts);
@@ -90,7 +73,7 @@ pub fn plan_pages(
 #[allow(clippy::too_many_arguments)]
 pub fn decode_pages<'py>(
     py: Python<'py>,
-    pages: Vec<PageTuple<'py>>,
+    pages: Vec<Bound<'py, IndexedPage>>,
     columns: &Bound<'py, PyAny>,
     buffers: Vec<Bound<'py, PyAny>>,
     sources: &Bound<'py, PyAny>,
@@ -102,10 +85,6 @@ pub fn decode_pages<'py>(
     rows: &Bound<'py, PyAny>,
     cuts: &Bound<'py, PyAny>,
 ) -> PyResult<Vec<Leaf<'py>>> {
-    let held = pages.iter().map(|(program, _, byte_offsets, item_starts, row_starts, preamble, dictionary)| {
-        Held::new(program.as_bytes(), byte_offsets, item_starts, row_starts, preamble, dictionary)
-    });
-    let held = held.collect::<PyResult<Vec<_>>>()?;
     let inputs = [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts];
     let inputs = inputs.into_iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
     let views = inputs.iter().map(Input::i64s).collect::<PyResult<Vec<Cow<'_, [i64]>>>>()?;
@@ -115,7 +94,7 @@ pub fn decode_pages<'py>(
     };
     let buffers = buffers.iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
     let bytes: Vec<&[u8]> = buffers.iter().map(Input::bytes).collect();
-    let count = held.len();
+    let count = pages.len();
     let ends_fit = columns.first() == Some(&0) && columns.last() == Some(&(count as i64)) && columns.is_sorted();
     if !ends_fit || sources.len() != count {
         return Err(invalid("columns or sources do not go with the pages"));
@@ -134,7 +113,7 @@ pub fn decode_pages<'py>(
             row_starts: parts[page],
             row_ends: None,
         };
-        work.push(Work { index: page, page: &held[page], wanted, bytes });
+        work.push(Work { index: page, page: pages[page].get(), wanted, bytes });
     }
     let steps = bytes.iter().map(|bytes| bytes.len()).sum::<usize>() / 64 + rows.len();
     let columns: Vec<&[Work<'_>]> = columns.windows(2).map(|pair| &work[pair[0] as usize..pair[1] as usize]).collect();
@@ -145,7 +124,7 @@ pub fn decode_pages<'py>(
 /// A page, what was planned for it, and the bytes that were fetched for its file.
 struct Work<'a> {
     index: usize,
-    page: &'a Held,
+    page: &'a IndexedPage,
     wanted: Wanted<'a>,
     bytes: &'a [u8],
 }
@@ -172,37 +151,12 @@ fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafPar
     let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).collect();
     let threads = match steps < STEPS_WORTH_A_THREAD {
         true => 1,
-        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()).min(work.len()),
+        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
     };
-    let mut leaves = match threads < 2 {
-        true => work.iter().map(|work| work.decode()).collect::<PyResult<Vec<_>>>()?,
-        false => decode_side_by_side(&work, threads)?,
-    }
-    .into_iter();
+    let mut leaves = side_by_side(&work, threads, |work| work.decode())?.into_iter();
     columns.iter().map(|work| join_leaves(leaves.by_ref().take(work.len()).collect(), first_page(work))).collect()
 }
 
 fn first_page<'a>(work: &[Work<'a>]) -> Option<&'a Page> {
     work.first().map(|work| &work.page.page)
-}
-
-fn decode_side_by_side(work: &[&Work<'_>], threads: usize) -> PyResult<Vec<LeafParts>> {
-    let next = AtomicUsize::new(0);
-    let done: Vec<Mutex<Option<PyResult<LeafParts>>>> = work.iter().map(|_| Mutex::new(None)).collect();
-    let drain = || loop {
-        let at = next.fetch_add(1, Ordering::Relaxed);
-        let Some(work) = work.get(at) else { return };
-        if let Ok(mut place) = done[at].lock() {
-            *place = Some(work.decode());
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            // A thread that does not start leaves its share to the others.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, drain);
-        }
-        drain();
-    });
-    let leaves = done.into_iter().map(|place| place.into_inner().ok().flatten());
-    leaves.map(|leaf| leaf.unwrap_or_else(|| Err(invalid("a page was not decoded")))).collect()
 }

@@ -15,7 +15,7 @@ use crate::damaged;
 use crate::dictionary::{Items, Kind};
 use crate::error::Checked;
 use crate::gil;
-use crate::held::{Dictionary, Held, Optional, Wanted};
+use crate::held::{IndexedPage, Wanted};
 use crate::levels::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
 use crate::select::{in_chunk, select_flat, select_nested, Selection};
 use crate::sink::{count, Pick};
@@ -173,27 +173,21 @@ impl Page {
     }
 }
 
-/// Decode the selected rows of a page from the chunks fetched for them.
+/// `decode_miniblock` of the contract.
 #[pyfunction]
-#[pyo3(signature = (program, buffer, range_offsets, range_firsts, chunk_ids, byte_offsets, item_starts,
-    chunk_row_starts, preamble, row_starts, row_ends, dictionary, /))]
+#[pyo3(signature = (page, buffer, range_offsets, range_firsts, chunk_ids, row_starts, row_ends, /))]
 #[allow(clippy::too_many_arguments)]
 pub fn decode_miniblock<'py>(
     py: Python<'py>,
-    program: &[u8],
+    page: &Bound<'py, IndexedPage>,
     buffer: &Bound<'py, PyAny>,
     range_offsets: &Bound<'py, PyAny>,
     range_firsts: &Bound<'py, PyAny>,
     chunk_ids: &Bound<'py, PyAny>,
-    byte_offsets: &Bound<'py, PyAny>,
-    item_starts: &Bound<'py, PyAny>,
-    chunk_row_starts: Optional<'py>,
-    preamble: Optional<'py>,
     row_starts: &Bound<'py, PyAny>,
     row_ends: Option<&Bound<'py, PyAny>>,
-    dictionary: Dictionary<'py>,
 ) -> PyResult<Leaf<'py>> {
-    let page = Held::new(program, byte_offsets, item_starts, &chunk_row_starts, &preamble, &dictionary)?;
+    let page = page.get();
     let buffer = Input::new(buffer)?;
     let plan = [range_offsets, range_firsts, chunk_ids, row_starts].map(Input::new);
     let [range_offsets, range_firsts, chunk_ids, row_starts] = plan;

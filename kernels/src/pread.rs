@@ -1,7 +1,8 @@
-//! Many ranges of a local file in one call: plan, allocate once, `pread` into place.
+//! Many ranges of local files in one call: plan, allocate once for each file, `pread` into place.
 
 use crate::buffer::{borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
 use crate::plan::{check_ranges, Order};
+use crate::threads::side_by_side;
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rustix::fd::BorrowedFd;
@@ -37,14 +38,47 @@ pub fn read_ranges(
             read_all(fd, &placed.reads, Slot::over(memory), threads_max)?;
             return Ok((None, placed));
         }
-        let buffer =
-            filled_buffer(placed.num_bytes, placed.first_byte(), |slot| read_all(fd, &placed.reads, slot, threads_max));
-        match buffer {
-            Some(buffer) => Ok((Some(buffer?), placed)),
-            None => Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))),
-        }
+        let buffer = read_placed(fd, &placed, threads_max)?;
+        Ok((Some(buffer), placed))
     })?;
     Ok((buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes))
+}
+
+/// `read_files` of the contract.
+#[pyfunction]
+#[pyo3(signature = (files, gap_bytes_max, threads_max, /))]
+#[allow(clippy::type_complexity)]
+pub fn read_files(
+    py: Python<'_>,
+    files: Vec<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    gap_bytes_max: i64,
+    threads_max: usize,
+) -> PyResult<Vec<(OwnedBuffer, OwnedBuffer, usize, usize)>> {
+    let inputs = files.iter().map(|(fd, starts, ends)| Ok((borrow_fd(fd)?, Input::new(starts)?, Input::new(ends)?)));
+    let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let found = py.detach(|| -> PyResult<_> {
+        let mut work = Vec::with_capacity(inputs.len());
+        for (fd, starts, ends) in &inputs {
+            let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+            check_ranges(&starts, &ends)?;
+            work.push((*fd, place(&starts, &ends, gap_bytes_max)?));
+        }
+        let num_reads: usize = work.iter().map(|(_, placed)| placed.reads.len()).sum();
+        let num_bytes = work.iter().fold(0usize, |sum, (_, placed)| sum.saturating_add(placed.num_bytes));
+        let threads = threads_max.min(threads_worthwhile(num_reads, num_bytes));
+        let buffers = side_by_side(&work, threads, |(fd, placed)| read_placed(*fd, placed, 1))?;
+        Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
+    })?;
+    let parts = |(buffer, (_, placed)): (_, (_, Placed))| {
+        (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes)
+    };
+    Ok(found.into_iter().map(parts).collect())
+}
+
+/// Memory for all of the reads, filled.
+fn read_placed(fd: BorrowedFd, placed: &Placed, threads_max: usize) -> PyResult<OwnedBuffer> {
+    filled_buffer(placed.num_bytes, placed.first_byte(), |slot| read_all(fd, &placed.reads, slot, threads_max))
+        .unwrap_or_else(|| Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))))
 }
 
 /// One `pread`: file bytes `start..end`.
@@ -154,9 +188,12 @@ fn failed(read: Read, failure: ReadFailure) -> PyErr {
     }
 }
 
+fn threads_worthwhile(num_reads: usize, num_bytes: usize) -> usize {
+    (num_reads / THREAD_READS_MIN).max(num_bytes / THREAD_BYTES_MIN)
+}
+
 fn read_all<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>, threads_max: usize) -> PyResult<Filled<'a>> {
-    let worthwhile = (reads.len() / THREAD_READS_MIN).max(slot.len() / THREAD_BYTES_MIN);
-    match threads_max.min(worthwhile) {
+    match threads_max.min(threads_worthwhile(reads.len(), slot.len())) {
         0 | 1 => read_list(fd, reads, slot),
         num_threads => read_threaded(fd, &share(reads, num_threads), slot),
     }

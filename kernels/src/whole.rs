@@ -20,7 +20,7 @@ use pyo3::types::PyBytes;
 
 type Described<'py> = (Bound<'py, PyBytes>, i64, bool, i64, Option<u64>, Option<Bound<'py, PyBytes>>, usize, Vec<i64>);
 
-/// `(offsets or None, data)` of a dictionary, as `Held` takes it.
+/// `(offsets or None, data)` of a dictionary, as `IndexedPage` takes it.
 type DictionaryOut = (Option<OwnedBuffer>, OwnedBuffer);
 type IndexOut = (OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, Option<OwnedBuffer>, Option<DictionaryOut>);
 

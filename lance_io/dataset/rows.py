@@ -153,6 +153,4 @@ def locate_positions(positions: IntArray, live_starts: IntArray) -> tuple[IntArr
 
 def live_starts(counts: Sequence[int]) -> IntArray:
     """Rows left before each fragment, i64[f + 1]; the last entry is the sum."""
-    starts = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=starts[1:])
-    return starts
+    return np.array([0, *counts], dtype=np.int64).cumsum()

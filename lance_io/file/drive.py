@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from lance_io.errors import FormatError, LanceError, first_error
-from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait
+from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged
 from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.scheduler import Handle
@@ -28,7 +28,7 @@ from lance_io.io.settling import settled
 from lance_io.io.stats import count_round, sinks_now
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Fetched, Ranges, no_ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
-RANGES_WORTH_THREADS: Final = 64  # reading fewer of a file costs less than handing them to the pool
+READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
 
@@ -161,6 +161,20 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     sinks = sinks_now(store.identity)
     charged_bytes = 0
 
+    def answers_of(requests: list[tuple[FileRef, Request]], num_bytes: int) -> list[Any]:
+        if len(requests) == 1:
+            return [answer(requests[0])]
+        if num_bytes > READ_AT_ONCE_BYTES_MAX:
+            return list(cpu_pool().map(answer, requests))
+        wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
+        if len(wanted) < len(requests):
+            return [answer(one) for one in requests]
+        try:
+            found: list[Any] = store.read_many_now(wanted, gap_bytes)
+            return found
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(str(error.path), error) from error
+
     def answer(wanted: tuple[FileRef, Request]) -> Any:
         ref, request = wanted
         try:
@@ -180,10 +194,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
             if num_bytes > UNCHARGED_BYTES_MAX:
                 process_pool().charge(num_bytes)
                 charged_bytes += num_bytes
-            if len(requests) > 1 and num_ranges >= RANGES_WORTH_THREADS * len(requests):
-                answers = list(cpu_pool().map(answer, requests))
-            else:
-                answers = [answer(request) for request in requests]
+            answers = answers_of(requests, num_bytes)
             _count_answers(sinks, answers, num_ranges, num_bytes)
             requests = steps.send(answers)
     except StopIteration as done:
@@ -198,7 +209,8 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
     """Ranges and bytes of one round."""
     ranges = [request for _, request in requests if type(request) is Ranges]
-    return sum([len(one.starts) for one in ranges]), sum([one.num_bytes for one in ranges])
+    whole = merged(ranges) if ranges else no_ranges()
+    return len(whole), whole.num_bytes
 
 
 def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_wanted: int) -> None:

@@ -8,7 +8,7 @@ Specification: file container, sections 2.2 and 3.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -110,7 +110,7 @@ class Column:
         return _where(self.index, self.path)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class FileView:
     """The columns that a projection reads of a file, checked to have the types that the table declares.
 
@@ -122,6 +122,11 @@ class FileView:
     here: FileColumns
     columns: list[Column]
     keys: list[tuple[Any, ...]] | None
+
+    @cached_property
+    def join_keys(self) -> list[str | None]:
+        """`Column.join_key` of each column's first page."""
+        return [column.join_key((0,)) for column in self.columns]
 
 
 class OpenedFile:

@@ -189,5 +189,8 @@ def goes_with(piece: Piece, group: Sequence[Piece]) -> bool:
     Small files have many small pages: handing each to a thread costs more than decoding it.
     """
     first = group[0]
-    is_near = piece.file is first.file and piece.row_start == first.row_start
+    if piece.file is not first.file:
+        return False
+    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
+    is_near = follows or piece.row_start == first.row_start
     return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= limits.SCAN_JOB_BYTES

@@ -11,6 +11,7 @@ A computation on several files yields a list of (file, request) and is sent the 
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -89,6 +90,13 @@ class _FileTake:
         self.view = file.view(self.here)
         check_rows(file, self.rows)
         self.wanted = rows_of(self.view, self.rows)
+
+    @property
+    def join_keys(self) -> list[str | None]:
+        """`Column.join_key` of the pages wanted of each column."""
+        if self.view.keys is not None and len(self.rows):
+            return self.view.join_keys
+        return [one.column.join_key(one.numbers) for one in self.wanted]
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
@@ -180,7 +188,7 @@ class _Joined:
     """Mini-block pages of any files, column by column, as the kernels take them."""
 
     def __init__(self) -> None:
-        self.pages: list[tuple[Any, ...]] = []
+        self.pages: list[_kernels.IndexedPage] = []
         self.rows: list[IntArray] = []
         self.counts: list[int] = []  # rows per page
         self.sources: list[int] = []  # number of the file of each page
@@ -188,22 +196,20 @@ class _Joined:
         self.heads: list[tuple[MiniBlockPage, MiniBlockIndex]] = []  # first page of each column, and its index
         self.places: list[tuple[_FileTake, ColumnRows]] = []  # whose rows each entry of `rows` are
 
-    def begin(self, wanted: ColumnRows) -> int:
-        """A new column, whose first rows will be these. Returns its number."""
-        head: Any = wanted.column.pages[wanted.numbers[0]], wanted.indexes[0]  # joined columns have mini-block pages
+    def add(self, run: list[tuple[_FileTake, int]]) -> int:
+        """A new column: (file, place in its `wanted`) each, with the same join key. Returns its number."""
+        places = [(job, job.wanted[at]) for job, at in run]
+        wanted = [one for _, one in places]
+        head: Any = wanted[0].column.pages[wanted[0].numbers[0]], wanted[0].indexes[0]
+        indexes: Any = [index for one in wanted for index in one.indexes]  # pages with a join key have mini-block ones
         self.heads.append(head)
+        self.places += places
+        self.pages += [index.page for index in indexes]
+        self.rows += [one.rows for one in wanted]
+        self.counts += [count for one in wanted for count in one.counts]
+        self.sources += [job.number for job, one in places for _ in one.counts]
         self.columns.append(len(self.pages))
         return len(self.heads) - 1
-
-    def add(self, job: _FileTake, wanted: ColumnRows) -> None:
-        """Rows of one file for the newest column."""
-        indexes: list[Any] = wanted.indexes
-        self.pages += [index.page for index in indexes]
-        self.rows.append(wanted.rows)
-        self.counts += wanted.counts
-        self.sources += [job.number] * len(indexes)
-        self.columns[-1] = len(self.pages)
-        self.places.append((job, wanted))
 
 
 _EMPTY = np.zeros(0, dtype=np.int64)
@@ -320,6 +326,7 @@ class _Leaves:
         self.num_rows = num_rows
         self.joined = _Joined()
         self._by_pick = by_pick
+        self._join_keys = [job.join_keys for jobs in by_pick for job in jobs]  # by number of the file
         self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
         if all(any(job.here.is_all for job in jobs) for jobs in by_pick):
             self._whole = [True] * len(projection.paths)
@@ -327,36 +334,30 @@ class _Leaves:
             self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
         for paths, is_whole in zip(projection.paths, self._whole, strict=True):
             for path in paths:
-                self._collect(path.leaf.id, is_whole=is_whole)
+                leaf_id = path.leaf.id
+                if is_whole:
+                    self._parts[leaf_id, -1] = self._collect(leaf_id, by_pick)
+                else:
+                    for number, jobs in enumerate(by_pick):
+                        self._parts[leaf_id, number] = self._collect(leaf_id, [jobs])
 
     def _is_everywhere(self, leaf_id: int) -> bool:
         return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
 
-    def _collect(self, leaf_id: int, *, is_whole: bool) -> None:
+    def _collect(self, leaf_id: int, by_pick: list[list[_FileTake]]) -> list[int | tuple[_FileTake, int]]:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
+        owners = [jobs[0] if len(jobs) == 1 else _owner(jobs, leaf_id) for jobs in by_pick]
+        found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
+        keys = self._join_keys
         parts: list[int | tuple[_FileTake, int]] = []
-        last: str | None = None  # join key of the newest part
-        joined = self.joined
-        for number, jobs in enumerate(self._by_pick):
-            if not is_whole:
-                parts, last = [], None
-            job = _owner(jobs, leaf_id)
-            if job is not None:
-                at = job.here.places[leaf_id]
-                wanted = job.wanted[at]
-                key = wanted.column.join_key(wanted.numbers)
-                if key is None:
-                    parts.append((job, leaf_id))
-                    job.alone.append(at)
-                else:
-                    if last != key:
-                        parts.append(joined.begin(wanted))
-                    joined.add(job, wanted)
-                last = key
-            if not is_whole:
-                self._parts[leaf_id, number] = parts
-        if is_whole:
-            self._parts[leaf_id, -1] = parts
+        for key, run in groupby(found, lambda one: keys[one[0].number][one[1]]):
+            if key is not None:
+                parts.append(self.joined.add(list(run)))
+                continue
+            for job, at in run:
+                parts.append((job, leaf_id))
+                job.alone.append(at)
+        return parts
 
     def assemble(self, columns: list[pa.Array]) -> list[pa.Array]:
         """The field arrays. `columns` are the joined ones, decoded."""

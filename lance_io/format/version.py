@@ -10,14 +10,12 @@ footer      data file entry   name             aliases
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lance_io.errors import UnsupportedError
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FileVersion:
+class FileVersion(NamedTuple):
     """A version of the data file format; versions compare by age.
 
     major, minor  the pair that a manifest's data file entry carries (2.0 is 2,0 there, although its footer says 0,3)

@@ -68,32 +68,47 @@ class Found:
         self.value = value
 
 
+class _Load:
+    """A load in progress.
+
+    future  how it ends, made when the first other than its owner asks: most loads are waited for by nobody
+    """
+
+    __slots__ = ("future",)
+
+    def __init__(self) -> None:
+        self.future: Future[Any] | None = None
+
+
 class Mine:
     """The answer of a claim: nobody has it, load it and call `fulfil` or `abandon` exactly once."""
 
-    __slots__ = ("__weakref__", "_cache", "_future", "key")
+    __slots__ = ("__weakref__", "_cache", "_load", "key")
 
-    def __init__(self, cache: SearchCache, key: Key, future: Future[Any]) -> None:
+    def __init__(self, cache: SearchCache, key: Key, load: _Load) -> None:
         self._cache: SearchCache | None = cache
-        self._future = future
+        self._load = load
         self.key = key
 
     def fulfil(self, value: Any, nbytes: int) -> None:
         """Store the loaded value (`nbytes` long) and hand it to everyone who waits for it."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            cache._finish(self.key, self._future, value, nbytes)
-            self._future.set_result(value)
+            cache._finish(self.key, self._load, value, nbytes)
+            if self._load.future is not None:  # nobody joins a load that the cache has forgotten
+                self._load.future.set_result(value)
 
     def abandon(self, error: Exception | None = None) -> None:
         """Give up. With an error, those who wait get it; without, they are told to claim again."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            cache._forget(self.key, self._future)
-            self._future.set_exception(error or ClaimAbandoned(f"the load of {self.key!r} was given up"))
+            cache._forget(self.key, self._load)
+            if self._load.future is not None:
+                self._load.future.set_exception(error or ClaimAbandoned(f"the load of {self.key!r} was given up"))
 
     def __del__(self) -> None:
-        self.abandon()
+        if self._cache is not None:
+            self.abandon()
 
 
 class Theirs:
@@ -124,7 +139,7 @@ class SearchCache:
         self.capacity_bytes = capacity_bytes
         self._lock = threading.RLock()
         self._entries: OrderedDict[Key, tuple[Any, int]] = OrderedDict()
-        self._loads: dict[Key, Future[Any]] = {}
+        self._loads: dict[Key, _Load] = {}
         self._bytes = 0
         self._hits = 0
         self._misses = 0
@@ -211,17 +226,19 @@ class SearchCache:
         load = self._loads.get(key)
         if load is not None:
             self._hits += 1
-            return Theirs(load)
+            if load.future is None:
+                load.future = Future()
+            return Theirs(load.future)
         self._misses += 1
-        load = self._loads[key] = Future()
+        load = self._loads[key] = _Load()
         return Mine(self, key, load)
 
-    def _finish(self, key: Key, load: Future[Any], value: Any, nbytes: int) -> None:
+    def _finish(self, key: Key, load: _Load, value: Any, nbytes: int) -> None:
         with self._lock:
             self._forget(key, load)
             self.put(key, value, nbytes)
 
-    def _forget(self, key: Key, load: Future[Any]) -> None:
+    def _forget(self, key: Key, load: _Load) -> None:
         with self._lock:
             if self._loads.get(key) is load:
                 del self._loads[key]

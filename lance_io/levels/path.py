@@ -6,7 +6,8 @@ their layers innermost first (spec: structural encodings 2.1, section 2.1); path
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,19 +47,24 @@ class PathNode:
 
 @dataclass(frozen=True, slots=True)
 class LeafPath:
-    """Nodes from the top-level field (first) to the leaf (last)."""
+    """The way to a leaf column.
+
+    nodes          from the top-level field (first) to the leaf (last)
+    leaf           the field that owns the column
+    leaf_type      Arrow type of the leaf arrays
+    slots_per_row  page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)
+    """
 
     nodes: tuple[PathNode, ...]
+    leaf: Field = field(init=False, repr=False, compare=False)
+    leaf_type: pa.DataType = field(init=False, repr=False, compare=False)
+    slots_per_row: int = field(init=False, repr=False, compare=False)
 
-    @property
-    def leaf(self) -> Field:
-        """The field that owns the column."""
-        return self.nodes[-1].field
-
-    @property
-    def leaf_type(self) -> pa.DataType:
-        """Arrow type of the leaf arrays."""
-        return self.nodes[-1].arrow_type
+    def __post_init__(self) -> None:
+        lists = [node.arrow_type for node in self.nodes if node.kind is NodeKind.FIXED_SIZE_LIST]
+        object.__setattr__(self, "leaf", self.nodes[-1].field)
+        object.__setattr__(self, "leaf_type", self.nodes[-1].arrow_type)
+        object.__setattr__(self, "slots_per_row", math.prod(dtype.list_size for dtype in lists))
 
     @property
     def skeleton(self) -> pa.DataType:
@@ -77,15 +83,6 @@ class LeafPath:
     def name(self) -> str:
         """The dotted path, for messages."""
         return ".".join(node.field.name for node in self.nodes)
-
-    @property
-    def slots_per_row(self) -> int:
-        """Page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)."""
-        slots = 1
-        for node in self.nodes:
-            if node.kind is NodeKind.FIXED_SIZE_LIST:
-                slots *= node.arrow_type.list_size
-        return slots
 
     def compile_layers(self, layers: Sequence[int]) -> bytes:
         """The layers of a page, checked against this path, as a kernel program.

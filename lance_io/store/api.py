@@ -38,7 +38,7 @@ from lance_io.store.failures import (
 from lance_io.store.stats import StatsSnapshot, StoreStats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lance_io.spans import Fetched, Ranges
@@ -402,6 +402,9 @@ class SyncReads(Protocol):
 
         scratch  writable memory for the result; used if it is large enough and `ranges.keep` is false
         """
+
+    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+        """`read_now` for ranges of several objects, side by side where that is faster."""
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""

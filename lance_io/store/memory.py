@@ -29,7 +29,7 @@ from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
     from lance_io.store.stats import Operation
 
@@ -74,6 +74,10 @@ class MemoryStore:
         num_reads, num_bytes = merged(ranges.starts, ranges.ends, gap_bytes)
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(data, ranges.starts, num_reads, num_bytes)
+
+    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+        """One object after the other: nothing is read."""
+        return [self.read_now(key, ranges, gap_bytes) for key, ranges in wanted]
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""

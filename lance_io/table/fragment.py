@@ -137,9 +137,9 @@ class Fragments(Sequence[Fragment]):
         messages = self._messages[start:]  # a slice is a list, which iterates many times faster than a repeated field
         self.ids += [message.id for message in messages]
         self.physical_rows += [message.physical_rows for message in messages]
+        files = [file for message in messages for file in message.files[:]]
+        self.version_pairs.update([(file.file_major_version, file.file_minor_version) for file in files])
         for place, message in enumerate(messages, start):
-            for file in message.files[:]:
-                self.version_pairs.add((file.file_major_version, file.file_minor_version))
             if message.HasField("deletion_file"):
                 self.deleted_rows[place] = message.deletion_file.num_deleted_rows
         if max(self.ids, default=0) > FRAGMENT_ID_MAX:

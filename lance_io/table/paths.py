@@ -45,6 +45,7 @@ _U64_MAX: Final = (1 << 64) - 1
 _V2_NAME_CHARS: Final = 29  # 20 digits and ".manifest"
 _SUFFIX: Final = ".manifest"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_CONTROL = re.compile(r"[\x00-\x1f]")
 _PATH_CHARS_SHOWN: Final = 200
 
 
@@ -71,9 +72,10 @@ def check_relative(path: str, what: str) -> str:
         not path
         or path.startswith("/")
         or "\\" in path
-        or any(step in (".", "..") for step in steps)
+        or "." in steps
+        or ".." in steps
         or _SCHEME.match(path)
-        or any(ord(character) < 0x20 for character in path)
+        or _CONTROL.search(path)
     ):
         raise FormatError(
             f"{what}: the path {path[:_PATH_CHARS_SHOWN]!r} leaves its folder, expected a relative one. "

@@ -17,7 +17,7 @@ from lance_io.store.api import SyncReads, SyncWrites
 from lance_io.testing.wrap import Request, WrappedStore, put_request
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from lance_io.spans import Fetched, Ranges
     from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, UploadNow, WritableBuffer
@@ -76,6 +76,12 @@ class RecordingSyncStore(RecordingStore):
         """See `SyncReads`, like all methods here."""
         self._note_ranges(key, ranges, gap_bytes)
         return self._sync.read_now(key, ranges, gap_bytes, scratch)
+
+    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+        """Ranges of several objects."""
+        for key, ranges in wanted:
+            self._note_ranges(key, ranges, gap_bytes)
+        return self._sync.read_many_now(wanted, gap_bytes)
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""

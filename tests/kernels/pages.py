@@ -41,20 +41,9 @@ def decode_miniblock(
     page = b"".join(chunks)
     pieces = [page[a:b] for a, b in zip(longs(range_starts), longs(range_ends), strict=True)]
     offsets = i64([1, *np.cumsum([len(piece) for piece in pieces]) + 1][:-1] if pieces else [])
-    return _kernels.decode_miniblock(
-        program,
-        b"?" + b"".join(pieces),
-        offsets,
-        firsts,
-        ids,
-        byte_offsets,
-        item_starts,
-        None if chunk_rows is None else row_starts,
-        flags,
-        starts,
-        ends,
-        dictionary,
-    )
+    chunk_row_starts = None if chunk_rows is None else row_starts
+    indexed = _kernels.IndexedPage(program, 0, byte_offsets, item_starts, chunk_row_starts, flags, dictionary)
+    return _kernels.decode_miniblock(indexed, b"?" + b"".join(pieces), offsets, firsts, ids, starts, ends)
 
 
 def decode_fullzip(program: bytes, pieces: Sequence[bytes], rows: Sequence[int]) -> Any:

@@ -215,7 +215,8 @@ def arguments() -> dict[str, Any]:
 )
 def test_arguments_that_do_not_fit(wrong: dict[str, Any]) -> None:
     given_ = arguments() | wrong
-    names = ("buffer", "offsets", "firsts", "ids", "byte_offsets", "item_starts")
-    call = [given_[name] for name in names] + [None, None, given_["row_starts"], given_["ends"], None]
+    tables = given_["byte_offsets"], given_["item_starts"], None, None
+    page = _kernels.IndexedPage(ref.miniblock([1], ref.flat(8)), 0, *tables, None)
+    names = ("buffer", "offsets", "firsts", "ids", "row_starts", "ends")
     with pytest.raises(ValueError):
-        _kernels.decode_miniblock(ref.miniblock([1], ref.flat(8)), *call)
+        _kernels.decode_miniblock(page, *(given_[name] for name in names))

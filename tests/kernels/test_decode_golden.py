@@ -138,7 +138,6 @@ def test_a_row_whose_rest_was_not_fetched_is_the_callers_fault() -> None:
     chunks = [ref.chunk([b"\1\2"], num_levels=2, rep=ref.ints(rep, 16)) for rep in ([1, 0], [0, 0])]
     tables = i64([0, len(chunks[0]), 2 * len(chunks[0])]), i64([0, 2, 4]), i64([0, 1, 1])
     flags = np.array([0, 1], np.uint8)
+    page = _kernels.IndexedPage(program, 0, *tables, flags, None)
     with pytest.raises(ValueError, match="not given"):
-        _kernels.decode_miniblock(
-            program, b"".join(chunks), i64([0]), i64([0]), i64([0]), *tables, flags, i64([0]), None, None
-        )
+        _kernels.decode_miniblock(page, b"".join(chunks), i64([0]), i64([0]), i64([0]), i64([0]), None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray, Purpose, Steps
 
 WIDE, REP, DEF = 1, 2, 4  # program flags
+PAGE_BYTES: Final = 512  # of an indexed page without its tables
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +51,7 @@ class MiniBlockIndex:
     preamble      u8[n], 1 where a chunk opens with the rest of an earlier row
     dictionary    `(offsets or None, data)` of the decoded dictionary
     page          all of that as the kernels take it, with the page's program and place
+    parsed_bytes  memory held by `page` for its own, about
     """
 
     byte_offsets: Any
@@ -57,17 +59,24 @@ class MiniBlockIndex:
     row_starts: Any | None
     preamble: Any | None
     dictionary: tuple[Any | None, Any] | None
-    page: tuple[Any, ...]
+    page: _kernels.IndexedPage
+    parsed_bytes: int
 
     @property
     def nbytes(self) -> int:
         """Memory held, in bytes."""
         parts = [self.byte_offsets, self.item_starts, self.row_starts, self.preamble, *(self.dictionary or ())]
-        return sum(int(part.nbytes) for part in parts if part is not None) + 256
+        num_bytes: int = sum([part.nbytes for part in parts if part is not None])
+        return num_bytes + self.parsed_bytes
 
 
 class MiniBlockPage:
-    """One mini-block page. `message` is its `MiniBlockLayout`."""
+    """One mini-block page. `message` is its `MiniBlockLayout`.
+
+    codec, dictionary  of the values, and of what they point at where the page has a dictionary
+    value_shape        shape of the values, behind the dictionary if there is one
+    join_key           pages whose rows can be decoded into one array have the same; None for those decoded alone
+    """
 
     def __init__(self, source: PageSource, message: pb.MiniBlockLayout) -> None:
         self.source = source
@@ -78,6 +87,7 @@ class MiniBlockPage:
         self.num_dictionary_items = message.num_dictionary_items
         self.has_lists = message.HasField("rep_compression")
         self.layers = tuple(message.layers)
+        self.value_shape: Shape = (self.codec if self.dictionary is None else self.dictionary).shape
         self._check(message)
         self.program = self._compile(message)
         self.keeps_indices = pa.types.is_dictionary(source.path.leaf_type)
@@ -113,12 +123,6 @@ class MiniBlockPage:
         if message.num_buffers != expected:
             raise FormatError(f"{message.num_buffers} value buffers per chunk; {self.codec} has {expected}")
         check_shape(source.path.leaf_type if self.dictionary is None else self._value_type(), self.value_shape)
-
-    @property
-    def value_shape(self) -> Shape:
-        """Shape of the values, behind the dictionary if there is one."""
-        shape: Shape = (self.codec if self.dictionary is None else self.dictionary).shape
-        return shape
 
     def _value_type(self) -> pa.DataType:
         dtype = self.source.path.leaf_type
@@ -195,8 +199,10 @@ class MiniBlockPage:
     ) -> MiniBlockIndex:
         """The index that a kernel made of its buffers."""
         given = None if self.keeps_indices else dictionary
-        page = (self.program, self.source.buffer_offsets[1], byte_offsets, item_starts, row_starts, preamble, given)
-        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page)
+        base = self.source.buffer_offsets[1]
+        page = _kernels.IndexedPage(self.program, base, byte_offsets, item_starts, row_starts, preamble, given)
+        parsed_bytes = PAGE_BYTES + 2 * len(self.program)  # a symbol table is widened when it is parsed
+        return MiniBlockIndex(byte_offsets, item_starts, row_starts, preamble, dictionary, page, parsed_bytes)
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows, in one round: the chunks they lie in."""
@@ -231,20 +237,7 @@ class MiniBlockPage:
         self, index: MiniBlockIndex, rows: RowSelection, buffer: Any, offsets: IntArray, firsts: Any, chunk_ids: Any
     ) -> Leaf:
         try:
-            return _kernels.decode_miniblock(
-                self.program,
-                buffer,
-                offsets,
-                firsts,
-                chunk_ids,
-                index.byte_offsets,
-                index.item_starts,
-                index.row_starts,
-                index.preamble,
-                rows.starts,
-                rows.ends,
-                None if self.keeps_indices else index.dictionary,
-            )
+            return _kernels.decode_miniblock(index.page, buffer, offsets, firsts, chunk_ids, rows.starts, rows.ends)
         except DamagedError as error:
             raise damaged(error) from None
 
