@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io._kernels import read_ranges
+from lance_io._kernels import read_files, read_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,6 +132,24 @@ def test_many_reads_in_threads(fd: int, content: bytes, threads: int) -> None:
     assert buffer is not None
     assert bytes(buffer) == b"".join(content[start:end] for start, end in zip(starts, ends, strict=True))
     assert num_reads == np.count_nonzero(starts < ends)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+@pytest.mark.parametrize("num_reads", [1, 100])
+def test_files_side_by_side(fd: int, content: bytes, threads: int, num_reads: int) -> None:
+    rng = np.random.default_rng(threads)
+    wanted = [np.sort(rng.integers(0, LARGE - 64, num_reads)).astype(np.int64) for _ in range(9)]
+    found = read_files([(fd, starts, starts + 64) for starts in wanted], 100, threads)
+    for starts, (buffer, offsets, count, num_bytes) in zip(wanted, found, strict=True):
+        assert [bytes(memoryview(buffer)[at : at + 64]) for at in ints(offsets)] == [
+            content[start : start + 64] for start in starts.tolist()
+        ]
+        assert (count, num_bytes) == read_ranges(fd, starts, starts + 64, 100, 1, None)[2:]
+
+
+def test_one_file_that_ends_early_fails_all(fd: int) -> None:
+    with pytest.raises(EOFError, match=f"ends at byte {LARGE}"):
+        read_files([(fd, i64(0), i64(10)), (fd, i64(LARGE - 5), i64(LARGE + 5))], 0, 4)
 
 
 def test_nothing_to_read(fd: int) -> None:

@@ -259,6 +259,33 @@ def test_merged_reads_are_counted(
     assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
 
 
+@pytest.mark.parametrize("num_files", [0, 1, 3, 2 * local.FILES_AT_ONCE + 1])
+def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: Path, num_files: int) -> None:
+    wanted = []
+    for number in range(num_files):
+        path = tmp_path / f"{number}"
+        path.write_bytes(np.random.default_rng(number).bytes(5000))
+        wanted.append((str(path), Ranges.of((4000 - number, 4100), (number, 2 * number), (10, 20))))
+    other = LocalStore()
+    for (key, ranges), found in zip(wanted, store.read_many_now(wanted, 50), strict=True):
+        alone = other.read_now(key, ranges, 50)
+        assert bytes(found.buffer) == bytes(alone.buffer)
+        assert found.offsets.tolist() == alone.offsets.tolist()
+        assert (found.num_reads, found.bytes_read) == (alone.num_reads, alone.bytes_read)
+    assert store.stats.snapshot().operations == other.stats.snapshot().operations
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gone", NotFound), ("short", ShortRead)])
+def test_of_many_files_the_one_that_fails_is_named(
+    store: LocalStore, tmp_path: Path, name: str, kind: type[LanceError]
+) -> None:
+    for other in ("a", "short", "z"):
+        (tmp_path / other).write_bytes(bytes(3 if other == "short" else 100))
+    with pytest.raises(kind) as caught:
+        store.read_many_now([(str(tmp_path / one), Ranges.of((0, 50))) for one in ("a", name, "z")], 0)
+    assert caught.value.path == str(tmp_path / name)
+
+
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
