@@ -13,6 +13,7 @@ from lance_io.encodings.registry import LAYOUT_TYPE, open_page
 from lance_io.format.columns import COLUMN_ENCODING_TYPE, PageInfo
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.schema_messages import encode_schema
+from lance_io.levels.path import leaf_paths
 from lance_io.proto import encodings_pb2, file_pb2
 from lance_io.spans import Fetched
 
@@ -79,7 +80,8 @@ def write_file(
     """A whole file of these pages."""
     memory = Memory()
     metadata = []
-    for pages in columns:
+    paths = [path for field in schema_from_arrow(schema).fields for path in leaf_paths(field)]
+    for path, pages in zip(paths, columns, strict=True):
         column = file_pb2.ColumnMetadata()
         column.encoding.direct.encoding = _any(COLUMN_ENCODING_TYPE, encodings_pb2.ColumnEncoding(values={}))
         priority = 0
@@ -91,7 +93,7 @@ def write_file(
             message.encoding.direct.encoding = any_pb2.Any(
                 type_url=f"/{LAYOUT_TYPE}", value=page.layout
             ).SerializeToString()
-            priority += page.num_rows
+            priority += page.num_rows // path.slots_per_row  # of the first row, where pages count slots
         metadata.append(column.SerializeToString())
     fields = encode_schema(schema_from_arrow(schema))
     descriptor = file_pb2.FileDescriptor(length=num_rows)
