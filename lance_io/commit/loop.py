@@ -204,6 +204,7 @@ class _Loop:
         started = clock.monotonic()
         attempts = stalls = newest = 0
         while True:
+            began = clock.monotonic()
             committed = yield from self._gather()
             if committed is not None:
                 return committed
@@ -218,7 +219,8 @@ class _Loop:
                 raise self._exhausted(f"Failed to commit the transaction after {attempts} retries.")
             if clock.monotonic() - started > request.timeout_s or stalls > STALLS_MAX:
                 raise self._exhausted(f"too much write contention: {attempts} attempts, all of them second")
-            yield Pause(clock.random() * min(FIRST_PAUSE_S * 2**attempts, PAUSE_MAX_S))
+            slot = min(FIRST_PAUSE_S, clock.monotonic() - began)  # an attempt of others takes about as long
+            yield Pause(clock.random() * min(slot * 2**attempts, PAUSE_MAX_S))
             self.listing = None
 
     def _exhausted(self, text: str) -> CommitConflictError:
