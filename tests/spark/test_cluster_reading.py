@@ -32,8 +32,8 @@ pytestmark = pytest.mark.timeout(900)
 
 METADATA_BYTES = 80 * 1024  # of a small file: its last 64 KiB, and page indexes
 EXECUTORS = 2
-SIZE_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_MIB", "192"))
-GROWTH_MAX = 128 << 20  # of a worker, whatever it reads or writes: pages under way of 8 MiB, read, decoded, handed over
+SIZE_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_MIB", "384"))
+GROWTH_MAX = 192 << 20  # of a worker, whatever it reads or writes; it was 160 MB for tables of 96 and of 192 MiB
 
 
 def load(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
