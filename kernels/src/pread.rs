@@ -69,9 +69,8 @@ pub fn read_files(
         let buffers = side_by_side(&work, threads, |(fd, placed)| read_placed(*fd, placed, 1))?;
         Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
     })?;
-    let parts = |(buffer, (_, placed)): (_, (_, Placed))| {
-        (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes)
-    };
+    let parts =
+        |(buffer, (_, placed)): (_, (_, Placed))| (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes);
     Ok(found.into_iter().map(parts).collect())
 }
 

@@ -38,7 +38,6 @@ def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, i
         ([piece(0, 100, is_whole=False)], piece(100, 200), False),
         ([piece(0, 100, is_whole=False)], piece(0, 100, is_whole=False), True),
     ],
-    ids=str,
 )
 def test_what_goes_into_a_job(group: list[Any], following: Any, expected: bool) -> None:
     assert goes_with(following, group) is expected
