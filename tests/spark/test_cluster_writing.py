@@ -113,7 +113,9 @@ def test_two_jobs_at_once_both_land(cluster: SparkSession, table: Table) -> None
     table.begin()
 
     def append(first: int) -> None:
-        write_table(rows(cluster, first, 1000), table.uri, storage=table.storage)
+        given = [(one, str(one)) for one in range(first, first + 1000)]
+        df = cluster.createDataFrame(given, "id long, text string")  # which makes the session that of the thread, too
+        write_table(df, table.uri, storage=table.storage)
 
     with ThreadPoolExecutor(2) as pool:
         for job in [pool.submit(append, first) for first in (0, 1000)]:

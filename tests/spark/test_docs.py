@@ -23,6 +23,7 @@ CLAIMS = {
         "There is no JAR": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
         "a broken package": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
         "gives the format another name": "test_local_reading.test_helpers",
+        "a session that is active in them": "test_cluster_writing.test_two_jobs_at_once_both_land",
         "is the way in": "test_local_reading.test_views_and_options_from_sql",
         "do not work": "test_local_reading.test_a_catalog_table_says_what_to_do_instead",
         "Names in any case": "test_options.test_names_ignore_case_and_underscores",
@@ -109,6 +110,7 @@ CLAIMS = {
         "give nothing": "test_version_rows.test_however_it_is_cut_each_row_comes_once",
         "cleaned up before it was read": "test_version_rows.test_a_version_that_was_cleaned_up",
         "what was the newest version when it began": "test_version_rows.test_available_now_ends_with_what_was_there",
+        "on the way to a bucket": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
         "coalesces to `n` tasks": "test_local_writing.test_helpers",
     },
 }
