@@ -102,10 +102,10 @@ def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
 def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list[VersionFile]]:
     """Versions up to the newest, oldest first: that one at least, with `after` also all above it; none without a table.
 
-    They are not described where a listing does not do that by the way.
+    Where a listing has to look at each file, they are described only if that saves the request for the newest one.
     """
     if store.capabilities.ordered_list:
-        first = yield List(store, versions_prefix(root), _FIRST_NAMES, "/", keys_only=True)
+        first = yield List(store, versions_prefix(root), _FIRST_NAMES, "/", keys_only=after is not None)
         found = newest_of_ordered(first, after)
         if found is not None:
             return found
@@ -116,7 +116,7 @@ def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list
 
 def _described(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:
     """The versions with their sizes and etags; None when one of them is not there (any more)."""
-    if store.capabilities.described_list:
+    if store.capabilities.described_list or all(file.size_bytes for file in files):
         return files
     described = []
     for file in files:
