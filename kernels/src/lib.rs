@@ -57,10 +57,6 @@ mod whole;
 
 use pyo3::prelude::*;
 
-// Decoded pages are large and short-lived; an allocator that keeps their memory spares a page fault per 4 KiB.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 #[pymodule]
 fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
