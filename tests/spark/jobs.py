@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 from pyspark.sql import types as spark
 
@@ -15,9 +17,23 @@ from lance_io.spark.writer import LanceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 ID = spark.StructType([spark.StructField("id", spark.LongType(), nullable=False)])
+
+
+def ids(path: str) -> list[int]:
+    """The rows, by pylance."""
+    return sorted(lance.dataset(path).to_table(columns=["id"])["id"].to_pylist())
+
+
+def files(path: str) -> set[str]:
+    """Data files that are there."""
+    return {file.name for file in Path(path, "data").glob("*")}
+
+
+def referenced(path: str) -> set[str]:
+    """Data files of the newest version."""
+    return {file.path for fragment in lance.dataset(path).get_fragments() for file in fragment.data_files()}
 
 
 def struct(**types: spark.DataType) -> spark.StructType:

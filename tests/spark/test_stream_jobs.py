@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pytest
 from hypothesis import given as draws
 from hypothesis import settings
 from hypothesis import strategies as st
-from jobs import ID, Job, Stream, struct
+from jobs import ID, Job, Stream, files, ids, referenced, struct
 from pyspark.sql import types as spark
 
 from lance_io.errors import CommitConflictError, FormatError, UsageError
 from lance_io.spark import streamsink
 from lance_io.spark.streamsink import StreamMark, is_committed
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KEY = "lance_io.stream.s"
 
@@ -23,18 +25,6 @@ KEY = "lance_io.stream.s"
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "t.lance")
-
-
-def ids(path: str) -> list[int]:
-    return sorted(lance.dataset(path).to_table(columns=["id"])["id"].to_pylist())
-
-
-def files(path: str) -> set[str]:
-    return {file.name for file in Path(path, "data").glob("*")}
-
-
-def referenced(path: str) -> set[str]:
-    return {file.path for fragment in lance.dataset(path).get_fragments() for file in fragment.data_files()}
 
 
 def mark(path: str) -> str | None:

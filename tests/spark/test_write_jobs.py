@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
-from jobs import ID, Job, batch, struct
+from jobs import ID, Job, batch, files, ids, referenced, struct
 from pyspark.sql import types as spark
 
 import lance_io
@@ -31,21 +31,6 @@ LONG, TEXT, FLOATS = spark.LongType(), spark.StringType(), spark.ArrayType(spark
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "t.lance")
-
-
-def ids(path: str) -> list[int]:
-    """The rows, by pylance."""
-    return sorted(lance.dataset(path).to_table(columns=["id"])["id"].to_pylist())
-
-
-def files(path: str) -> set[str]:
-    """Data files that are there."""
-    return {file.name for file in Path(path, "data").glob("*")}
-
-
-def referenced(path: str) -> set[str]:
-    """Data files of the newest version."""
-    return {file.path for fragment in lance.dataset(path).get_fragments() for file in fragment.data_files()}
 
 
 # -- versions and files ----------------------------------------------------------------------------------------------
