@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from lance_io.dataset.predicate.tokens import END, tokens
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -100,14 +102,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._invalid()
-            self._tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
-            at = found.end()
+        found = tokens(_TOKEN, text)
+        if found is None:
+            raise self._invalid()
+        self._tokens = found
         self._at = 0
         self._depth = 0
 
@@ -115,11 +113,11 @@ class _Parser:
         return pa.ArrowInvalid(f"Invalid JSONPath {self._text[:200]!r}")
 
     def _peek(self) -> tuple[str, str]:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "")
+        return self._tokens[self._at]
 
     def _next(self) -> tuple[str, str]:
         token = self._peek()
-        self._at += 1
+        self._at += token != END
         return token
 
     def skip(self, sign: str) -> bool:

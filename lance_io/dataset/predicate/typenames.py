@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.types as pt
 
+from lance_io.dataset.predicate.tokens import END, tokens
 from lance_io.errors import BindError
 
 if TYPE_CHECKING:
@@ -102,15 +103,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[tuple[str, str]] = []
-        at, end = 0, len(text.rstrip())
-        while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise self._unknown()
-            self._tokens.append((str(found.lastgroup), found[str(found.lastgroup)]))
-            at = found.end()
-        self._tokens.append(("end", ""))
+        found = tokens(_TOKEN, text)
+        if found is None:
+            raise self._unknown()
+        self._tokens = found
         self._at = 0
 
     def _unknown(self) -> BindError:
@@ -124,7 +120,7 @@ class _Parser:
             found = self._type(0)
         except (ValueError, pa.ArrowException) as error:
             raise self._unknown() from error
-        if self._tokens[self._at][0] != "end":
+        if self._tokens[self._at] != END:
             raise self._unknown()
         return found
 
