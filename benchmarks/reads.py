@@ -40,6 +40,7 @@ TAKE_SIZES = (1, 10, 100, 1_000, 10_000)
 TAKE_SETS = 32  # sets of random rows that a case goes round
 SCAN_FORMS = ("table", "batches")
 TAKE_GOALS = {1: 1.0, 100: 3.0, 1_000: 3.0, 10_000: 3.0}
+MEMORY_ROUNDS = 5  # what a process holds at most hardly differs from time to time
 SCAN_GOAL, SCAN_PARQUET_GOAL, IMPORT_GOAL = 2.0, 1.0, 2.0
 
 
@@ -139,14 +140,22 @@ def import_case() -> Case:
     return Case("import", lambda: fresh("import", (OURS, PYLANCE), lambda _: ""), goal=IMPORT_GOAL)
 
 
-def fresh_case(tables: Tables, name: str, what: str, case_name: str, unit: str, contenders: tuple[str, ...]) -> Case:
+def fresh_case(
+    tables: Tables,
+    name: str,
+    what: str,
+    case_name: str,
+    unit: str,
+    contenders: tuple[str, ...],
+    rounds_max: int | None = None,
+) -> Case:
     """A measurement of a fresh process that works on a table."""
 
     def path_of(who: str) -> str:
         table = tables(name)
         return table.parquet_folder if who == PARQUET else table.lance_uri
 
-    return Case(case_name, lambda: fresh(what, contenders, path_of), unit, goal=1.0)
+    return Case(case_name, lambda: fresh(what, contenders, path_of), unit, goal=1.0, rounds_max=rounds_max)
 
 
 def memory_cases(tables: Tables, name: str) -> Iterator[Case]:
@@ -154,7 +163,7 @@ def memory_cases(tables: Tables, name: str) -> Iterator[Case]:
     for form in SCAN_FORMS[::-1]:
         for label, part in (("memory", "peak"), ("growth", "growth")):
             contenders = (OURS, PYLANCE, PARQUET)
-            yield fresh_case(tables, name, f"{part}-{form}", f"{label}/{name}/{form}", "bytes", contenders)
+            yield fresh_case(tables, name, f"{part}-{form}", f"{label}/{name}/{form}", "bytes", contenders, MEMORY_ROUNDS)
 
 
 # -- all --------------------------------------------------------------------------------------------------------------

@@ -74,12 +74,12 @@ def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: P
     expected = lance_io.dataset(str(whole)).to_table()
     victim = sorted(whole.glob(part))[0]
     data = victim.read_bytes()
+    copy = tmp_path / "cut.lance"
+    shutil.copytree(whole, copy, copy_function=os.link)
+    target = copy / victim.relative_to(whole)
+    target.unlink()
     lengths = cuts(len(data))
     for length in lengths if CASES > 1000 else lengths[:: 1 + len(lengths) // 40]:
-        copy = tmp_path / f"{length}"
-        shutil.copytree(whole, copy, copy_function=os.link)
-        target = copy / victim.relative_to(whole)
-        target.unlink()
         target.write_bytes(data[:length])
         try:
             found = lance_io.dataset(str(copy)).to_table()
