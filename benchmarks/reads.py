@@ -162,8 +162,8 @@ def memory_cases(tables: Tables, name: str) -> Iterator[Case]:
     """Peak memory of scans."""
     for form in SCAN_FORMS[::-1]:
         for label, part in (("memory", "peak"), ("growth", "growth")):
-            contenders = (OURS, PYLANCE, PARQUET)
-            yield fresh_case(tables, name, f"{part}-{form}", f"{label}/{name}/{form}", "bytes", contenders, MEMORY_ROUNDS)
+            what, case_name = f"{part}-{form}", f"{label}/{name}/{form}"
+            yield fresh_case(tables, name, what, case_name, "bytes", (OURS, PYLANCE, PARQUET), MEMORY_ROUNDS)
 
 
 # -- all --------------------------------------------------------------------------------------------------------------
