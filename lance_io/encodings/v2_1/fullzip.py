@@ -53,7 +53,11 @@ class FullZipIndex:
 
 
 class FullZipPage:
-    """One full-zip page. `message` is its `FullZipLayout`."""
+    """One full-zip page. `message` is its `FullZipLayout`.
+
+    stride_bytes  bytes per row, where every row has the same
+    is_plain      whether the data buffer is the array itself: no control words, no zipped validity
+    """
 
     def __init__(self, source: PageSource, message: pb.FullZipLayout) -> None:
         self.source = source
@@ -67,7 +71,10 @@ class FullZipPage:
         self.level_bits = {"repetition": message.bits_rep, "definition": message.bits_def}
         self.control_bytes = _control_bytes(message.bits_rep, message.bits_def)
         self.num_visible_items = message.num_visible_items
+        self.value_shape: Shape = self.codec.shape
         self._check(message)
+        self.stride_bytes = self.control_bytes + self.bits // 8
+        self.is_plain = not self.has_index and not self.control_bytes and not _has_item_validity(self.value_shape)
         head = struct.pack("<BBBI", message.bits_rep, message.bits_def, self.is_variable, self.bits)
         self.program = head + source.path.compile_layers(self.layers) + self.codec.program()
         _check_level_bits(self.layers, message.bits_rep, message.bits_def)
@@ -78,15 +85,15 @@ class FullZipPage:
             raise FormatError("full-zip page that says neither bits_per_value nor bits_per_offset")
         if self.has_lists != bool(message.bits_rep):
             raise FormatError(f"{message.bits_rep} bits of repetition for layers {list(self.layers)}")
-        check_shape(_plain_type(source.path.leaf_type), self.codec.shape)
+        check_shape(_plain_type(source.path.leaf_type), self.value_shape)
         if isinstance(self.codec, tree.VariablePackedStruct) and not source.rules.packed_variable:
             raise FormatError(f"packed struct of variable width in a file of version {source.rules.name}")
         source.expect_buffers(2 if self.has_index else 1)
         if self.is_variable:
             if self.bits not in (32, 64):
                 raise FormatError(f"length prefixes of {self.bits} bits; expected 32 or 64")
-        elif self.bits % 8 or self.bits != shape_bits(self.codec.shape):
-            raise FormatError(f"values of {self.bits} bits announced; {self.codec} has {shape_bits(self.codec.shape)}")
+        elif self.bits % 8 or self.bits != shape_bits(self.value_shape):
+            raise FormatError(f"values of {self.bits} bits announced; {self.codec} has {shape_bits(self.value_shape)}")
         self._check_items(message.num_items, message.num_visible_items)
         if self.has_index:
             _ = self.index_width_bytes
@@ -107,16 +114,6 @@ class FullZipPage:
                 f"{size} bytes of data; {num_items} entries with {num_visible} items of {self.bits // 8} bytes need "
                 f"{least + num_visible * self.bits // 8}"
             )
-
-    @property
-    def stride_bytes(self) -> int:
-        """Bytes per row where every row has the same."""
-        return self.control_bytes + self.bits // 8
-
-    @property
-    def is_plain(self) -> bool:
-        """True when the data buffer is the array itself: no control words, no zipped validity."""
-        return not self.has_index and not self.control_bytes and not _has_item_validity(self.codec.shape)
 
     @property
     def index_width_bytes(self) -> int:
@@ -197,7 +194,7 @@ class FullZipPage:
             raise FormatError(f"{num_items} items found; the page announces {self.num_visible_items}")
         _, validity, null_count, _ = layers[0]
         dtype = self.source.path.leaf_type
-        array = build_values(_plain_type(dtype), self.codec.shape, values, num_items, validity, null_count)
+        array = build_values(_plain_type(dtype), self.value_shape, values, num_items, validity, null_count)
         if pa.types.is_dictionary(dtype):
             array = array.dictionary_encode().cast(dtype)
         return array if len(layers) == 1 else nest(self.source.path, array, layers)
@@ -213,7 +210,7 @@ class FullZipPage:
             data = memoryview(fetched.buffer).cast("B")[start : start + int(lengths.sum())]
         else:
             data = _kernels.gather_ranges(fetched.buffer, offsets, lengths)
-        values = [None] * _list_depth(self.codec.shape) + [data]
+        values = [None] * _list_depth(self.value_shape) + [data]
         return num_rows, values, [(num_rows, None, 0, None)] * len(self.layers)
 
     def describe(self) -> PageDescription:
