@@ -64,7 +64,10 @@ class Piece:
     @property
     def is_joined(self) -> bool:
         """Whether it is a page that can be decoded in one call with others."""
-        return self.is_whole and self.index is None and type(self.page) is MiniBlockPage and not self.page.keeps_indices
+        if not self.is_whole or self.index is not None:
+            return False
+        page = self.page
+        return type(page) is MiniBlockPage and not page.keeps_indices
 
     @property
     def slots(self) -> tuple[int, int]:
@@ -122,10 +125,11 @@ class Piece:
 
 def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
     """Read and decode some pieces of one file, as `Piece.steps` does; whole mini-block pages in one kernel call."""
-    joined = [at for at, piece in enumerate(group) if piece.is_joined]
-    if len(joined) < 2:
+    is_joined = [piece.is_joined for piece in group]
+    if sum(is_joined) < 2:
         return (yield from together([piece.steps() for piece in group]))
-    others = [at for at in range(len(group)) if not group[at].is_joined]
+    joined = [at for at, one in enumerate(is_joined) if one]
+    others = [at for at, one in enumerate(is_joined) if not one]
     arrays, *rest = yield from together(
         [_read_joined([group[at] for at in joined]), *[group[at].steps() for at in others]]
     )
@@ -169,16 +173,17 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     column = file.column(column_index)
-    starts = column.row_starts
-    first = max(int(starts.searchsorted(row_start, side="right")) - 1, 0)
-    last = int(starts.searchsorted(row_end, side="left"))
+    first, borders = 0, column.row_starts
+    if row_start > 0 or row_end < file.num_rows:
+        first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
+        borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]
     result = []
-    for number, (low, high) in enumerate(pairwise(starts[first : last + 1].tolist()), first):
+    for number, (low, high) in enumerate(pairwise(borders.tolist()), first):
         start, end = max(low, row_start), min(high, row_end)
         if start < end:
             size = column.info.pages[number].data_bytes
-            share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
             is_whole = end - start == high - low
+            share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
             result.append(Piece(file, column, number, start, end, share, tail, is_whole))
     return result
 
