@@ -16,7 +16,23 @@ opening     from a URI to a place and its handler
 cleanup     removing old versions
 """
 
-from lance_io.commit.lock import CommitLock
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from lance_io.errors import CommitConflictError
+
+if TYPE_CHECKING:
+    from lance_io.commit.lock import CommitLock
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: reads import `steps` of this room, and need no way to commit."""
+    if name != "CommitLock":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lance_io.commit.lock import CommitLock
+
+    return CommitLock
+
 
 __all__ = ["CommitConflictError", "CommitLock"]

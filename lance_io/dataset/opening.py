@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.commit.steps import Read
 from lance_io.dataset.moments import latest_before
+from lance_io.dataset.places import branch_location
 from lance_io.dataset.session import Session
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
 from lance_io.proto import table_pb2
 from lance_io.table.manifest import VERSION_MAX, Manifest, from_message
-from lance_io.table.paths import BRANCH_TREES
-from lance_io.table.refs import MAIN, check_branch_name, decode_tag, tag_path
+from lance_io.table.refs import decode_tag, tag_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -138,13 +138,6 @@ def tag_of(root: Location, tag: str) -> Plan[Tag]:
     except FormatError as error:
         error.path = root.key(tag_path(tag))
         raise
-
-
-def branch_location(root: Location, branch: str | None) -> Location:
-    """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
-    if branch is None or branch == MAIN:
-        return root
-    return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
 
 
 # -- pickles ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.source import FileRef, FragmentSource
 from lance_io.format.version import READABLE
 from lance_io.store.mounted import MountedStore, mounted_key
-from lance_io.table.paths import data_file_place, deletion_file_place
+from lance_io.table.paths import BRANCH_TREES, data_file_place, deletion_file_place
+from lance_io.table.refs import MAIN, check_branch_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from lance_io.table.fragment import DataFile, Fragment
     from lance_io.table.manifest import BasePath, Manifest
     from lance_io.table.paths import Place
+
+
+def branch_location(root: Location, branch: str | None) -> Location:
+    """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
+    if branch is None or branch == MAIN:
+        return root
+    return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from lance_io.dataset.opening import branch_location
+from lance_io.dataset.places import branch_location
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.proto import table_pb2

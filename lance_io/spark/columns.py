@@ -65,6 +65,26 @@ def shown_schema(projection: Projection) -> pa.Schema:
     return pa.schema([one.field.with_type(pa.int64()) if one.is_system else one.field for one in projection.outputs])
 
 
+def decoded_width(dtype: pa.DataType) -> tuple[float, int]:
+    """Bytes of a value as far as its type says, and how many parts of it have no fixed width."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return decoded_width(dtype.storage_type)
+    if pa.types.is_dictionary(dtype):
+        return decoded_width(dtype.value_type)
+    if pa.types.is_fixed_size_list(dtype):
+        fixed, variable = decoded_width(dtype.value_type)
+        return dtype.list_size * fixed, dtype.list_size * variable
+    if pa.types.is_struct(dtype):
+        members = [decoded_width(member.type) for member in dtype]
+        return sum(fixed for fixed, _ in members), sum(variable for _, variable in members)
+    if pa.types.is_null(dtype):
+        return 0.0, 0
+    try:
+        return dtype.bit_width / 8, 0
+    except ValueError:  # texts, lists, maps
+        return 0.0, 1
+
+
 def read_schema(state: DatasetState, options: ReadOptions) -> StructType:
     """The Spark schema of a read. Raises as `read_projection` and `arrow_to_spark` do."""
     schema = shown_schema(read_projection(state, options))

@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.entry import open_options
-from lance_io.dataset.opening import open_steps
 from lance_io.dataset.session import Session
-from lance_io.dataset.versions import manifest_times
 from lance_io.errors import NotFound
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
 from lance_io.store.api import CLOUD, SyncReads
@@ -80,6 +77,10 @@ def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
 
     Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`.
     """
+    from lance_io.dataset.entry import open_options  # planners open tables, tasks get what they need of them
+    from lance_io.dataset.opening import open_steps
+    from lance_io.dataset.versions import manifest_times
+
     if ref is None:
         ref = options.version if options.version is not None else options.tag
     opening = open_options(options.path, ref, storage_options=storage_options(options), session=process_session())

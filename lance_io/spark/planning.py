@@ -16,20 +16,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
-from lance_io.dataset.explain import explain_scan
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.system import ROW_OFFSET
 from lance_io.errors import UnsupportedError
 from lance_io.spark.carrying import PartitionPlan, fragment_message, header_of, restored
+from lance_io.spark.columns import decoded_width
 from lance_io.spark.engine import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    import pyarrow as pa
 
     from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.projection import Projection
@@ -72,26 +72,6 @@ class ReadPlan:
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def decoded_width(dtype: pa.DataType) -> tuple[float, int]:
-    """Bytes of a value as far as its type says, and how many parts of it have no fixed width."""
-    if isinstance(dtype, pa.BaseExtensionType):
-        return decoded_width(dtype.storage_type)
-    if pa.types.is_dictionary(dtype):
-        return decoded_width(dtype.value_type)
-    if pa.types.is_fixed_size_list(dtype):
-        fixed, variable = decoded_width(dtype.value_type)
-        return dtype.list_size * fixed, dtype.list_size * variable
-    if pa.types.is_struct(dtype):
-        members = [decoded_width(member.type) for member in dtype]
-        return sum(fixed for fixed, _ in members), sum(variable for _, variable in members)
-    if pa.types.is_null(dtype):
-        return 0.0, 0
-    try:
-        return dtype.bit_width / 8, 0
-    except ValueError:  # texts, lists, maps
-        return 0.0, 1
 
 
 def row_bytes(state: DatasetState, projection: Projection, places: Sequence[int]) -> list[float]:
@@ -239,6 +219,8 @@ def _requests(options: ReadOptions, header: bytes, branch: str | None, part: Par
     """What a task asks of the store; deleted rows shift the range that is explained a little."""
     if not part.ranges:
         return 0
+    from lance_io.dataset.explain import explain_scan
+
     state = restored(options, header, branch, part)
     names = [".".join(f"`{name.replace('`', '``')}`" for name in path) for path in options.columns or ()]
     given: dict[str, Any] = {} if options.filter is not None else {"offset": part.ranges[0][1], "limit": part.rows}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lance_io.dataset import compute as pc
 from lance_io.spark.nesting import list_convert, rebuilt_map, validity
 from lance_io.spark.types import BFLOAT16, carried_schema, extension_name
 

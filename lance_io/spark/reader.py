@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_io import runtime
+from lance_io.dataset import compute as pc
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.pipeline import Pipeline, Span
@@ -25,9 +25,8 @@ from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned, restored
-from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
+from lance_io.spark.columns import FRAGMENT_ID, check_declared, decoded_width, read_projection, shown_schema
 from lance_io.spark.engine import io_buffer_bytes, run
-from lance_io.spark.planning import decoded_width, plan_read
 from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark
 
@@ -72,6 +71,8 @@ class LanceReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
+        from lance_io.spark.planning import plan_read
+
         assert self._state is not None, "partitions are planned by the process that made the reader"
         plan = plan_read(self._state, self._options, self._projection)
         return [LancePartition(one) for one in plan.partitions]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lance_io.spark.source import LanceDataSource
 from tests.spark.sessions import spark_environment, spark_settings
 
 if TYPE_CHECKING:
@@ -91,3 +93,23 @@ def test_spark_imports_no_more_than_it_needs() -> None:
     loaded = done.stdout.split()
     assert {name.partition(".")[0] for name in loaded} <= {"lance_io", "pyspark_lance_io", "importlib"}
     assert len(loaded) <= 12, loaded
+
+
+def test_a_task_imports_no_more_than_it_needs(tmp_path: Path) -> None:
+    """Every worker process does so once: nothing that plans, commits, filters, or speaks to clouds."""
+    uri = str(tmp_path / "t.lance")
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(20), pa.float32()), 4)
+    lance.write_dataset(pa.table({"a": range(5), "text": list("abcde"), "v": vectors}), uri)
+    source = LanceDataSource({"path": uri})
+    reader = source.reader(source.schema())
+    (tmp_path / "task").write_bytes(pickle.dumps((reader, reader.partitions()[0])))
+    code = (
+        "import sys, pickle, pathlib\nreader, part = pickle.loads(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "assert [batch.num_rows for batch in reader.read(part)] == [5]\nprint('\\n'.join(sys.modules))"
+    )
+    command = [sys.executable, "-c", code, tmp_path / "task"]
+    loaded = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100).stdout.split()
+    assert "lance_io.spark.reader" in loaded
+    needless = ("pyarrow.compute", "pandas", "aiobotocore", "lance_io.dataset.predicate", "lance_io.dataset.versions")
+    needless += ("lance_io.spark.planning", "lance_io.table.operations", "lance_io.dataset.write")
+    assert not {*needless} & {*loaded}

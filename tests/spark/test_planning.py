@@ -26,9 +26,10 @@ from lance_io import runtime
 from lance_io.errors import BindError, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
+from lance_io.spark.columns import decoded_width
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
-from lance_io.spark.planning import cut, decoded_width
+from lance_io.spark.planning import cut
 from lance_io.spark.reader import sized
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.api import CLOUD

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from lance_io.commit.handler import Taken
 from lance_io.commit.put_absent import create_once
 from lance_io.commit.steps import Put, Remove
-from lance_io.dataset.opening import branch_location, checked_number, tag_of
+from lance_io.dataset.opening import checked_number, tag_of
+from lance_io.dataset.places import branch_location
 from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
 from lance_io.table.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
 
