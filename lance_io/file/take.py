@@ -220,8 +220,11 @@ class _JoinedPlan:
 
     def __init__(self, joined: _Joined, num_files: int) -> None:
         self._joined = joined
+        self._bounds = [0] * (num_files + 1)  # where the ranges of each file begin
+        if not joined.pages:
+            return
         self._sources = np.array(joined.sources, dtype=np.int64)
-        self._rows = np.concatenate(joined.rows) if joined.rows else _EMPTY
+        self._rows = np.concatenate(joined.rows)
         self._cuts = np.zeros(len(joined.counts) + 1, dtype=np.int64)
         np.cumsum(joined.counts, out=self._cuts[1:])
         planned = _kernels.plan_pages(joined.pages, self._rows, self._cuts)
@@ -229,8 +232,9 @@ class _JoinedPlan:
         self._starts = np.frombuffer(memoryview(starts), dtype=np.int64)
         self._ends = np.frombuffer(memoryview(ends), dtype=np.int64)
         self._order: IntArray | None = None  # of the ranges: those of the first file come first
-        self._bounds = [0, len(self._starts)]  # where those of each file begin
-        if num_files != 1:
+        if num_files == 1:
+            self._bounds = [0, len(self._starts)]
+        else:
             self._sort_by_file(num_files)
         self._buffers: list[Any] = [b""] * num_files
         self._offsets: list[IntArray] = [_EMPTY] * num_files
