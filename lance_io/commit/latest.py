@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, ObjectMeta, ObjectStore
 
 _FIRST_NAMES: Final = 16  # of an ordered listing: room for temporary files, whose names sort before digits
+_FIRST_FILES: Final = 2  # the same where each file is looked at
 _PROBES_MAX: Final = 1000  # versions behind the hint that are worth a request each rather than a listing
 
 
@@ -105,11 +106,13 @@ def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list
     Where a listing has to look at each file, they are described only if that saves the request for the newest one.
     """
     if store.capabilities.ordered_list:
-        first = yield List(store, versions_prefix(root), _FIRST_NAMES, "/", keys_only=after is not None)
+        keys_only = after is not None
+        limit = _FIRST_NAMES if keys_only or store.capabilities.described_list else _FIRST_FILES
+        first = yield List(store, versions_prefix(root), limit, "/", keys_only=keys_only)
         found = newest_of_ordered(first, after)
         if found is not None:
             return found
-        if len(first) < _FIRST_NAMES:
+        if len(first) < limit:
             return sorted_versions(first)
     return sorted_versions((yield List(store, versions_prefix(root), delimiter="/", keys_only=True)))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.rebasing import rebased
@@ -43,22 +43,24 @@ from lance_io.errors import (
 )
 from lance_io.table.apply import Creation, build_manifest
 from lance_io.table.conflicts import check_conflict
-from lance_io.table.manifest import Manifest, decode_manifest
+from lance_io.table.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
 from lance_io.table.operations import Delete, Overwrite, Restore, Update
 from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS
 from lance_io.table.rebase import Rebased, adapt
-from lance_io.table.transaction import Transaction, encode_transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
+    from lance_io.format.wire import Buffer
     from lance_io.table.apply import ConfigMark
     from lance_io.table.roaring import U32Array
+    from lance_io.table.transaction import Transaction
 
+M = TypeVar("M", Manifest, Origin)
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
 
 _logger = logging.getLogger(__name__)
@@ -268,7 +270,7 @@ class _Loop:
         key = self.target.place.key(self.transaction.path)
         if key not in self.written:
             self.written.append(key)
-            data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
+            data = self.transaction.data
             plans.append(ask(Put(self.target.place.store, key, data, durability=self.target.durability)))
         if not self.prepared:
             self.prepared = True
@@ -349,13 +351,17 @@ class _Loop:
         self.fetched[version] = bytes((yield Read(self.target.place.store, file.key)))
 
     def _manifest(self, version: int) -> Manifest:
+        return self._decoded(version, decode_manifest)
+
+    def _decoded(self, version: int, decode: Callable[[Buffer], M]) -> M:
+        """What `decode` makes of a manifest file that was read."""
         try:
-            manifest = decode_manifest(self.fetched[version])
+            found = decode(self.fetched[version])
         except FormatError as error:
             raise error.within(f"version {version}") from error.__cause__
-        if manifest.version != version:
-            raise FormatError(f"the manifest file of version {version} says that it is version {manifest.version}")
-        return manifest
+        if found.version != version:
+            raise FormatError(f"the manifest file of version {version} says that it is version {found.version}")
+        return found
 
     # -- other writers -----------------------------------------------------------------------------------------------
 
@@ -391,7 +397,8 @@ class _Loop:
 
     def _transaction_in(self, file: VersionFile) -> Plan[Transaction]:
         place, data = self.target.place, self.fetched[file.version]
-        found = yield from recorded_transaction(place, file.key, self._manifest(file.version), data)
+        origin = self._decoded(file.version, decode_origin)
+        found = yield from recorded_transaction(place, file.key, origin, data)
         if found is not None:
             return found
         raise CommitConflictError(
@@ -424,9 +431,8 @@ class _Loop:
         self.made_on, self.adapted = base, False
         self.transaction = change.transaction
         key = self.target.place.key(self.transaction.path)
-        data = encode_transaction(self.transaction).SerializeToString(deterministic=True)
         place = self.target.place
-        puts = {key: data, **{place.key(path): content for path, content in change.files.items()}}
+        puts = {key: self.transaction.data, **{place.key(path): content for path, content in change.files.items()}}
         stale = self.written
         self.written = [*stale, *puts]
         yield Together(
@@ -499,7 +505,7 @@ def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:
     if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
         content = b'{"version":%d}' % new.version
         try:
-            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, durability="none")
+            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, durability="hint")
         except LanceError as error:  # it is only a hint
             _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
     return outcome

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.steps import Read
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.table.manifest import Manifest, decode_manifest, read_section
+from lance_io.table.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.paths import transaction_path
 from lance_io.table.transaction import Transaction, decode_transaction
 
@@ -33,17 +33,19 @@ def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifes
     return manifest, data
 
 
-def recorded_transaction(place: Location, key: str, manifest: Manifest, data: Buffer) -> Plan[Transaction | None]:
+def recorded_transaction(
+    place: Location, key: str, origin: Manifest | Origin, data: Buffer
+) -> Plan[Transaction | None]:
     """What made a version: from its manifest file, or from the file that this names; None when neither is there.
 
-    key, manifest, data  the manifest file's name, what it says, and all its bytes
+    key, origin, data  the manifest file's name, what it says, and all its bytes
     """
     try:
-        if manifest.transaction_offset is not None:
-            return decode_transaction(read_section(data, manifest.transaction_offset, what="transaction"))
-        if not manifest.transaction_file:
+        if origin.transaction_offset is not None:
+            return decode_transaction(read_section(data, origin.transaction_offset, what="transaction"))
+        if not origin.transaction_file:
             return None
-        key = place.key(transaction_path(manifest.transaction_file))
+        key = place.key(transaction_path(origin.transaction_file))
         return decode_transaction((yield Read(place.store, key)))
     except NotFound:
         return None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from lance_io.commit.lock import LockHandler
+from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
 from lance_io.limits import METADATA_CACHE_BYTES
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from lance_io.commit.lock import CommitLock
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
+
+_DEFAULT: Final = PutAbsentHandler()
 
 
 class Session:
@@ -55,10 +59,7 @@ class Session:
 
         Raises `UsageError` for a lock where a database decides.
         """
-        from lance_io.commit.lock import LockHandler
-        from lance_io.commit.put_absent import PutAbsentHandler
-
-        _, handler = self._handlers.get(id(location.store), (None, PutAbsentHandler()))
+        _, handler = self._handlers.get(id(location.store), (None, _DEFAULT))
         if commit_lock is None:
             return handler
         if not isinstance(handler, PutAbsentHandler):

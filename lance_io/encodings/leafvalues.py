@@ -12,7 +12,7 @@ the bit at which its first value begins.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +23,10 @@ from lance_io.errors import UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_VARIABLE: Final = {
+    **dict.fromkeys((pa.string().id, pa.binary().id), VariableShape(32)),
+    **dict.fromkeys((pa.large_string().id, pa.large_binary().id), VariableShape(64)),
+}
 Source: TypeAlias = tuple[Any, int]
 """A buffer, and the bit at which its first value begins."""
 
@@ -80,15 +84,13 @@ def _byte_width(dtype: pa.DataType) -> int:
 
 def _shape(array: pa.Array) -> Shape:
     dtype = array.type
+    if (variable := _VARIABLE.get(dtype.id)) is not None:
+        return variable
     if pa.types.is_fixed_size_list(dtype):
         items = _items(array)
         return ListShape(dtype.list_size, items.null_count > 0, _shape(items))
     if pa.types.is_struct(dtype):
         return ChildrenShape(tuple(_shape(_member(array, i)) for i in range(dtype.num_fields)))
-    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
-        return VariableShape(32)
-    if pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype):
-        return VariableShape(64)
     try:
         return FixedShape(dtype.bit_width)
     except ValueError:

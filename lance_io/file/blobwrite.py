@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
-from lance_io.file.writesteps import Complete, Write
+from lance_io.file.writesteps import Complete, GatheredWrites
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
@@ -70,35 +70,12 @@ def _thresholds(field: Field) -> _Thresholds:
     )
 
 
-class _Payloads:
-    """Writes gathered into larger ones, in order and per file."""
-
-    def __init__(self) -> None:
-        self._buffers: list[Any] = []
-        self._num_bytes = 0
-        self._beside: str | None = None
-
-    def add(self, buffers: Sequence[Any], num_bytes: int, beside: str | None) -> WriteSteps[None]:
-        if beside != self._beside:
-            yield from self.flush()
-            self._beside = beside
-        self._buffers += buffers
-        self._num_bytes += num_bytes
-        if self._num_bytes >= WRITTEN_AT_ONCE_BYTES:
-            yield from self.flush()
-
-    def flush(self) -> WriteSteps[None]:
-        if self._buffers:
-            yield Write(self._buffers, self._beside)
-            self._buffers, self._num_bytes = [], 0
-
-
 class BlobSink:
     """The blobs of one data file: writes payloads, and makes descriptions of them."""
 
     def __init__(self, places: FilePlaces) -> None:
         self._places = places
-        self._payloads = _Payloads()
+        self._payloads = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
         self._packed_bytes = 0
@@ -169,7 +146,7 @@ class BlobSink:
 
     def _inline(self, payload: memoryview) -> WriteSteps[int]:
         position, buffers = self._places.append([payload])
-        yield from self._payloads.add(buffers, len(payload), None)
+        yield from self._payloads.add(buffers)
         return position
 
     def _pack(self, payload: memoryview, limits: _Thresholds) -> WriteSteps[tuple[int, int]]:
@@ -179,12 +156,12 @@ class BlobSink:
             self._packed, self._packed_bytes = self._new_sidecar(), 0
         position = self._packed_bytes
         self._packed_bytes += len(payload)
-        yield from self._payloads.add([payload], len(payload), self._packed)
+        yield from self._payloads.add([payload], self._packed)
         return position, self._sidecars.index(self._packed) + 1
 
     def _dedicated(self, payload: memoryview) -> WriteSteps[int]:
         name = self._new_sidecar()
-        yield from self._payloads.add([payload], len(payload), name)
+        yield from self._payloads.add([payload], name)
         yield from self._payloads.flush()
         yield Complete(name)
         return len(self._sidecars)

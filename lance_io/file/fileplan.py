@@ -45,6 +45,7 @@ class FilePlan:
     of_top     leaf columns and their options, per top-level field
     field_ids  of the leaf columns
     has_dictionaries  whether a field has a dictionary type
+    has_blobs         whether one is of a kind of blobs
     described         the fields as files describe them: blobs of the second kind by what is in their column
     """
 
@@ -56,6 +57,7 @@ class FilePlan:
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
         self.field_ids = tuple(path.leaf.id for paths in below for path in paths)
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
+        self.has_blobs = any(field.is_blob or field.is_blob_v2 for field in schema.walk())
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
 
     @property

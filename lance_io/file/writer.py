@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,10 +24,10 @@ from lance_io.file.accumulate import ColumnQueue
 from lance_io.file.blobwrite import BlobSink
 from lance_io.file.fileplan import file_plan
 from lance_io.file.places import FilePlaces
-from lance_io.file.writesteps import Begin, Result, Write
-from lance_io.levels.chunks import leaf_chunks
+from lance_io.file.writesteps import Begin, GatheredWrites, Result
+from lance_io.levels.chunks import array_bytes, leaf_chunks
 from lance_io.levels.shred import shred
-from lance_io.limits import MIB
+from lance_io.limits import KIB, MIB
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are small
 GATHERED_ROWS: Final = 8192  # smaller batches are put together first: a batch costs about as much as its 8,192 rows
 GATHERED_BYTES: Final = 1 * MIB
 GATHERED_BATCHES: Final = 1024
+WRITTEN_AT_ONCE_BYTES: Final = 64 * KIB  # smaller pages share a write
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,7 @@ class FileWriter:
         self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
         self._places = FilePlaces(version, plan.num_columns)
         self._blobs = BlobSink(self._places)
+        self._writes = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
@@ -143,21 +145,27 @@ class FileWriter:
         """
         return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
 
-    def add(self, arrays: list[pa.Array], num_rows: int) -> WriteSteps[None]:
-        """Append the rows of `ingested` arrays."""
+    def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> WriteSteps[None]:
+        """Append the rows of `ingested` arrays.
+
+        held  their memory stays as it is until the file is written, whether it is referred to here or not: rows that
+              wait for their page need no copy
+        """
         if not num_rows:
             return
-        arrays = yield from self._blobs.described(self.schema.fields, arrays)
+        if self._plan.has_blobs:
+            arrays = yield from self._blobs.described(self.schema.fields, arrays)
         self.num_rows += num_rows
-        num_bytes = sum(array.nbytes for array in arrays)
+        num_bytes = sum([array_bytes(array) for array in arrays])
         if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
-            yield from self._gather(arrays, num_rows, num_bytes)
+            yield from self._gather(arrays if held else [_copy(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
-            yield from self._write_pages(self._closed_by(arrays))
+            yield from self._write_pages(self._closed_by(arrays, owned=held))
+        yield from self._writes.flush()
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
-        self._gathered.append([pa.concat_arrays([array, array.slice(0, 0)]) for array in arrays])  # as the queues do
+        self._gathered.append(arrays)
         self._gathered_rows += num_rows
         self._gathered_bytes += num_bytes
         is_full = self._gathered_rows >= GATHERED_ROWS or self._gathered_bytes >= self._gathered_bytes_max
@@ -168,25 +176,24 @@ class FileWriter:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
-            yield from self._write_pages(self._closed_by(batches[0]))
+            yield from self._write_pages(self._closed_by(batches[0], owned=True))
         elif batches:
             joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
-            yield from self._write_pages(self._closed_by(joined))
+            yield from self._write_pages(self._closed_by(joined, owned=True))
 
-    def _closed_by(self, arrays: Iterable[pa.Array]) -> Iterator[ClosedPage]:
+    def _closed_by(self, arrays: Iterable[pa.Array], *, owned: bool = False) -> Iterator[ClosedPage]:
         """The pages that these rows fill; rows are queued as this is consumed."""
         for field, columns, array in zip(self.schema.fields, self._of_top, arrays, strict=True):
             for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
-                yield from column.queue.add(chunk)
+                yield from column.queue.add(chunk, owned=owned)
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
     def _write_pages(self, closed: Iterator[ClosedPage]) -> WriteSteps[None]:
         """Encode pages side by side, a few ahead, and write them in order."""
-        ahead = cpu_count()
         under_way: deque[tuple[ClosedPage, Any]] = deque()
         for page in closed:
-            if len(under_way) >= ahead:
+            if under_way and len(under_way) >= self._pages_ahead:
                 yield from self._write_first(under_way)
             ticket = yield Begin(partial(self._encode, page), page.num_bytes)
             under_way.append((page, ticket))
@@ -201,13 +208,17 @@ class FileWriter:
         first_row, slots_per_row = page.first_row, self._columns[page.column].path.slots_per_row
         for one in encoded:
             for buffers in self._places.page(page.column, first_row, one):
-                yield Write(buffers)
+                yield from self._writes.add(buffers)
             first_row += one.num_rows // slots_per_row
 
     def _encode(self, page: ClosedPage) -> list[EncodedPage]:
         """One page; more only where the format cannot hold these rows in one."""
         column = self._columns[page.column]
         return encode_pages(column.path, shred(page.chunks), column.options, self.version)
+
+    @cached_property
+    def _pages_ahead(self) -> int:
+        return cpu_count()
 
     # -- the rest of the file -----------------------------------------------------------------------------------------
 
@@ -218,7 +229,8 @@ class FileWriter:
     def add_global_buffer(self, data: Any) -> WriteSteps[int]:
         """Write a global buffer; gives its index, from 1 on."""
         index, buffers = self._places.global_buffer(data)
-        yield Write(buffers)
+        yield from self._writes.add(buffers)
+        yield from self._writes.flush()
         return index
 
     def finish(self) -> WriteSteps[WrittenFile]:
@@ -230,7 +242,8 @@ class FileWriter:
         if self._plan.described != schema.fields:
             schema = replace(schema, fields=self._plan.described)
         for buffers in self._places.finish(schema, self._metadata, self.num_rows):
-            yield Write(buffers)
+            yield from self._writes.add(buffers)
+        yield from self._writes.flush()
         return WrittenFile(
             path=self.path,
             num_rows=self.num_rows,
@@ -240,3 +253,7 @@ class FileWriter:
             version=self.version,
             sidecars=sidecars,
         )
+
+
+def _copy(array: pa.Array) -> pa.Array:
+    return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied

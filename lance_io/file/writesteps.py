@@ -55,3 +55,32 @@ class Complete:
 
 WriteRequest: TypeAlias = Begin | Result | Write | Complete
 WriteSteps: TypeAlias = Generator[WriteRequest, Any, T]
+
+
+class GatheredWrites:
+    """Writes put together to larger ones, in order and per file.
+
+    num_bytes  from which they are worth a request of their own
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self._enough = num_bytes
+        self._buffers: list[Any] = []
+        self._num_bytes = 0
+        self._beside: str | None = None
+
+    def add(self, buffers: Sequence[Any], beside: str | None = None) -> WriteSteps[None]:
+        """Append buffers."""
+        if beside != self._beside:
+            yield from self.flush()
+            self._beside = beside
+        self._buffers += buffers
+        self._num_bytes += sum([memoryview(buffer).nbytes for buffer in buffers])
+        if self._num_bytes >= self._enough:
+            yield from self.flush()
+
+    def flush(self) -> WriteSteps[None]:
+        """Write what has gathered."""
+        if self._buffers:
+            yield Write(self._buffers, self._beside)
+            self._buffers, self._num_bytes = [], 0

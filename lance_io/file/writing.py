@@ -73,10 +73,13 @@ class FileWritingNow:
         self._life = _Life()
         self._written: WrittenFile | None = None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema."""
+    def write(self, batch: pa.RecordBatch, *, held: bool = False) -> None:
+        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
+
+        held  as for `FileWriter.add`
+        """
         self._check_open()
-        self._drive(self.writer.add(self.writer.ingested(batch), batch.num_rows))
+        self._drive(self.writer.add(self.writer.ingested(batch), batch.num_rows, held=held))
 
     def add_global_buffer(self, data: Any) -> int:
         """Write a global buffer; its index, from 1 on."""
@@ -139,15 +142,18 @@ class FileWritingLater:
         self._written: WrittenFile | None = None
         self._removing: asyncio.Future[None] | None = None
 
-    async def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema."""
+    async def write(self, batch: pa.RecordBatch, *, held: bool = False) -> None:
+        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
+
+        held  as for `FileWriter.add`
+        """
         self._check_open()
         if batch.nbytes <= INLINE_WORK_BYTES_MAX:
             arrays = self.writer.ingested(batch)
         else:
             loop = asyncio.get_running_loop()
             arrays = await loop.run_in_executor(cpu_pool(), self.writer.ingested, batch)
-        await self._drive(self.writer.add(arrays, batch.num_rows))
+        await self._drive(self.writer.add(arrays, batch.num_rows, held=held))
 
     async def add_global_buffer(self, data: Any) -> int:
         """Write a global buffer; its index, from 1 on."""

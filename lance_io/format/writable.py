@@ -29,6 +29,8 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
     Raises `UnsupportedError` for versions that are not written and types that the version does not have,
     `SchemaError` for names and shapes that no version takes.
     """
+    if (checked := f"writable {version}") in schema.derived:
+        return
     if version not in WRITABLE:
         writable = " and ".join(sorted(each.name for each in WRITABLE))
         raise UnsupportedError(f"data files of version {version.name} are not written; this release writes {writable}")
@@ -41,6 +43,7 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
         _check_names(siblings)
     for field in schema.fields:
         _check_field(field, version, in_list=False, below="")
+    schema.derived[checked] = True
 
 
 def _check_names(siblings: tuple[Field, ...]) -> None:

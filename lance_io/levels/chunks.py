@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 LIST_KINDS: Final = (NodeKind.LIST, NodeKind.MAP)
+_OFFSET_BYTES: Final = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
+_BYTE_EACH: Final = frozenset({pa.null().id, pa.bool_().id})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,9 +179,23 @@ def _without_null_entries(leaf: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(places.take(leaf.indices), leaf.dictionary.drop_null())
 
 
+def array_bytes(array: pa.Array) -> int:
+    """Size of a top-level array: raw, as that of pages, or what Arrow says where it is nested."""
+    return int(array.nbytes) if array.type.num_fields else _raw_bytes(array, 0, len(array))
+
+
 def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
     """Size of the slots `start` to `end` of a leaf array."""
     dtype = array.type
+    kind = dtype.id  # a number, which is compared in no time: small batches are asked often
+    if kind in _OFFSET_BYTES:
+        if start == end:
+            return 0
+        width, offsets = _OFFSET_BYTES[kind], array.buffers()[1]
+        first, last = (_int_at(offsets, (array.offset + slot) * width, width) for slot in (start, end))
+        return last - first + (end - start) * width
+    if kind in _BYTE_EACH:
+        return end - start
     if pa.types.is_struct(dtype):
         return sum(_raw_bytes(array.field(i), start, end) for i in range(dtype.num_fields))
     if pa.types.is_fixed_size_list(dtype):
@@ -187,16 +203,6 @@ def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
         return _raw_bytes(array.values, (offset + start) * size, (offset + end) * size)
     if pa.types.is_dictionary(dtype):
         dtype = dtype.index_type
-    wide = pa.types.is_large_binary(dtype) or pa.types.is_large_string(dtype)
-    if wide or pa.types.is_binary(dtype) or pa.types.is_string(dtype):
-        width = 8 if wide else 4
-        if start == end:
-            return 0
-        offsets = array.buffers()[1]
-        first, last = (_int_at(offsets, (array.offset + slot) * width, width) for slot in (start, end))
-        return last - first + (end - start) * width
-    if pa.types.is_null(dtype) or pa.types.is_boolean(dtype):
-        return end - start
     return (end - start) * int(dtype.bit_width) // 8
 
 

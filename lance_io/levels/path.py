@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from lance_io.format.schema import Field
 
-ITEM_LAYERS: Final = (1, 3)  # all valid item, nullable item
+ALL_VALID_ITEM: Final = 1
+ITEM_LAYERS: Final = (ALL_VALID_ITEM, 3)  # the latter is a nullable item
 LIST_LAYERS: Final = (2, 4, 5, 6)  # all valid, nullable, emptyable, null and empty
 DEFINITION_LEVELS: Final = (0, 0, 0, 1, 1, 1, 2)  # levels that each layer value owns
 WIDE_OFFSETS: Final = 128  # kernel programs: this list has 64-bit offsets

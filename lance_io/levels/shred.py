@@ -17,7 +17,7 @@ from lance_io.errors import UnsupportedError
 from lance_io.levels.assemble import arrow_buffer
 from lance_io.levels.chunks import LIST_KINDS
 from lance_io.levels.leafpage import LeafPage
-from lance_io.levels.path import NodeKind
+from lance_io.levels.path import ALL_VALID_ITEM, NodeKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,6 +48,10 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
     list that their fields allow to be null always are. Raises UnsupportedError for fixed-size lists of structs inside
     lists, and for dictionaries that have together more values than their indices can tell apart.
     """
+    if len(chunks) == 1 and _is_plain(chunks[0]):
+        (chunk,) = chunks
+        leaf = _without_validity(chunk.leaf.slice(chunk.start, chunk.num_rows))
+        return LeafPage(chunk.num_rows, (ALL_VALID_ITEM,), None, None, leaf)
     leaves = _one_dictionary([chunk.leaf for chunk in chunks])
     parts = [_parts(chunk, leaf) for chunk, leaf in zip(chunks, leaves, strict=True)]
     try:
@@ -59,6 +63,11 @@ def shred(chunks: Sequence[LeafChunk]) -> LeafPage:
     else:
         leaf = _build(leaves[0], iter(values), num_items)
     return LeafPage(num_slots, tuple(layers), _levels(rep), _levels(definition), leaf)
+
+
+def _is_plain(chunk: LeafChunk) -> bool:
+    """Whether there is nothing to take apart: a value for every row."""
+    return not chunk.nests and not chunk.leaf.null_count and not pa.types.is_nested(chunk.leaf.type)
 
 
 def _levels(memory: Any | None) -> Levels | None:

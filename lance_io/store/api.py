@@ -45,12 +45,13 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any
-Durability = Literal["full", "none"]
+Durability = Literal["full", "none", "hint"]
 """When a write to the local disk counts as done.
 
 full  contents, name and new folders are flushed to the disk before the call returns, contents before the name is
       given: what was written survives a loss of power, and no name ever stands for half a file
 none  nothing is flushed: safe when a process ends at any point, not when the machine does
+hint  as none, and a small file that is there is written over: who reads it meanwhile may see a part of either
 
 Stores in the cloud are durable once they answer; memory never is. Both ignore it.
 """
@@ -116,6 +117,8 @@ class StoreProfile:
                  a value that is no number of at least 0 (1 for `requests_*`, `*_max`, `split_bytes`, `tail_bytes`).
         """
         changes: dict[str, Any] = {}
+        if not options:
+            return self
         if "block_size" in options:
             changes["take_gap_bytes"] = _whole_number("block_size", options["block_size"])
         for field_ in fields(self)[1:]:

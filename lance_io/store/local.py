@@ -7,6 +7,7 @@ Keys are absolute paths with `/`.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -42,7 +43,14 @@ from lance_io.store.local_files import (
     list_files,
     raise_write_error,
 )
-from lance_io.store.local_writes import LocalPartWriter, LocalUpload, LocalUploadLater, NewFile, sync_folder
+from lance_io.store.local_writes import (
+    LocalPartWriter,
+    LocalUpload,
+    LocalUploadLater,
+    NewFile,
+    sync_folder,
+    write_over,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -153,6 +161,11 @@ class LocalStore:
         self.stats.begin(operation, key)
         written = None
         try:
+            if durability == "hint" and not if_absent and (meta := write_over(key, data)) is not None:
+                written = memoryview(data).nbytes
+                return meta
+            if if_absent and os.path.lexists(key):  # known without writing anything
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key)
             file = self._new_file(key, durability)
             try:
                 num_bytes = file.write([data], 0)
@@ -257,7 +270,7 @@ class LocalStore:
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> LocalPartWriter:
         """Start a file that is written in parts and named at the end."""
-        file = await self.job(self._new_file, key, durability)
+        file = await self._begun(lambda: self._new_file(key, durability), NewFile.discard)
         return LocalPartWriter(self, key, file, if_absent=if_absent)
 
     async def open_upload(
@@ -269,7 +282,9 @@ class LocalStore:
         content_length_hint: int | None = None,
     ) -> LocalUploadLater:
         """Start writing a file of any size."""
-        upload = await self.job(self.open_upload_now, key, if_absent=if_absent, durability=durability)
+        upload = await self._begun(
+            lambda: self.open_upload_now(key, if_absent=if_absent, durability=durability), LocalUpload.abort
+        )
         return LocalUploadLater(self, upload)
 
     async def copy(self, source: str, key: str) -> None:
@@ -380,6 +395,22 @@ class LocalStore:
             loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
             future = loop.run_in_executor(pool, partial(work, *args, **kwargs))
         return await future
+
+    async def _begun(self, begin: Callable[[], T], undo: Callable[[T], None]) -> T:
+        """What a job begins; undone when who asked for it is cancelled meanwhile, which the job's thread is not."""
+        import asyncio
+
+        def undone(begun: asyncio.Future[T]) -> None:
+            if not begun.cancelled() and begun.exception() is None:
+                undo(begun.result())
+
+        begun = asyncio.ensure_future(self.job(begin))
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(undone)
+            await asyncio.wait({begun})
+            raise
 
 
 def _pread(key: str, fd: int, start: int, end: int) -> bytes:

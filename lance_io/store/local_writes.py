@@ -5,7 +5,8 @@
     fsync the folder, so that the name survives too
 
 A reader, or a crash, never sees half a file. Folders that are made on the way are flushed by the same rule: a file is
-durable only if every name that leads to it is. With durability "none" all fsyncs are left out, nothing else changes.
+durable only if every name that leads to it is. With durability "none" all fsyncs are left out, and new names are given
+by a rename that replaces nothing, where the file system has it. Only hints are written over.
 Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; those that stay behind after a crash are
 removed by a cleanup of the table.
 """
@@ -17,7 +18,6 @@ import ctypes
 import errno
 import os
 import stat
-import uuid
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
@@ -55,7 +55,7 @@ class Folders:
         """A new file under a temporary name in `folder`: descriptor and path."""
         if durability == "full" and not self._is_durable(folder):
             self._make_durable(folder)
-        path = f"{folder}/{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        path = f"{folder}/{TEMPORARY_PREFIX}{os.urandom(16).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             return os.open(path, flags, 0o666), path
@@ -128,10 +128,11 @@ class NewFile:
 
     def _write_some(self, views: list[memoryview], offset_bytes: int) -> int:
         rest = [view for view in views if len(view)]
-        while rest:
+        end = offset_bytes + sum(map(len, rest))
+        while offset_bytes < end:
             written = os.pwritev(self._fd, rest, offset_bytes)
             offset_bytes += written
-            while rest and written >= len(rest[0]):
+            while offset_bytes < end and written >= len(rest[0]):
                 written -= len(rest.pop(0))
             if written:
                 rest[0] = rest[0][written:]
@@ -145,7 +146,9 @@ class NewFile:
         if self._durability == "full":
             os.fsync(self._fd)
         meta = describe(self._key, os.fstat(self._fd))
-        if if_absent:
+        if self._durability != "full" and rename_new(self._temporary, self._key):
+            self._is_renamed = True
+        elif if_absent:
             self._link()
         elif self._durability == "full" or not exchange(self._temporary, self._key):
             os.replace(self._temporary, self._key)
@@ -330,15 +333,39 @@ def exchange(one: str, other: str) -> bool:
     A file system may flush what it renames over another file, as ext4 does: a hundred times what the rest of a write
     takes. An exchange it leaves alone.
     """
-    if _renameat2 is None:
-        return False
     try:
-        if not stat.S_ISREG(os.lstat(other).st_mode):
-            return False
+        return stat.S_ISREG(os.lstat(other).st_mode) and _rename(one, other, _RENAME_EXCHANGE)
     except FileNotFoundError:
         return False
-    done: int = _renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+
+
+def rename_new(one: str, other: str) -> bool:
+    """Rename a file unless there is one of that name; False if there is, and where that cannot be done at once."""
+    return _rename(one, other, _RENAME_NOREPLACE)
+
+
+def _rename(one: str, other: str, flags: int) -> bool:
+    if _renameat2 is None:
+        return False
+    if "\0" in one or "\0" in other:
+        raise ValueError("embedded null byte")  # which would end the name for the system
+    done: int = _renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), flags)
     return done == 0
+
+
+def write_over(key: str, data: Buffer) -> ObjectMeta | None:
+    """Give a small file another content in place; None if there is none that can be, and none that is longer."""
+    try:
+        fd = os.open(key, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        there, num_bytes = os.fstat(fd), memoryview(data).nbytes
+        if not stat.S_ISREG(there.st_mode) or there.st_size > num_bytes or os.pwrite(fd, data, 0) < num_bytes:
+            return None
+        return describe(key, os.fstat(fd))
+    finally:
+        os.close(fd)
 
 
 def _find_renameat2() -> Any:
@@ -353,6 +380,7 @@ def _find_renameat2() -> Any:
 
 _renameat2: Final = _find_renameat2()
 _AT_FDCWD: Final = -100
+_RENAME_NOREPLACE: Final = 1
 _RENAME_EXCHANGE: Final = 2
 
 

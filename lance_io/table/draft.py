@@ -21,13 +21,12 @@ from lance_io.table.flags import check_writer_flags, next_flags
 from lance_io.table.fragment import FRAGMENT_ID_MAX
 from lance_io.table.indices import IndexMetadata, decode_indices, encode_indices
 from lance_io.table.lineage import RowIdCounter, stamp_new
-from lance_io.table.transaction import Transaction, encode_transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from lance_io.proto import transaction_pb2
     from lance_io.table.manifest import Manifest
+    from lance_io.table.transaction import Transaction
 
 WRITER: Final = ("lance_io", "0.1.0")  # library and version, which must be three numbers
 TOMBSTONE: Final = -2  # field id of a dead column
@@ -49,15 +48,15 @@ class Creation:
 class NextVersion:
     """A version that is to be committed.
 
-    message        the manifest, without the offsets of its sections
+    message        the manifest; whoever makes a file of it adds the offsets of its sections
     index_section  content of the index section, None without indices
-    transaction    message of the transaction that made it
+    transaction    the transaction that made it
     extended       the version that it is built on, if schema and fragments of that are the beginning of its own
     """
 
     message: table_pb2.Manifest
     index_section: bytes | None
-    transaction: transaction_pb2.Transaction
+    transaction: Transaction
     extended: Manifest | None = None
 
 
@@ -80,9 +79,8 @@ class Draft:
         self, current: Manifest | None, transaction: Transaction, creation: Creation, version: int | None
     ) -> None:
         self.transaction = transaction
-        self.transaction_message = encode_transaction(transaction)
-        name = self.transaction_message.WhichOneof("operation")
-        self.operation: Any = None if name is None else getattr(self.transaction_message, name)
+        name = transaction.encoded.WhichOneof("operation")
+        self.operation: Any = None if name is None else getattr(transaction.encoded, name)
         self.message = table_pb2.Manifest()
         self.creation = creation
         self.current = current
@@ -97,7 +95,7 @@ class Draft:
         self.stable = creation.stable_row_ids if current is None else current.has_stable_row_ids
         self.version = version if version is not None else 1 if current is None else current.version + 1
         self.row_ids = RowIdCounter(self.message.next_row_id)
-        self._next_fragment_id = _next_fragment_id(self.message)
+        self._next_fragment_id = _next_fragment_id(current)
 
     def replace_by(self, restored: Manifest) -> None:
         """Take the content of an earlier version; what was given out stays given out."""
@@ -108,7 +106,7 @@ class Draft:
         self._section = carried_section(restored)
         self.row_ids = RowIdCounter(max(next_row_id, self.message.next_row_id))
         if next_fragment_id:
-            self.message.max_fragment_id = max(next_fragment_id - 1, _next_fragment_id(self.message) - 1)
+            self.message.max_fragment_id = max(next_fragment_id, _next_fragment_id(restored)) - 1
         self.stable = restored.has_stable_row_ids
 
     # -- fragments ---------------------------------------------------------------------------------------------------
@@ -210,15 +208,27 @@ class Draft:
             message.ClearField(offset)
         covered = section is not None and any(index.covering_fields for index in decode_indices(section))
         self._set_flags(covered=covered)
-        return NextVersion(message, section, self.transaction_message, self.current if self.extends else None)
+        return NextVersion(message, section, self.transaction, self._extended)
+
+    @property
+    def _extended(self) -> Manifest | None:
+        """The current version, if its fragments are still the first ones of this one."""
+        return self.current if self.extends else None
+
+    @property
+    def _changed(self) -> Sequence[table_pb2.DataFragment]:
+        """The fragments that the current version does not have like this."""
+        return self._new if self._extended is not None else self.message.fragments[:]
 
     def _settle_fragments(self) -> None:
-        changed = self._new if self.extends else self.message.fragments[:]
+        changed = self._changed
         for fragment in changed:
             _drop_dead_files(fragment)
-        if any(_is_empty(fragment) for fragment in changed):
+        if any(map(_is_empty, changed)):
             self._set_fragments([fragment for fragment in self.message.fragments if not _is_empty(fragment)])
-        ids = [fragment.id for fragment in self.message.fragments[:]]
+            changed = self._changed
+        ids = [] if self._extended is None else [*self._extended.fragments.ids]
+        ids += [fragment.id for fragment in changed]
         if ids != sorted(ids):
             self.extends = False
             self.message.fragments.sort(key=lambda fragment: fragment.id)
@@ -233,9 +243,12 @@ class Draft:
 
     def _set_flags(self, *, covered: bool) -> None:
         message = self.message
-        versions = _file_versions(self._new if self.extends else message.fragments[:])
-        if self.extends and self.current is not None:
-            versions |= {version_of_pair(*pair) for pair in self.current.fragments.version_pairs}
+        changed = self._changed
+        versions = _file_versions(changed)
+        has_deletions = any(fragment.HasField("deletion_file") for fragment in changed)
+        if self._extended is not None:
+            versions |= {version_of_pair(*pair) for pair in self._extended.fragments.version_pairs}
+            has_deletions = has_deletions or bool(self._extended.fragments.deleted_rows)
         if not message.HasField("data_format"):
             message.data_format.file_format = "lance"
             message.data_format.version = self._data_version(versions).name
@@ -243,7 +256,7 @@ class Draft:
         if mixed and V0_1 in versions | {version_of_name(message.data_format.version)}:
             raise UsageError("data files of version 0.1 and of 2.x cannot be in one table")
         message.reader_feature_flags, message.writer_feature_flags = next_flags(
-            message, stable_row_ids=self.stable, covered_index=covered, mixed_versions=mixed
+            message, deletions=has_deletions, stable_row_ids=self.stable, covered_index=covered, mixed_versions=mixed
         )
 
     def _data_version(self, versions: set[FileVersion]) -> FileVersion:
@@ -258,9 +271,11 @@ def _check_writable(manifest: Manifest) -> None:
         raise UnsupportedError("dictionary columns of file version 0.1 keep their values in the manifest: not written")
 
 
-def _next_fragment_id(message: table_pb2.Manifest) -> int:
-    highest = max([fragment.id for fragment in message.fragments[:]], default=-1)
-    return 1 + max(highest, message.max_fragment_id if message.HasField("max_fragment_id") else -1)
+def _next_fragment_id(manifest: Manifest | None) -> int:
+    if manifest is None:
+        return 0
+    given_out = -1 if manifest.max_fragment_id is None else manifest.max_fragment_id
+    return 1 + max(given_out, max(manifest.fragments.ids, default=-1))
 
 
 def _file_versions(fragments: Iterable[table_pb2.DataFragment]) -> set[FileVersion]:

@@ -80,14 +80,15 @@ def check_writer_flags(reader_flags: int, writer_flags: int) -> None:
 
 
 def next_flags(
-    message: table_pb2.Manifest, *, stable_row_ids: bool, covered_index: bool, mixed_versions: bool
+    message: table_pb2.Manifest, *, deletions: bool, stable_row_ids: bool, covered_index: bool, mixed_versions: bool
 ) -> tuple[int, int]:
     """The two words for a manifest, by its content; two flags stay once they have been set.
 
-    message  the manifest, with the flags of the version before it
+    message    the manifest, with the flags of the version before it
+    deletions  whether one of its fragments has a deletion file
     """
     both = message.reader_feature_flags & _STICKY
-    if any(fragment.HasField("deletion_file") for fragment in message.fragments[:]):
+    if deletions:
         both |= DELETION_FILES
     if stable_row_ids:
         both |= STABLE_ROW_IDS

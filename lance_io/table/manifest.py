@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.footer import MAGIC
@@ -219,6 +219,23 @@ def from_message(
     )
     _check_consistency(manifest)
     return manifest
+
+
+class Origin(NamedTuple):
+    """What a manifest says about the change that made its version; as `Manifest` has it."""
+
+    version: int
+    transaction_file: str
+    transaction_offset: int | None
+
+
+def decode_origin(data: Buffer) -> Origin:
+    """Where the change is recorded that made a version; nothing else of the manifest is looked at.
+
+    data  the whole file. Raises `FormatError` for damage.
+    """
+    message, position = _decode_message(data, 0)
+    return Origin(message.version, message.transaction_file, _transaction_offset(message, position))
 
 
 def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict[str, str]]:

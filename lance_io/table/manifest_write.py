@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lance_io.format.footer import MAGIC
-from lance_io.proto import table_pb2
 from lance_io.table.manifest import Manifest, from_message
 from lance_io.table.transaction import INLINE_BYTES_MAX
 
@@ -41,9 +40,7 @@ class ManifestFile:
 
 def encode_manifest_file(following: NextVersion) -> ManifestFile:
     """The file of a version. Raises as `decode_manifest` does for a manifest that contradicts itself."""
-    message = table_pb2.Manifest()
-    message.CopyFrom(following.message)
-    transaction = following.transaction.SerializeToString(deterministic=True)
+    message, transaction = following.message, following.transaction.data
     sections: list[bytes] = []
     position = 0
     if following.index_section is not None:

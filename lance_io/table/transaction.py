@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -64,6 +65,16 @@ class Transaction:
         """Path of its file below the table's folder."""
         return f"{TRANSACTIONS}/{self.file_name}"
 
+    @cached_property
+    def encoded(self) -> transaction_pb2.Transaction:
+        """The message that is stored, not to be changed."""
+        return encode_transaction(self)
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes that are stored."""
+        return self.encoded.SerializeToString(deterministic=True)
+
     def changed(self, operation: Operation, read_version: int) -> Transaction:
         """The same transaction, rebased: what its message had and we do not know survives."""
         message = encode_transaction(replace(self, read_version=read_version, operation=operation))
@@ -94,8 +105,9 @@ def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
     message.read_version = transaction.read_version
     message.uuid = transaction.uuid
     message.tag = transaction.tag
-    message.transaction_properties.clear()
-    message.transaction_properties.update(transaction.properties)
+    if transaction.properties or message.transaction_properties:
+        message.transaction_properties.clear()
+        message.transaction_properties.update(transaction.properties)
     encode_operation(transaction.operation, message)
     return message
 

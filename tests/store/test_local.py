@@ -14,7 +14,7 @@ import pytest
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store import local
-from lance_io.store.api import InvalidRange, ShortRead
+from lance_io.store.api import Durability, InvalidRange, ShortRead
 from lance_io.store.local import LocalStore
 from lance_io.store.url import open_store
 
@@ -163,6 +163,38 @@ def test_a_file_is_replaced_without_flushing(
         meta = store.put_now(key, content, durability="none")
         assert (store.get_now(key), meta) == (content, store.head_now(key))
         assert os.listdir(tmp_path) == ["hint"]
+
+
+def test_a_hint_is_written_over(store: LocalStore, tmp_path: Path) -> None:
+    key = f"{tmp_path}/hint"
+    inodes = []
+    for content in (b"9", b"10", b"11", b"3"):
+        meta = store.put_now(key, content, durability="hint")
+        assert (store.get_now(key), meta) == (content, store.head_now(key))
+        inodes.append(os.stat(key).st_ino)
+    assert inodes[0] == inodes[1] == inodes[2]
+    assert inodes[3] != inodes[2]  # nothing of a longer content may be left
+    with pytest.raises(AlreadyExists):
+        store.put_now(key, b"4", if_absent=True, durability="hint")
+    os.replace(key, f"{tmp_path}/aside")
+    os.symlink(f"{tmp_path}/aside", key)
+    store.put_now(key, b"5", durability="hint")
+    assert (tmp_path / "aside").read_bytes() == b"3"
+    assert store.get_now(key) == b"5"
+    assert sorted(os.listdir(tmp_path)) == ["aside", "hint"]
+
+
+@pytest.mark.parametrize("durability", ["full", "none"])
+def test_what_is_there_is_not_created(store: LocalStore, tmp_path: Path, durability: Durability) -> None:
+    key = f"{tmp_path}/file"
+    store.put_now(key, b"1", if_absent=True, durability=durability)
+    with pytest.raises(AlreadyExists):
+        store.put_now(key, b"2", if_absent=True, durability=durability)
+    with store.open_upload_now(key, if_absent=True, durability=durability) as upload, pytest.raises(AlreadyExists):
+        upload.write([b"3"])
+        upload.close()
+    assert os.listdir(tmp_path) == ["file"]
+    assert store.get_now(key) == b"1"
 
 
 def test_a_folder_is_not_replaced_by_a_file(store: LocalStore, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from lance_io.errors import AccessDenied, AlreadyExists, StoreError, UsageError
 from lance_io.limits import MIB
+from lance_io.store import local_writes
 from lance_io.store.api import OutcomeUnknown, Transient
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -254,6 +255,34 @@ async def test_a_cancelled_write_ends_before_its_file_is_removed(
     await store.aclose()
 
 
+async def test_an_upload_that_is_cancelled_while_it_opens_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, opened, go_on = os.open, threading.Event(), threading.Event()
+
+    def slow(path: str, *arguments: Any) -> int:
+        fd = real(path, *arguments)
+        opened.set()
+        assert go_on.wait(10)
+        return fd
+
+    store = LocalStore(durability="none")
+    for open_it in (store.open_upload, store.put_multipart):
+        opened.clear()
+        go_on.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr("lance_io.store.local_writes.os.open", slow)
+            opening = asyncio.create_task(open_it(f"{tmp_path}/a"))
+            await asyncio.to_thread(opened.wait, 10)
+            opening.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        assert os.listdir(tmp_path) == []
+    await store.aclose()
+
+
 def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pwritev
 
@@ -270,6 +299,9 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 # -- local disk: what is flushed, and when ----------------------------------------------------------------------------
+
+
+NAMED = "replace" if local_writes._renameat2 is None else "rename"  # without flushing
 
 
 @pytest.fixture
@@ -291,8 +323,17 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(f"lance_io.store.local_writes.os.{name}", call)
 
+    real_rename = local_writes.rename_new
+
+    def rename_new(one: str, other: str) -> bool:
+        done = real_rename(one, other)
+        if done:
+            seen.append(f"rename {short(one)} {short(other)}")
+        return done
+
     for name in ("fsync", "link", "replace"):
         spy(name)
+    monkeypatch.setattr("lance_io.store.local_writes.rename_new", rename_new)
     return seen
 
 
@@ -313,14 +354,20 @@ def test_contents_are_flushed_before_the_name_and_the_name_after(
     assert calls == [line.replace("file", "other") for line in expected]
 
 
-def test_durability_none_flushes_nothing(tmp_path: Path, calls: list[str]) -> None:
+@pytest.mark.parametrize("can_rename", [True, False])
+def test_durability_none_flushes_nothing(
+    tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, can_rename: bool
+) -> None:
+    if not can_rename:
+        monkeypatch.setattr("lance_io.store.local_writes._renameat2", None)
     store = open_store(str(tmp_path), {"Durability": "none"}).store
     assert isinstance(store, LocalStore)
     store.put_now(f"{tmp_path}/t/data/file", b"1", if_absent=True)
     with store.open_upload_now(f"{tmp_path}/t/data/other") as upload:
         upload.close()
     store.delete_now([f"{tmp_path}/t/data/other"])
-    assert calls == ["link temporary t/data/file", "replace temporary t/data/other"]
+    how = ("rename", "rename") if can_rename else ("link", "replace")
+    assert calls == [f"{how[0]} temporary t/data/file", f"{how[1]} temporary t/data/other"]
     calls.clear()
     store.put_now(f"{tmp_path}/t/data/third", b"1", durability="full")
     assert calls[-1] == "fsync t/data"
@@ -328,7 +375,7 @@ def test_durability_none_flushes_nothing(tmp_path: Path, calls: list[str]) -> No
 
 def test_a_call_may_ask_for_less(tmp_path: Path, calls: list[str]) -> None:
     LocalStore().put_now(f"{tmp_path}/file", b"1", durability="none")
-    assert calls == ["replace temporary file"]
+    assert calls == [f"{NAMED} temporary file"]
 
 
 async def test_the_asynchronous_writes_flush_the_same(tmp_path: Path, calls: list[str]) -> None:
@@ -342,7 +389,7 @@ async def test_the_asynchronous_writes_flush_the_same(tmp_path: Path, calls: lis
     assert calls == [
         *("fsync temporary", "link temporary b", "fsync ."),
         *("fsync temporary", "replace temporary c", "fsync ."),
-        "replace temporary d",
+        f"{NAMED} temporary d",
         "fsync .",
     ]
     await store.aclose()

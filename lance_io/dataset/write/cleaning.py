@@ -93,4 +93,5 @@ def _target(state: DatasetState) -> CommitTarget:
 
 def after_commit(state: DatasetState) -> Plan[None]:
     """Clean up, if the table's configuration says so for this version; never fails."""
-    yield from auto_cleanup(_target(state), state.manifest, root=state.root, branch=state.manifest.branch)
+    if state.manifest.config:
+        yield from auto_cleanup(_target(state), state.manifest, root=state.root, branch=state.manifest.branch)

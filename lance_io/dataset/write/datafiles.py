@@ -8,9 +8,9 @@ cancelled removes what it has written.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
-from uuid import uuid4
 
 from lance_io.commit.steps import drive, drive_now, to_the_end
 from lance_io.dataset.describe import fragment_metadata
@@ -46,7 +46,7 @@ PIECES_PER_FILE: Final = 16  # how finely batches are cut where the size of file
 
 def data_file_name() -> str:
     """A new random name: 24 binary digits that spread keys over a store's partitions, then hex (spec: table, 1.1)."""
-    random = uuid4().bytes
+    random = os.urandom(16)
     return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
 
 
@@ -119,7 +119,7 @@ class NewFiles:
             for piece in self._pieces(batch):
                 if self._file is None:
                     yield from self._open()
-                yield WriteBatch(self._file, piece)
+                yield WriteBatch(self._file, piece, held=isinstance(rows, Rows) and rows.is_held)
                 if self._is_full():
                     yield from self._finish()
                     yield from self._close()
@@ -135,8 +135,12 @@ class NewFiles:
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Slices that end where a file must, and are small beside a file."""
         start = 0
-        row_bytes = max(1, batch.nbytes // max(1, batch.num_rows))
-        rows_max = max(1, self._limits.num_bytes // PIECES_PER_FILE // row_bytes)
+        if not batch.num_rows:
+            return
+        piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
+        rows_max = batch.num_rows
+        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound that costs less than `nbytes`
+            rows_max = max(1, piece_bytes // max(1, batch.nbytes // batch.num_rows))
         while start < batch.num_rows:
             room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
             num_rows = min(room, rows_max, batch.num_rows - start)
@@ -282,16 +286,17 @@ class _Open:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteBatch:
-    """Rows for an open file."""
+    """Rows for an open file; `held` as for `FileWriter.add`."""
 
     file: Any
     batch: pa.RecordBatch
+    held: bool = False
 
     def now(self) -> None:
-        self.file.write(self.batch)
+        self.file.write(self.batch, held=self.held)
 
     async def later(self) -> None:
-        await self.file.write(self.batch)
+        await self.file.write(self.batch, held=self.held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,11 +24,13 @@ class Rows:
     """Record batches, all of `schema`; they are pulled once.
 
     num_rows  how many rows there will be in all, where the form tells
+    is_held   whether all of them are in memory that stays as it is
     """
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     num_rows: int | None = None
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,9 +50,9 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     Raises `ValueError` for iterables without a schema, `TypeError` for anything that is no table.
     """
     if isinstance(data, pa.Table):
-        return Rows(data.schema, iter(data.to_batches()), data.num_rows)
+        return Rows(data.schema, iter(data.to_batches()), data.num_rows, is_held=True)
     if isinstance(data, pa.RecordBatch):
-        return Rows(data.schema, iter([data]), data.num_rows)
+        return Rows(data.schema, iter([data]), data.num_rows, is_held=True)
     if isinstance(data, pa.RecordBatchReader):
         return Rows(data.schema, iter(data))
     if _is_from(data, "pandas", "DataFrame"):

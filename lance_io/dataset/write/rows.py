@@ -27,6 +27,7 @@ from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
 from lance_io.dataset.write.fit import check_version, fitted, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.format.version import V2_2, FileVersion
+from lance_io.store.api import offers_sync_writes
 from lance_io.table.apply import Creation
 from lance_io.table.operations import Append, Overwrite
 from lance_io.table.transaction import Transaction
@@ -73,7 +74,7 @@ class WriteTarget:
     @property
     def answers_now(self) -> bool:
         """Whether writes and commits there can run in the caller's thread."""
-        return self.commit_target().answers_now
+        return self.handler.answers_now and offers_sync_writes(self.location.store)
 
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""
@@ -116,6 +117,8 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise UsageError(f"Invalid mode {self.mode}: expected one of {', '.join(MODES)}")
+        if self.durability not in (None, "full", "none"):
+            raise UsageError(f"durability: expected 'full' or 'none', found {self.durability!r}")
 
 
 def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[DatasetState]:

@@ -107,21 +107,21 @@ def _valid_items(page: LeafPage) -> Flags | None:
 def _only_row(rows: Rows, is_valid: Flags | None) -> tuple[bytes, ...] | None:
     """The row that all valid ones are equal to. A look at a few tells most pages apart without reading them."""
     first = 0 if is_valid is None else int(is_valid.argmax())
-    value = rows[first]
+    value = rows[first].tobytes()
     if len(rows) == 1:
-        return (value.tobytes(),)
+        return (value,)
     for probe in (len(rows) - 1, len(rows) // 2, len(rows) // 3):
-        if (is_valid is None or is_valid[probe]) and (rows[probe] != value).any():
+        if (is_valid is None or is_valid[probe]) and rows[probe].tobytes() != value:
             return None
     width = rows.shape[1]
     if width in (1, 2, 4, 8):  # compared as machine words
         words = rows.view(f"<u{width}").reshape(-1)
         same = words == words[first]
     else:
-        same = (rows == value).all(axis=1)
+        same = (rows == rows[first]).all(axis=1)
     if is_valid is not None:
         same |= ~is_valid
-    return (value.tobytes(),) if same.all() else None
+    return (value,) if same.all() else None
 
 
 def _only_string(values: LeafValues, is_valid: Flags | None, width: int) -> tuple[bytes, ...] | None:
@@ -130,9 +130,11 @@ def _only_string(values: LeafValues, is_valid: Flags | None, width: int) -> tupl
     start, end = int(offsets[0]), int(offsets[-1])
     count = values.num_values if is_valid is None else int(is_valid.sum())
     length, rest = divmod(end - start, count)
+    if rest:
+        return None
     if values.num_values > 1:
         lengths = np.diff(offsets)
-        if rest or not ((lengths == length) if is_valid is None else (lengths == length * is_valid)).all():
+        if not ((lengths == length) if is_valid is None else (lengths == length * is_valid)).all():
             return None
     table = struct.pack("<2I" if width == 4 else "<2Q", 0, length)
     if not length:

@@ -7,6 +7,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import lance
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -19,7 +20,7 @@ from lance_io.errors import CommitConflictError, LanceError
 from lance_io.fragment import write_fragments, write_fragments_async
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
 TABLE = pa.table(
@@ -413,3 +414,33 @@ async def test_unknown_keywords_are_refused(tmp_path: Path) -> None:
         with pytest.raises(NotImplementedError, match=f"{name} is not part of this release"):
             lance_io.write_dataset(TABLE, tmp_path / "t", **{name: ["x"]})
     assert not files_below(tmp_path)
+
+
+@pytest.mark.parametrize("num_rows", [10, 10_000])
+def test_batches_may_share_memory_that_is_filled_again(tmp_path: Path, num_rows: int) -> None:
+    memory = np.zeros(num_rows, dtype=np.int64)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in range(5):
+            memory.fill(number)
+            yield pa.record_batch([pa.array(memory)], ["a"])
+
+    assert np.shares_memory(memory, pa.array(memory).to_numpy())
+    schema = pa.schema([("a", pa.int64())])
+    lance_io.write_dataset(batches(), tmp_path, schema, durability="none")
+    expected = np.repeat(np.arange(5), num_rows)
+    assert lance.dataset(str(tmp_path)).to_table()["a"].to_numpy().tolist() == expected.tolist()
+
+
+def test_slices_of_a_table_that_is_held_are_not_taken_for_all_of_it(tmp_path: Path) -> None:
+    whole = pa.table({"a": pa.array(range(100_000), pa.int64()), "b": [f"row {number}" for number in range(100_000)]})
+    table = pa.concat_tables([whole.slice(start, 7) for start in range(0, 70_000, 1000)])
+    lance_io.write_dataset(table, tmp_path, max_bytes_per_file=1 << 20, durability="none")
+    dataset = lance.dataset(str(tmp_path))
+    assert dataset.to_table() == table.combine_chunks()
+    assert len(dataset.get_fragments()) == 1
+
+
+def test_only_users_durabilities_are_taken(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability: expected 'full' or 'none', found 'hint'"):
+        lance_io.write_dataset(TABLE, tmp_path, durability="hint")  # type: ignore[arg-type]
