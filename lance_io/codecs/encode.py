@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from lance_io.codecs import tree
@@ -10,14 +11,26 @@ from lance_io.proto import encodings21_pb2 as pb
 
 SCHEMES: Final = {"lz4": pb.COMPRESSION_LZ4, "zstd": pb.COMPRESSION_ZSTD}
 RUN_LENGTH_BITS: Final = 8
+SMALL_MAX: Final = 128  # messages that are kept
 
 
 def encode_codec(codec: tree.Codec, *, level: int | None = None) -> pb.CompressiveEncoding:
-    """The message of a codec tree.
+    """The message of a codec tree, not to be changed: those of small codecs are made once.
 
     level  compression level to record with general compression; readers ignore it
     Raises UsageError for codecs that exist in memory only.
     """
+    if isinstance(codec, (tree.Flat, tree.Variable, tree.InlineBitpacking)):
+        return _small(codec)
+    return _encoded(codec, level)
+
+
+@lru_cache(maxsize=SMALL_MAX)
+def _small(codec: tree.Codec) -> pb.CompressiveEncoding:
+    return _encoded(codec, None)
+
+
+def _encoded(codec: tree.Codec, level: int | None) -> pb.CompressiveEncoding:
     match codec:
         case tree.Flat(bits):
             return _flat(bits)

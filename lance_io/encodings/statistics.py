@@ -67,4 +67,4 @@ def longest_value(values: LeafValues) -> int:
     """Bytes of the longest of variable-width values."""
     assert isinstance(values.shape, VariableShape), "fixed-width values have a width"
     offsets = np.frombuffer(values.sources[0][0], dtype=f"<i{values.shape.offset_bits // 8}")
-    return int(np.diff(offsets).max(initial=0))
+    return int((offsets[1:] - offsets[:-1]).max(initial=0))

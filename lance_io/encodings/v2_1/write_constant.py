@@ -44,17 +44,25 @@ def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> Enc
                 "Empty structs with rep/def information are not yet supported.  "
                 f"The field {path.leaf.name} is an empty struct that either has nulls or is in a list."
             )
-        return _page(page, pb.ConstantLayout(layers=[NULLABLE_ITEM]), [])  # one layer, however deep it is nested
+        return constant_page(page, constant_layout((NULLABLE_ITEM,)), [])  # one layer, however deep it is nested
+    layout = constant_layout(page.layers)
     if page.layers == (NULLABLE_ITEM,):
-        return _page(page, pb.ConstantLayout(layers=[NULLABLE_ITEM]), [])
-    message = constant_message(page)
-    buffers = _compressed_levels(page, message, rules) if rules.constant_values else raw_levels(page)
-    return _page(page, message, buffers)
+        return constant_page(page, layout, [])
+    compressed = rules.constant_values
+    buffers = _compressed_levels(page, layout.constant_layout, rules) if compressed else raw_levels(page)
+    return constant_page(page, layout, buffers)
 
 
-def constant_message(page: LeafPage) -> pb.ConstantLayout:
+def constant_layout(layers: Sequence[int]) -> pb.PageLayout:
     """The message of a page, as far as its layers say."""
-    return pb.ConstantLayout(layers=cast("Sequence[pb.RepDefLayer.ValueType]", page.layers))
+    layout = pb.PageLayout()
+    layout.constant_layout.layers.extend(cast("Sequence[pb.RepDefLayer.ValueType]", layers))
+    return layout
+
+
+def constant_page(page: LeafPage, layout: pb.PageLayout, buffers: Sequence[PageBuffer]) -> EncodedPage:
+    """The page, with its message."""
+    return EncodedPage(page.num_rows, layout.SerializeToString(deterministic=True), tuple(buffers))
 
 
 def raw_levels(page: LeafPage) -> list[PageBuffer]:
@@ -77,8 +85,3 @@ def _compressed_levels(page: LeafPage, message: pb.ConstantLayout, rules: Versio
         message.num_def_values = len(page.definition)
         buffers[1] = PageBuffer(Role.DATA, [block.data])
     return buffers
-
-
-def _page(page: LeafPage, message: pb.ConstantLayout, buffers: list[PageBuffer]) -> EncodedPage:
-    layout = pb.PageLayout(constant_layout=message).SerializeToString(deterministic=True)
-    return EncodedPage(page.num_rows, layout, tuple(buffers))

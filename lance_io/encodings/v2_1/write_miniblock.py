@@ -80,13 +80,13 @@ def encode_miniblock(
     if chunks is None:
         return None
     buffers = [PageBuffer(Role.INDEX, [chunks.words]), PageBuffer(Role.DATA, [chunks.data])]
-    message = pb.MiniBlockLayout(
-        value_compression=encode_codec(chunks.codec, level=options.compression_level),
-        layers=cast("Sequence[pb.RepDefLayer.ValueType]", page.layers),
-        num_buffers=chunks.num_buffers,
-        num_items=plan.values.num_values,
-        has_large_chunk=rules.wide_chunks,
-    )
+    layout = pb.PageLayout()
+    message = layout.mini_block_layout
+    message.value_compression.CopyFrom(encode_codec(chunks.codec, level=options.compression_level))
+    message.layers.extend(cast("Sequence[pb.RepDefLayer.ValueType]", page.layers))
+    message.num_buffers = chunks.num_buffers
+    message.num_items = plan.values.num_values
+    message.has_large_chunk = rules.wide_chunks
     if plan.dictionary is not None:
         message.dictionary.CopyFrom(plan.dictionary.codec)
         message.num_dictionary_items = plan.dictionary.num_items
@@ -99,8 +99,7 @@ def encode_miniblock(
         max_rep = sum(layer in LIST_LAYERS for layer in page.layers)
         index = _kernels.repetition_index(page.repetition, chunks.level_bounds, max_rep)
         buffers.append(PageBuffer(Role.INDEX, [index]))
-    layout = pb.PageLayout(mini_block_layout=message).SerializeToString(deterministic=True)
-    return EncodedPage(page.num_rows, layout, tuple(buffers))
+    return EncodedPage(page.num_rows, layout.SerializeToString(deterministic=True), tuple(buffers))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,7 +29,7 @@ def code_strings(values: LeafValues, options: ColumnOptions) -> tuple[tree.Fsst,
     assert isinstance(shape, VariableShape), "FSST is for variable-width values"
     if options.compression not in (None, "fsst"):
         return None
-    if longest_value(values) < LONGEST_BYTES_MIN or values.num_bytes < PAGE_BYTES_MIN:
+    if values.num_bytes < PAGE_BYTES_MIN or longest_value(values) < LONGEST_BYTES_MIN:
         return None
     (offsets, _), (data, _) = values.sources
     wide = shape.offset_bits == 64

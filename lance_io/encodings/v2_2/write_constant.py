@@ -21,16 +21,16 @@ import pyarrow as pa
 
 from lance_io.codecs.tree import VariableShape, shape_bits
 from lance_io.encodings.leafvalues import leaf_values
-from lance_io.encodings.v2_1.write_constant import constant_message, raw_levels
+from lance_io.encodings.v2_1.write_constant import constant_layout, constant_page, raw_levels
 from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.v2_1.write_miniblock import max_visible
 from lance_io.encodings.v2_2.constant import INLINE_VALUE_BYTES_MAX
-from lance_io.encodings.written import EncodedPage, PageBuffer, Role
-from lance_io.proto import encodings21_pb2 as pb
+from lance_io.encodings.written import PageBuffer, Role
 
 if TYPE_CHECKING:
     from lance_io.encodings.leafvalues import LeafValues
     from lance_io.encodings.v2_1.page import VersionRules
+    from lance_io.encodings.written import EncodedPage
     from lance_io.levels.leafpage import LeafPage
 
 # What chunks need besides (headers, metadata, a dictionary), and what a page that is easy to read may cost.
@@ -51,17 +51,16 @@ def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | N
     value = _only_value(page)
     if value is None or _is_smaller_in_chunks(page, value, rules):
         return None
-    message = constant_message(page)
+    layout = constant_layout(page.layers)
     buffers = []
     if len(value) == 1 and len(value[0]) <= INLINE_VALUE_BYTES_MAX:
-        message.inline_value = value[0]
+        layout.constant_layout.inline_value = value[0]
     else:
         lengths = struct.pack(f"<{1 + len(value)}I", len(value), *map(len, value))
         buffers.append(PageBuffer(Role.DATA, [lengths, *value]))
     if page.repetition is not None or page.definition is not None:
         buffers += raw_levels(page)
-    layout = pb.PageLayout(constant_layout=message).SerializeToString(deterministic=True)
-    return EncodedPage(page.num_rows, layout, tuple(buffers))
+    return constant_page(page, layout, buffers)
 
 
 def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: VersionRules) -> bool:
