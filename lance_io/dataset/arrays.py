@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
     from lance_io.spans import IntArray
@@ -27,6 +29,23 @@ def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None)
 def booleans(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:
     """An array of booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def scalar(value: int | float | bool | str | bytes, dtype: pa.DataType) -> pa.Scalar:
+    """A value of a type of numbers, bool, string or binary."""
+    if isinstance(value, bool):
+        return booleans(np.array([value]))[0]
+    if isinstance(value, (str, bytes)):
+        data = value.encode() if isinstance(value, str) else value
+        offsets = np.array([0, len(data)], np.int32)
+        return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])[0]
+    number = np.array([value], dtype.to_pandas_dtype())  # numpy's type, whatever the name says
+    return pa.Array.from_buffers(dtype, 1, [None, pa.py_buffer(number)])[0]
+
+
+def from_scalars(values: Sequence[pa.Scalar], dtype: pa.DataType) -> pa.Array:
+    """An array of scalars of one type."""
+    return pa.concat_arrays([pa.repeat(value, 1) for value in values]) if values else pa.nulls(0, dtype)
 
 
 def true_positions(mask: pa.BooleanArray) -> IntArray:

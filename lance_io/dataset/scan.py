@@ -83,7 +83,7 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
 
 
 def _compiled(state: DatasetState, filter: Any) -> Predicate:
-    from lance_io.dataset.predicate import compile_filter  # makes Arrow scalars, which loads pandas: only for filters
+    from lance_io.dataset.predicate import compile_filter  # loads the parser: only for filters
 
     return compile_filter(filter, state.stored_schema)
 

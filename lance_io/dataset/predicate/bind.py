@@ -26,6 +26,7 @@ from lance_io.dataset.predicate.coerce import (
     is_string,
     kind,
     narrowest,
+    with_both_zeros,
 )
 from lance_io.dataset.predicate.evaluate import compare, contained, convert
 from lance_io.dataset.predicate.tree import (
@@ -183,9 +184,7 @@ class Binder:
             raise BindError(f"{describe(expr)}: {error}") from error
         if values is None:
             raise BindError(f"{describe(expr)}: cannot look for {expr.values.type} values in {found}")
-        if pt.is_floating(found) and pc.any(pc.equal(values, pa.scalar(0, found))).as_py():
-            values = pa.concat_arrays([values, pa.array([0.0, -0.0], found)]).unique()  # membership looks at bits
-        return In(bound, values, expr.has_null)
+        return In(bound, with_both_zeros(values), expr.has_null)
 
     def _cast(self, arg: Expr, to: pa.DataType, safe: bool) -> Expr:
         bound, found = self.bind(arg)

@@ -10,16 +10,16 @@ constants    are computed once
 from __future__ import annotations
 
 import difflib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lance_io.dataset.arrays import from_scalars
 from lance_io.dataset.predicate.arguments import Arguments, bound_cast
 from lance_io.dataset.predicate.bind import Binder, _as
-from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind
+from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
 from lance_io.dataset.predicate.evaluate import compare, evaluate
 from lance_io.dataset.predicate.functions import FUNCTIONS
 from lance_io.dataset.predicate.tree import (
@@ -168,8 +168,8 @@ class SqlBinder(Binder):
             ]
             return _folded(Or(tuple(tests))) if len(tests) > 1 else tests[0]
         known = [value for value in values if value is not None and value.is_valid]
-        wanted = pa.array([value.as_py() for value in known], found)
-        return _folded(replace_floats(In(bound, wanted, has_null=len(known) < len(values))))
+        wanted = with_both_zeros(from_scalars(known, found))
+        return _folded(In(bound, wanted, has_null=len(known) < len(values)))
 
     # -- casts and functions -----------------------------------------------------------------------------------------
 
@@ -291,14 +291,6 @@ def _fitted(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, p
             f"to compare it with {describe(column)}"
         )
     return Literal(fitted), to
-
-
-def replace_floats(test: In) -> In:
-    """Membership that takes 0.0 and -0.0 for one value, as comparisons with literals do."""
-    values = test.values
-    if pt.is_floating(values.type) and pc.any(pc.equal(values, pa.scalar(0, values.type))).as_py():
-        return replace(test, values=pa.concat_arrays([values, pa.array([0.0, -0.0], values.type)]).unique())
-    return test
 
 
 def _folded(bound: Expr) -> Expr:

@@ -55,8 +55,8 @@ _UNITS = {"0": "s", "3": "ms", "6": "us", "9": "ns"}
 
 _FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
-_TRUE = pa.array(["t", "true", "y", "yes", "on", "1"])
-_FALSE = pa.array(["f", "false", "n", "no", "off", "0"])
+_TRUE = ("t", "true", "y", "yes", "on", "1")
+_FALSE = ("f", "false", "n", "no", "off", "0")
 _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|infinity)$"
 _INTEGER = r"^[+-]?[0-9]+$"
 _ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
@@ -211,8 +211,8 @@ def _spelled(number: float, t: pa.DataType) -> str:
 def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     if pt.is_boolean(to):
         lower = pc.utf8_lower(value)
-        yes = pc.is_in(lower, value_set=_TRUE.cast(lower.type))
-        unknown = pc.and_(pc.is_valid(value), pc.invert(pc.or_(yes, pc.is_in(lower, _FALSE.cast(lower.type)))))
+        yes = pc.is_in(lower, value_set=pa.array(_TRUE, lower.type))
+        unknown = pc.and_(pc.is_valid(value), pc.invert(pc.or_(yes, pc.is_in(lower, pa.array(_FALSE, lower.type)))))
         if pc.any(unknown).as_py():
             wrong = value[pc.index(unknown, True).as_py()].as_py()
             raise pa.ArrowInvalid(f"Cast error: Cannot cast value {wrong!r} to value of Boolean type")

@@ -13,8 +13,10 @@ A null literal goes with everything.
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from lance_io.dataset.arrays import from_scalars, scalar
 from lance_io.dataset.predicate.nested import is_list
 
 _DECIMAL_DIGITS_MAX = 38  # of decimal128
@@ -170,6 +172,15 @@ def fit_values(values: pa.Array, to: pa.DataType) -> pa.Array | None:
         return whole
     kept = [one for i in range(len(values)) if (one := _cast_exactly(values[i : i + 1], to)) is not None]
     return pa.concat_arrays(kept) if kept else pa.array([], to)
+
+
+def with_both_zeros(values: pa.Array) -> pa.Array:
+    """Values to look for: where 0.0 or -0.0 is among them, both are. Membership looks at bits."""
+    if not pt.is_floating(values.type):
+        return values
+    zeros = [scalar(zero, values.type) for zero in (0.0, -0.0)]
+    has_zero = pc.any(pc.equal(values, zeros[0])).as_py()
+    return pa.concat_arrays([values, from_scalars(zeros, values.type)]).unique() if has_zero else values
 
 
 def _cast_exactly(values: pa.Array, to: pa.DataType) -> pa.Array | None:

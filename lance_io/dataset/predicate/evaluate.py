@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lance_io.dataset.arrays import scalar
 from lance_io.dataset.predicate import nested
 from lance_io.dataset.predicate.casts import sql_cast
 from lance_io.dataset.predicate.tree import (
@@ -198,8 +199,8 @@ def _sort_keys(value: Value, same_zero: bool) -> Value:
     same_zero  give -0.0 the key of 0.0; the sum with 0.0 changes nothing else, NaN bits included
     """
     floats = _as_array(value)
-    bits = (pc.add(floats, pa.scalar(0.0, floats.type)) if same_zero else floats).view(_BITS[floats.type])
-    zero, magnitude = pa.scalar(0, bits.type), pa.scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
+    bits = (pc.add(floats, scalar(0.0, floats.type)) if same_zero else floats).view(_BITS[floats.type])
+    zero, magnitude = scalar(0, bits.type), scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
     keys = pc.if_else(pc.less(bits, zero), pc.bit_wise_xor(bits, magnitude), bits)
     return keys[0] if isinstance(value, pa.Scalar) else keys
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
+from lance_io.dataset.arrays import scalar
 from lance_io.dataset.predicate.casts import sql_type
 from lance_io.dataset.predicate.dialect import parse_syntax
 from lance_io.dataset.predicate.tree import (
@@ -49,7 +50,7 @@ _COMPARISONS: dict[type[exp.Expr], CompareOp] = {
 _ARITHMETIC: dict[type[exp.Expr], str] = {exp.Add: "add", exp.Sub: "subtract", exp.Mul: "multiply", exp.Div: "divide"}
 _OPERATORS: dict[type[exp.Expr], str] = {exp.Mod: "%", exp.DPipe: "||", exp.Like: "like", exp.ILike: "ilike"}
 _WITHOUT_BRACKETS = frozenset({"current_date", "current_time", "current_timestamp"})  # functions that look like columns
-_FALSE = Literal(pa.array([False])[0])
+_FALSE = Literal(scalar(False, pa.bool_()))
 _NULL = Literal(pa.nulls(1)[0])
 
 
@@ -102,24 +103,24 @@ class _Rebuilding:
 
     def _literal(self, node: exp.Expr, depth: int) -> Expr:
         if node.is_string:
-            return Literal(pa.scalar(node.name, pa.string()))
+            return Literal(scalar(node.name, pa.string()))
         return Literal(self._number(node, node.name))
 
     def _number(self, node: exp.Expr, digits: str) -> pa.Scalar:
         if digits.lstrip("-").isdigit():
             number = int(digits) if len(digits) <= 20 else 1 << 64
             if -(1 << 63) <= number < 1 << 63:
-                return pa.scalar(number, pa.int64())
+                return scalar(number, pa.int64())
             if 0 <= number < 1 << 64:
-                return pa.scalar(number, pa.uint64())
+                return scalar(number, pa.uint64())
         try:
-            return pa.scalar(float(digits), pa.float64())
+            return scalar(float(digits), pa.float64())
         except ValueError:
             raise self._refused(node, f"is no number, {digits!r}") from None
 
     def _hexadecimal(self, node: exp.Expr, depth: int) -> Expr:
         try:
-            return Literal(pa.scalar(bytes.fromhex(node.name), pa.binary()))
+            return Literal(scalar(bytes.fromhex(node.name), pa.binary()))
         except ValueError:
             raise self._refused(node, "must have pairs of hexadecimal digits") from None
 
@@ -130,7 +131,7 @@ class _Rebuilding:
         return Call("negate", (self.build(inner, depth),))
 
     def _boolean(self, node: exp.Expr, depth: int) -> Expr:
-        return Literal(pa.array([bool(node.this)])[0])
+        return Literal(scalar(bool(node.this), pa.bool_()))
 
     def _null(self, node: exp.Expr, depth: int) -> Expr:
         return _NULL
@@ -223,7 +224,7 @@ def _member(source: Expr, name: str) -> Expr:
     """A field of a struct."""
     if isinstance(source, Column):
         return Column((*source.path, name), source.any_case)
-    return Function("get_field", (source, Literal(pa.scalar(name, pa.string()))))
+    return Function("get_field", (source, Literal(scalar(name, pa.string()))))
 
 
 _BUILDERS: dict[type[exp.Expr], Callable[[_Rebuilding, exp.Expr, int], Expr]] = {
