@@ -1,8 +1,8 @@
 """Rows that wait for their page: one queue per leaf column.
 
 A page closes at the row with which its leaf data reaches the budget, so a page is as large as the budget allows and a
-row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in: a batch may be a
-slice of something huge, or memory that its owner fills again for the next one.
+row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in, unless that is known
+to stay as it is: a batch may be a slice of something huge, or memory that its owner fills again for the next one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ColumnQueue:
     def add(self, chunk: LeafChunk, *, owned: bool = False) -> Iterator[ClosedPage]:
         """Append rows; the pages that they fill, one by one. Exhaust it: what is left over is kept at the end.
 
-        owned  nobody else uses the memory of these rows, which holds little besides them: they need no copy
+        owned  the memory of these rows stays as it is, and keeping it costs nothing: they need no copy
         """
         while chunk.num_rows:
             num_bytes = chunk.num_bytes
