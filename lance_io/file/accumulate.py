@@ -1,7 +1,7 @@
 """Rows that wait for their page: one queue per leaf column.
 
 A page closes at the row with which its leaf data reaches the budget, so a page is as large as the budget allows and a
-row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in, unless that is known
+row that is larger by itself stays whole. What a queue keeps is copied out of the memory it came in, unless it is known
 to stay as it is: a batch may be a slice of something huge, or memory that its owner fills again for the next one.
 """
 
