@@ -381,6 +381,19 @@ async def test_bytes_do_not_depend_on_the_driver(tmp_path: Path) -> None:
     assert (tmp_path / "one.lance").read_bytes() == (tmp_path / "two.lance").read_bytes()
 
 
+def test_a_small_file_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, sizes = os.pwritev, []
+
+    def pwritev(fd: int, views: list[memoryview], offset: int) -> int:
+        sizes.append(real(fd, views, offset))
+        return sizes[-1]
+
+    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    with LanceFileWriter(tmp_path / "one.lance") as writer:
+        writer.write_batch(batch(0, 1000))
+    assert sizes == [writer.size_bytes]
+
+
 @pytest.mark.parametrize("rows", [3, 20_000])
 def test_memory_of_a_batch_may_be_filled_again(rows: int, tmp_path: Path) -> None:
     memory = np.empty(rows, dtype=np.int64)

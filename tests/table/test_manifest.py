@@ -20,6 +20,7 @@ from lance_io.table.manifest import (
     BasePath,
     Manifest,
     decode_manifest,
+    decode_origin,
     decode_summary,
     from_message,
     manifest_position,
@@ -125,6 +126,13 @@ def test_sections_are_where_the_manifest_says(table):
     assert [index.name for index in section.indices] == ["a_idx"]
     file = root / transaction_path(manifest.transaction_file)
     assert read_section(data, manifest.transaction_offset, what="transaction") == file.read_bytes()
+
+
+def test_the_origin_of_a_version_is_what_its_manifest_says(table):
+    for path in manifests(table[0]):
+        data = path.read_bytes()
+        manifest = decode_manifest(data)
+        assert decode_origin(data) == (manifest.version, manifest.transaction_file, manifest.transaction_offset)
 
 
 def test_the_part_of_a_file_that_holds_the_message_is_enough(table):
