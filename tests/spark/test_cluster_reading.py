@@ -131,10 +131,10 @@ def test_a_worker_keeps_one_engine(
     cold, warm = reads_here(uri, storage), reads_here(uri, storage)
     assert cold > warm
     for _ in range(2):
-        df = cluster.read.format("probed").options(num_partitions="25", probes=str(tmp_path), **storage).load(uri)
+        df = cluster.read.format("probed").options(num_partitions="50", probes=str(tmp_path), **storage).load(uri)
         assert df.agg({"a": "sum"}).collect() == [(int(numbers.sum()),)]
     told = probes(tmp_path)
-    assert len(told) == 50
+    assert len(told) == 100
     by_process = [[one for one in told if one["pid"] == pid] for pid in {one["pid"] for one in told}]
     assert len(by_process) < len(told) // 5  # two, unless Spark ends one that had nothing to do for a minute
     for tasks in by_process:
@@ -146,8 +146,8 @@ def test_a_worker_keeps_one_engine(
 
 
 def reads_here(uri: str, storage: dict[str, str]) -> int:
-    """Requests of a read of 25 tasks in this process."""
-    source = LanceDataSource({"path": uri, "num_partitions": "25", **storage})
+    """Requests of a read of fifty tasks in this process."""
+    source = LanceDataSource({"path": uri, "num_partitions": "50", **storage})
     reader = source.reader(source.schema())
     before = process_stats().num_reads
     for partition in reader.partitions():
