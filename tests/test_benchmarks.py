@@ -70,6 +70,14 @@ def test_tables_are_written_once_and_hold_what_they_promise(cache: Path) -> None
     assert len(datasets["pylance"].get_fragments()) == len(list(Path(table.parquet_folder).iterdir())) == 5
 
 
+def test_all_files_of_a_table_are_read_before_it_is_measured(cache: Path) -> None:
+    table = tables.Tables(cache, 0.0004)("many")
+    folders = [Path(table.lance_uri), Path(table.parquet_folder)]
+    sizes = [path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(sizes) > 128
+    assert tables.read_through(folders[0].parent) == sum(sizes)
+
+
 def test_memory_is_measured_in_a_fresh_process(cache: Path) -> None:
     table = tables.RECIPES["vectors"].ready(cache, 0.0004)
     sample = cases.probe("peak-table", "lance_io", table.lance_uri)
