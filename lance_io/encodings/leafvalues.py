@@ -19,14 +19,12 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io.codecs.tree import ChildrenShape, FixedShape, ListShape, Shape, VariableShape, shape_bits
 from lance_io.errors import UnsupportedError
+from lance_io.levels.chunks import OFFSET_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_VARIABLE: Final = {
-    **dict.fromkeys((pa.string().id, pa.binary().id), VariableShape(32)),
-    **dict.fromkeys((pa.large_string().id, pa.large_binary().id), VariableShape(64)),
-}
+_VARIABLE: Final = {kind: VariableShape(8 * width) for kind, width in OFFSET_BYTES.items()}
 Source: TypeAlias = tuple[Any, int]
 """A buffer, and the bit at which its first value begins."""
 

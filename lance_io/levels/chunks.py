@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 LIST_KINDS: Final = (NodeKind.LIST, NodeKind.MAP)
-_OFFSET_BYTES: Final = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
+OFFSET_BYTES: Final = {pa.string().id: 4, pa.binary().id: 4, pa.large_string().id: 8, pa.large_binary().id: 8}
+"""Bytes of an offset, by the number of each type of strings and binaries."""
 _BYTE_EACH: Final = frozenset({pa.null().id, pa.bool_().id})
 
 
@@ -188,10 +189,10 @@ def _raw_bytes(array: pa.Array, start: int, end: int) -> int:
     """Size of the slots `start` to `end` of a leaf array."""
     dtype = array.type
     kind = dtype.id  # a number, which is compared in no time: small batches are asked often
-    if kind in _OFFSET_BYTES:
+    if kind in OFFSET_BYTES:
         if start == end:
             return 0
-        width, offsets = _OFFSET_BYTES[kind], array.buffers()[1]
+        width, offsets = OFFSET_BYTES[kind], array.buffers()[1]
         first, last = (_int_at(offsets, (array.offset + slot) * width, width) for slot in (start, end))
         return last - first + (end - start) * width
     if kind in _BYTE_EACH:
