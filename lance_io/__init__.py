@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.writing import AsyncFileWriter
+    from lance_io.io.stats import bytes_read_counter, iops_counter
     from lance_io.log import set_logger
     from lance_io.schema import json_to_schema, schema_to_json
 
@@ -65,6 +66,8 @@ _HOMES = {
     "Transaction": "lance_io.dataset.write.operations",
     "blob_array": "lance_io.dataset.write.blobarrays",
     "blob_field": "lance_io.dataset.write.blobarrays",
+    "bytes_read_counter": "lance_io.io.stats",
+    "iops_counter": "lance_io.io.stats",
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
@@ -96,7 +99,9 @@ __all__ = [
     "Transaction",
     "blob_array",
     "blob_field",
+    "bytes_read_counter",
     "dataset",
+    "iops_counter",
     "json_to_schema",
     "schema_to_json",
     "set_logger",

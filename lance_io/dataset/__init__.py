@@ -33,15 +33,31 @@ if TYPE_CHECKING:
     from lance_io.dataset.session import Session
     from lance_io.dataset.stats import DataStatistics, FieldStatistics, LanceStats
     from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.write.entry import write_dataset
+    from lance_io.dataset.write.keywords import AutoCleanupConfig
+    from lance_io.dataset.write.operations import (
+        LANCE_COMMIT_MESSAGE_KEY,
+        DatasetBasePath,
+        Index,
+        IndexFile,
+        LanceOperation,
+        Transaction,
+    )
 
 _HOMES = {
+    "LANCE_COMMIT_MESSAGE_KEY": "write.operations",
     "AsyncDataset": "aio",
+    "AutoCleanupConfig": "write.keywords",
     "Branches": "refs",
     "ColumnOrdering": "options",
     "DataStatistics": "stats",
+    "DatasetBasePath": "write.operations",
     "FieldStatistics": "stats",
+    "Index": "write.operations",
+    "IndexFile": "write.operations",
     "LanceDataset": "sync",
     "LanceFragment": "fragments",
+    "LanceOperation": "write.operations",
     "LanceScanner": "scanner",
     "LanceSchema": "lanceschema",
     "LanceStats": "stats",
@@ -49,17 +65,25 @@ _HOMES = {
     "ScannerBuilder": "scanner",
     "Session": "session",
     "Tags": "refs",
+    "Transaction": "write.operations",
     "dataset": "entry",
+    "write_dataset": "write.entry",
 }
 
 __all__ = [
+    "LANCE_COMMIT_MESSAGE_KEY",
     "AsyncDataset",
+    "AutoCleanupConfig",
     "Branches",
     "ColumnOrdering",
     "DataStatistics",
+    "DatasetBasePath",
     "FieldStatistics",
+    "Index",
+    "IndexFile",
     "LanceDataset",
     "LanceFragment",
+    "LanceOperation",
     "LanceScanner",
     "LanceSchema",
     "LanceStats",
@@ -67,7 +91,9 @@ __all__ = [
     "ScannerBuilder",
     "Session",
     "Tags",
+    "Transaction",
     "dataset",
+    "write_dataset",
 ]
 
 

@@ -5,6 +5,7 @@ None means "not given" everywhere, so that a dataset's `default_scan_options` fi
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -28,6 +29,22 @@ _LATER: Final = {
 }
 # hints about indices and statistics: without either the same rows come back
 _HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
+
+
+# counts, of rows, bytes or batches
+_COUNTS: Final = (
+    "limit",
+    "offset",
+    "batch_size",
+    "batch_size_bytes",
+    "batch_readahead",
+    "fragment_readahead",
+    "io_buffer_size",
+)
+
+
+class UnknownOption(UsageError, TypeError):
+    """A keyword that scans do not have: to Python a wrong call, to pylance a wrong entry of `default_scan_options`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +107,9 @@ _NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints"}
 def scan_options(**given: Any) -> ScanOptions:
     """Check the keywords of a scan.
 
-    Raises `UnsupportedError` for what needs an index, `ValueError` for an unknown name or a value out of range,
-    `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as pylance does.
+    Raises `UnsupportedError` for what needs an index, `UnknownOption` for an unknown name, `ValueError` for a value
+    out of range, `OverflowError` for a negative batch size and `TypeError` for a value of the wrong type, as pylance
+    does.
     """
     known: dict[str, Any] = {}
     hints: dict[str, Any] = {}
@@ -102,9 +120,9 @@ def scan_options(**given: Any) -> ScanOptions:
             if value is not None:
                 raise UnsupportedError(f"{name}: {_LATER[name]} needs an index, which this release does not read")
         elif name not in _NAMES:
-            raise UsageError(f"Unknown option {name}")
+            raise UnknownOption(f"Unknown option {name}")
         elif value is not None:
-            known[name] = value
+            known[name] = operator.index(value) if name in _COUNTS else value
     if isinstance(known.get("filter"), dict):
         raise UnsupportedError("filter: a search query needs an index, which this release does not read")
     if "order_by" in known:

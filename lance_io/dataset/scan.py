@@ -139,18 +139,15 @@ def _late_columns(
         return set()
     needed = {path[0] for path in predicate.paths}
     outputs = {path[0] for path in projection.data_paths} - needed
-    return {name for name in outputs if _reads_late(state, name, options)}
-
-
-def _reads_late(state: DatasetState, name: str, options: ScanOptions) -> bool:
     match options.late_materialization:
         case bool(choice):
-            return choice
+            return outputs if choice else set()
         case list(names):
-            return name in names
+            chosen = project(state.schema, list(dict.fromkeys(names)))
+            return outputs & {path[0] for path in chosen.data_paths}
         case _:
             limit = LATE_BYTES_LOCAL if state.is_local else LATE_BYTES_CLOUD
-            return width_bytes(state.schema.field(name).arrow_type) > limit
+            return {name for name in outputs if width_bytes(state.schema.field(name).arrow_type) > limit}
 
 
 def width_bytes(dtype: pa.DataType) -> float:

@@ -74,6 +74,16 @@ def process_stats() -> IoStats:
     return _process
 
 
+def bytes_read_counter() -> int:
+    """Bytes that this process has read through `lance_io`."""
+    return _process.bytes_read
+
+
+def iops_counter() -> int:
+    """Requests that this process has made to read them."""
+    return _process.num_reads
+
+
 def store_stats(identity: str) -> IoStats:
     """What this process has read from the store of this identity."""
     stats = _stores.get(identity)

@@ -8,6 +8,7 @@ object of pylance's own store layer.
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
 from typing import Any
 
 import lance
@@ -53,6 +54,27 @@ REFUSED = {"nearest", "join", "join_asof", "sort_by", "replace_schema"}  # raise
 NOT_GIVEN = (None, False)  # a scan keyword of a fragment that is left out, by either library
 
 
+MODULES = {  # what programs import by name from pylance's modules
+    "": """
+        dataset write_dataset LanceDataset LanceFragment LanceScanner LanceOperation Transaction FragmentMetadata
+        Session BlobFile Blob blob_array blob_field DataStatistics FieldStatistics ScanStatistics CleanupStats
+        DatasetBasePath schema_to_json json_to_schema set_logger bytes_read_counter iops_counter __version__
+    """,
+    ".dataset": """
+        LanceDataset LanceScanner ScannerBuilder LanceOperation Transaction ColumnOrdering Tags Branches LanceStats
+        Index AutoCleanupConfig write_dataset LANCE_COMMIT_MESSAGE_KEY
+    """,
+    ".fragment": "LanceFragment FragmentMetadata DataFile DeletionFile RowIdMeta write_fragments",
+    ".file": "LanceFileReader LanceFileWriter LanceFileSession ReaderResults stable_version",
+    ".schema": "LanceSchema schema_to_json json_to_schema",
+    ".commit": "CommitConflictError CommitLock",
+    ".blob": "Blob BlobFile blob_array blob_field",
+    ".log": "set_logger",
+    ".progress": "FragmentWriteProgress NoopFragmentWriteProgress",
+    ".util": "sanitize_ts td_to_micros",
+}
+
+
 def names(cls: type) -> set[str]:
     """Public names of a class."""
     return {name for name in dir(cls) if not name.startswith("_")}
@@ -73,6 +95,14 @@ def is_property(cls: type, name: str) -> bool:
 def test_every_name_is_there_or_comes_later(ours: type) -> None:
     missing = names(PEERS[ours]) - names(ours)
     assert missing == set(LATER[ours].split())
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_are_imported_from_the_modules_of_pylance(module: str) -> None:
+    ours, theirs = import_module(f"lance_io{module}"), import_module(f"lance{module}")
+    expected = MODULES[module].split()
+    assert [name for name in expected if not hasattr(theirs, name)] == []
+    assert [name for name in expected if not hasattr(ours, name)] == []
 
 
 METHODS = [

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
+from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,19 @@ def test_opening_is_part_of_the_counts(mixed_uri: str) -> None:
     expected.to_table()
     assert spent.read_bytes <= expected.io_stats_snapshot().read_bytes
     assert table.checkout_version(1).io_stats_snapshot().read_iops == 1
+
+
+def test_counters_of_the_process_grow_by_what_is_read(mixed_uri: str) -> None:
+    table = lance_io.dataset(mixed_uri)
+    before = lance_io.iops_counter(), lance_io.bytes_read_counter()
+    with io_stats() as seen:
+        table.take([1, 50])
+        table.to_table()
+    assert seen.num_reads > 0
+    assert (lance_io.iops_counter() - before[0], lance_io.bytes_read_counter() - before[1]) == (
+        seen.num_reads,
+        seen.bytes_read,
+    )
 
 
 async def test_the_asynchronous_dataset_counts_the_same(mixed_uri: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.session import Session
     from lance_io.dataset.write.fragments import NewFragments
-    from lance_io.dataset.write.keywords import Destination
+    from lance_io.dataset.write.keywords import AutoCleanupConfig, Destination
     from lance_io.dataset.write.operations import Transaction
     from lance_io.dataset.write.progress import FragmentWriteProgress
     from lance_io.store.api import Durability
@@ -56,7 +56,7 @@ def write_dataset(
     use_legacy_format: bool | None = None,
     enable_v2_manifest_paths: bool = True,
     enable_stable_row_ids: bool = False,
-    auto_cleanup_options: Mapping[str, int] | None = None,
+    auto_cleanup_options: AutoCleanupConfig | None = None,
     commit_message: str | None = None,
     transaction_properties: Mapping[str, str] | None = None,
     initial_bases: Any = None,

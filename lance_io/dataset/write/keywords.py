@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
 from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.write.datafiles import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
-from lance_io.dataset.write.operations import COMMIT_MESSAGE
+from lance_io.dataset.write.operations import LANCE_COMMIT_MESSAGE_KEY
 from lance_io.dataset.write.rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.writing import version_for_files
@@ -34,6 +34,13 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
     "table_id": (None,),
     "namespace_client_managed_versioning": (False,),
 }
+
+
+class AutoCleanupConfig(TypedDict, total=False):
+    """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds."""
+
+    interval: int
+    older_than_seconds: int
 
 
 @dataclass(frozen=True)
@@ -91,13 +98,13 @@ def check_not_here(given: Mapping[str, Any]) -> None:
 
 
 def _properties(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
-    return {**(properties or {}), **({} if message is None else {COMMIT_MESSAGE: message})}
+    return {**(properties or {}), **({} if message is None else {LANCE_COMMIT_MESSAGE_KEY: message})}
 
 
-def _cleanup_config(options: Mapping[str, int] | None) -> dict[str, str]:
+def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
     if options is None:
         return {}
-    unknown = options.keys() - {"interval", "older_than_seconds"}
+    unknown = options.keys() - AutoCleanupConfig.__annotations__.keys()
     if unknown or "interval" not in options:
         raise UsageError(f"auto_cleanup_options: expected interval and older_than_seconds, found {sorted(options)}")
     config = {"lance.auto_cleanup.interval": str(options["interval"])}

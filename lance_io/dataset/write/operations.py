@@ -7,10 +7,11 @@ operation that lists them all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from lance_io.errors import UsageError
+from lance_io.table.transaction import COMMIT_MESSAGE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.lanceschema import LanceSchema
     from lance_io.dataset.metadata import DataFile, FragmentMetadata
+
+LANCE_COMMIT_MESSAGE_KEY: Final = COMMIT_MESSAGE_KEY
 
 
 @dataclass(frozen=True)
@@ -290,8 +293,6 @@ def as_transaction(
         raise TypeError(f"operation must be a LanceOperation.BaseOperation or a Transaction, got {type(operation)}")
     if message is not None:
         properties: dict[str, Any] = dict(made.transaction_properties or {})
-        made = Transaction(made.read_version, made.operation, made.uuid, {**properties, COMMIT_MESSAGE: message})
+        properties[LANCE_COMMIT_MESSAGE_KEY] = message
+        made = Transaction(made.read_version, made.operation, made.uuid, properties)
     return made
-
-
-COMMIT_MESSAGE = "__lance_commit_message"
