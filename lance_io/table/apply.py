@@ -193,11 +193,16 @@ def _update(draft: Draft, operation: ops.Update) -> None:
     sources = list(table_pb2.Manifest(fragments=sources).fragments)  # as they are before the update
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.removed_fragment_ids)
+    moved = []
     for fragment in draft.add(draft.operation.new_fragments):
         if draft.stable:
             num_moved = draft.row_ids.assign(fragment)
             stamp_moved(fragment, draft.version, num_moved, sources)
+            if num_moved == fragment.physical_rows:
+                moved.append(fragment.id)
     draft.keep_indices_of_fields()
+    if operation.mode == "rewrite_rows" and moved:
+        draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
     if operation.mode == "rewrite_columns":
         draft.indices = coverage.without_fragments(draft.indices, operation.fields_modified, touched)
         _stamp_columns(draft, operation)

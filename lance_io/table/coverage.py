@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from lance_io.table.indices import IndexMetadata
-    from lance_io.table.operations import CreateIndex, Rewrite, RewrittenIndex
+    from lance_io.table.operations import CreateIndex, Rewrite, RewrittenIndex, Update
 
 
 def with_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
@@ -44,10 +44,30 @@ def without_fragments(
     ]
 
 
+def with_moved(
+    indices: Iterable[IndexMetadata], operation: Update, moved: Collection[int], sources: Collection[int]
+) -> list[IndexMetadata]:
+    """Rows were written anew under the row ids that they had: indices over values that stayed go on knowing them.
+
+    moved    ids of new fragments that hold nothing but such rows
+    sources  ids of the fragments that these came from
+    """
+    changed = frozenset(operation.fields_for_preserving_frag_bitmap)
+    return [
+        replace(index, fragment_ids=index.fragment_ids.union(moved))
+        if index.fragment_ids is not None
+        and index.names_rows_by_id
+        and changed.isdisjoint(index.fields + index.covering_fields)
+        and index.fragment_ids.issuperset(sources)
+        else index
+        for index in indices
+    ]
+
+
 def with_rewritten(
     indices: Iterable[IndexMetadata], operation: Rewrite, new_ids: Sequence[frozenset[int]], *, stable: bool
 ) -> list[IndexMetadata]:
-    """Fragments were compacted. With stable row ids indices go on knowing the rows; without, only rebuilt ones do.
+    """Fragments were compacted. Indices that find rows by stable row ids go on knowing them; others when rebuilt.
 
     new_ids  ids of the new fragments, by group. Raises `UsageError` for an index that covers a part of a group.
     """
@@ -58,7 +78,7 @@ def with_rewritten(
             found.append(_rebuilt(_carried(index, operation, new_ids), rebuilt[index.uuid]))
         elif index.is_system:
             found.append(index)
-        elif stable:
+        elif stable and index.names_rows_by_id:
             found.append(_carried(index, operation, new_ids))
         else:
             found.append(_shrunk(index, operation))

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 SYSTEM_PREFIX: Final = "__lance"
 FRAGMENT_REUSE: Final = "__lance_frag_reuse"
 MEM_WAL: Final = "__lance_mem_wal"
+_ROW_ID_DETAILS: Final = frozenset(  # kinds of index that find rows by row id; zone maps and others find addresses
+    {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "InvertedIndexDetails", "VectorIndexDetails"}
+)
 _BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
 
 
@@ -53,6 +56,14 @@ class IndexMetadata:
     def is_system(self) -> bool:
         """True for what is kept as an index but is none, such as the record of moved rows."""
         return self.name.startswith(SYSTEM_PREFIX)
+
+    @property
+    def names_rows_by_id(self) -> bool:
+        """Whether it is of a kind that is known to find rows by their row ids, wherever these lie."""
+        if self.message is None:
+            return False
+        kind = self.message.index_details.type_url.rpartition(".")[2]
+        return kind in _ROW_ID_DETAILS or (kind == "BTreeIndexDetails" and not self.message.index_version)
 
 
 def decode_indices(section: Buffer) -> list[IndexMetadata]:

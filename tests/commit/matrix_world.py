@@ -17,7 +17,7 @@ import lance
 import pyarrow as pa
 from lance import LanceOperation as Op
 from lance.dataset import Index
-from lance.fragment import FragmentMetadata, write_fragments
+from lance.fragment import write_fragments
 
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import CommitConflictError
@@ -98,21 +98,23 @@ class World:
         fragments = [each.metadata for each in dataset.get_fragments()]
         new = write_fragments(rows(1000, 1010), self.base, schema=dataset.schema)
         other_file = write_fragments(rows(0, 100), self.base, schema=dataset.schema)[0].files[0]
-        compacted = FragmentMetadata(id=10, files=new[0].files, physical_rows=new[0].physical_rows)
+        compacted = replace(fragments[0], id=10, files=[other_file])
         merged, merged_schema = self._changed("merged", lambda one: one.add_columns({"y": "x * 2"}))
         _, dropped_schema = self._changed("dropped", lambda one: one.drop_columns(["s"]))
         fewer, _ = self._changed("fewer", lambda one: one.delete("id = 5"))
-        others, _ = self._changed("others", lambda one: one.delete("id = 6"))
+        updated, _ = self._changed("updated", lambda one: one.update({"x": "x + 1"}, "id = 6"))
+        unstamped = {"created_at_version_meta": None, "last_updated_at_version_meta": None}
         index = {"fields": [0], "dataset_version": READ_VERSION, "fragment_ids": {0, 1, 2}, "index_version": 0}
+        index["index_details"] = ("/lance.table.BitmapIndexDetails", b"")
         return {
             "append": lambda: Op.Append(new),
             "delete": lambda: Op.Delete(fewer[:1], [], "id = 5"),
             "update": lambda: Op.Update(
                 removed_fragment_ids=[],
-                updated_fragments=others[:1],
-                new_fragments=new,
+                updated_fragments=updated[:1],
+                new_fragments=[replace(updated[-1], id=0, **unstamped)],
                 fields_modified=[],
-                fields_for_preserving_frag_bitmap=[],
+                fields_for_preserving_frag_bitmap=[1],
                 update_mode="rewrite_rows",
             ),
             "overwrite": lambda: Op.Overwrite(dataset.schema, new),

@@ -1,6 +1,7 @@
 """Every ordered pair of eleven operations, committed by pylance and by us in all combinations: one outcome, one table.
 
-`mine` was made for version 3 and is committed after `other`, which was made for version 3, too.
+`mine` was made for version 3 and is committed after `other`, which was made for version 3, too. Rows are found by their
+addresses in one table, and by stable row ids in another.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ PAIRS = {
 }
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    return World(tmp_path_factory.mktemp("world"))
+@pytest.fixture(scope="module", params=[False, True], ids=["addresses", "stable ids"])
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("world"), stable=request.param)
 
 
 @pytest.mark.parametrize("kind", KINDS)
