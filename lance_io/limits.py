@@ -1,8 +1,13 @@
-"""Every default with a number in it: value, unit, reason."""
+"""Every default with a number in it: value, unit, reason; and how the environment says another."""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from typing import Final, TypeVar
+
+from lance_io.errors import UsageError
+
+T = TypeVar("T")
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -32,3 +37,15 @@ TAKE_FILES_AT_ONCE: Final = 256  # files of one take that are read side by side:
 
 # -- decoding hostile input ------------------------------------------------------------------------------------
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4
+
+
+def from_environment(variable: str, default: T, *, least: int = 1) -> int | T:
+    """The whole number that an environment variable sets, or `default`. Raises `UsageError` for anything else."""
+    text = os.environ.get(variable, "")
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < least:
+        raise UsageError(
+            f"environment variable {variable}: expected a whole number of at least {least}, found {text!r}"
+        )
+    return int(text)

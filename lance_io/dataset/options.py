@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.limits import BATCH_ROWS
+from lance_io.limits import BATCH_ROWS, from_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +41,12 @@ _COUNTS: Final = (
     "fragment_readahead",
     "io_buffer_size",
 )
+# what the environment may set for every scan, with the least value
+_VARIABLES: Final = {
+    "LANCE_DEFAULT_BATCH_SIZE": ("batch_size", 1),
+    "LANCE_DEFAULT_FRAGMENT_READAHEAD": ("fragment_readahead", 1),
+    "LANCE_DEFAULT_IO_BUFFER_SIZE": ("io_buffer_size", 0),
+}
 
 
 class UnknownOption(UsageError, TypeError):
@@ -94,7 +100,9 @@ class ScanOptions:
         return min(num_rows, max(1, int(self.batch_size_bytes / max(row_bytes, 1 / 8))))
 
     def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
-        """These options, with what they leave open taken from `default_scan_options`."""
+        """These options, with what they leave open taken from `default_scan_options`, and then the environment."""
+        told = {name: from_environment(key, None, least=least) for key, (name, least) in _VARIABLES.items()}
+        defaults = {**{name: value for name, value in told.items() if value is not None}, **(defaults or {})}
         if not defaults:
             return self
         given = {one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) is not None}
@@ -165,12 +173,14 @@ def _check_numbers(options: ScanOptions) -> None:
             raise OverflowError("can't convert negative int to unsigned")
         if not 1 <= options.batch_size <= BATCH_ROWS_MAX:
             raise UsageError(f"batch_size must be between 1 and {BATCH_ROWS_MAX}, got {options.batch_size}")
-    for name in ("batch_readahead", "fragment_readahead", "batch_size_bytes"):
+    for name in ("batch_readahead", "batch_size_bytes"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise UsageError(f"{name} must be greater than 0")
-    if options.io_buffer_size is not None and options.io_buffer_size < 0:
-        raise OverflowError("can't convert negative int to unsigned")
+    for name in ("fragment_readahead", "io_buffer_size"):  # 0: the default number of fragments, and no bound
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise OverflowError("can't convert negative int to unsigned")
 
 
 def _check_choices(options: ScanOptions) -> None:

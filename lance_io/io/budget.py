@@ -25,6 +25,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lance_io.limits import IO_BUFFER_PROCESS_BYTES
+from lance_io.runtime import memory_limit_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -201,7 +202,12 @@ class Budget:
             self._pool.charge(delta_bytes)
 
 
-_process_pool = Pool(IO_BUFFER_PROCESS_BYTES)
+def process_bytes(memory_bytes: int | None) -> int:
+    """What all scans of a process may hold together, when it may use so much memory: at most a quarter of it."""
+    return IO_BUFFER_PROCESS_BYTES if memory_bytes is None else min(IO_BUFFER_PROCESS_BYTES, memory_bytes // 4)
+
+
+_process_pool = Pool(process_bytes(memory_limit_bytes()))
 
 
 def process_pool() -> Pool:
@@ -212,7 +218,7 @@ def process_pool() -> Pool:
 def _after_fork() -> None:
     """In a forked child: what the parent's scans hold is theirs."""
     global _process_pool
-    _process_pool = Pool(IO_BUFFER_PROCESS_BYTES)
+    _process_pool = Pool(_process_pool.capacity_bytes)
 
 
 os.register_at_fork(after_in_child=_after_fork)

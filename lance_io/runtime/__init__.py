@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from lance_io.runtime.calls import run, wrap
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
+from lance_io.runtime.memory import memory_limit_bytes
 from lance_io.runtime.pool import cpu_count, cpu_pool
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
@@ -32,6 +33,8 @@ __all__ = [
     # work on the CPU
     "cpu_count",
     "cpu_pool",
+    # memory
+    "memory_limit_bytes",
     # the engine itself
     "engine_loop",
     "on_engine_close",

@@ -6,12 +6,16 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from lance_io.limits import from_environment
+
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
 
 def cpu_count() -> int:
-    """How many processors this process may use, at least 1."""
+    """How many processors this process may use, at least 1; or what LANCE_CPU_THREADS says."""
+    if (told := from_environment("LANCE_CPU_THREADS", None)) is not None:
+        return told
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1

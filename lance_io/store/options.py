@@ -22,6 +22,11 @@ _VARIABLES = {
     f"LANCE_IO_{name.upper()}": name
     for name in ("block_size", "durability", *(field.name for field in fields(StoreProfile)[1:]))
 }
+_VARIABLES_OF_PYLANCE = {
+    "LANCE_IO_THREADS": "requests_start",
+    "LANCE_PROCESS_IO_THREADS_LIMIT": "requests_max",
+    "LANCE_MAX_IOP_SIZE": "split_bytes",
+}
 _TRUE = frozenset({"1", "true", "on", "yes", "y"})
 _FALSE = frozenset({"0", "false", "off", "no", "n", ""})
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins|minutes?|h|hours?)?\s*")
@@ -34,9 +39,13 @@ def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The options with what `LANCE_IO_*` variables say behind them: numbers of a `StoreProfile`, and `durability`."""
+    """The options with what `LANCE_IO_*` variables say behind them: numbers of a `StoreProfile`, and `durability`.
+
+    Behind these are the variables that pylance reads.
+    """
     source = os.environ if environment is None else environment
-    found = {name: source[variable] for variable, name in _VARIABLES.items() if variable in source}
+    variables = (*_VARIABLES_OF_PYLANCE.items(), *_VARIABLES.items())
+    found = {name: source[variable] for variable, name in variables if variable in source}
     return {**found, **options}
 
 

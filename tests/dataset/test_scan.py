@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import lance
@@ -132,6 +135,35 @@ def test_default_scan_options(mixed_uri: str) -> None:
     for library in (lance, lance_io):
         with pytest.raises(ValueError, match="Unknown option column"):
             library.dataset(mixed_uri, default_scan_options={"column": ["a"]}).to_table()
+
+
+def test_variables_of_the_environment_are_those_of_pylance(mixed_uri: str) -> None:
+    code = """
+import sys, lance, lance_io
+for library in lance, lance_io:
+    table = library.dataset(sys.argv[1])
+    print([[batch.num_rows for batch in table.to_batches(["a"], **given)] for given in ({}, {"batch_size": 5})])
+"""
+    variables = {"LANCE_DEFAULT_BATCH_SIZE": "7", "LANCE_DEFAULT_IO_BUFFER_SIZE": "1000", "LANCE_CPU_THREADS": "1"}
+    variables["LANCE_DEFAULT_FRAGMENT_READAHEAD"] = "1"
+    command = [sys.executable, "-c", code, mixed_uri]
+    run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    theirs, ours = run.stdout.splitlines()
+    assert ours == theirs
+    assert ours.startswith("[[7, ")
+
+
+def test_the_environment_comes_last(mixed_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lance_io.dataset(mixed_uri, default_scan_options={"io_buffer_size": 5})
+    for name in ("BATCH_SIZE", "IO_BUFFER_SIZE", "FRAGMENT_READAHEAD"):
+        monkeypatch.setenv(f"LANCE_DEFAULT_{name}", "3")
+    options = table.scanner(fragment_readahead=1)._options
+    assert (options.batch_size, options.io_buffer_size, options.fragment_readahead) == (3, 5, 1)
+    monkeypatch.setenv("LANCE_DEFAULT_BATCH_SIZE", "many")
+    with pytest.raises(
+        ValueError, match="LANCE_DEFAULT_BATCH_SIZE: expected a whole number of at least 1, found 'many'"
+    ):
+        table.to_table()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ from lance_io import AsyncDataset, runtime
 from lance_io.dataset.session import Session
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import store_stats
-from lance_io.limits import IO_BUFFER_PROCESS_BYTES
 from lance_io.store.api import CLOUD
 from lance_io.store.failures import StoreFailure
 from lance_io.store.memory import MemoryStore
@@ -111,7 +110,7 @@ def nothing_is_left(memory: MemoryStore, caplog: pytest.LogCaptureFixture) -> It
     gc.collect()
     wait_until(lambda: not engine_tasks())
     assert store_stats(memory.identity)._bytes_held == 0
-    assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+    assert process_pool().avail_bytes == process_pool().capacity_bytes
     assert [record.message for record in caplog.records if record.name == "asyncio"] == []
 
 
@@ -374,7 +373,6 @@ def test_ctrl_c_ends_a_scan_and_gives_back_what_it_held(how: str, written: Any) 
     done = run_program(
         f"""
         from lance_io.io.budget import process_pool
-        from lance_io.limits import IO_BUFFER_PROCESS_BYTES
         table = tables[{how!r}]
         slow.delay_s = 0.05
         main = threading.get_ident()
@@ -388,10 +386,10 @@ def test_ctrl_c_ends_a_scan_and_gives_back_what_it_held(how: str, written: Any) 
             print("interrupted")
         slow.delay_s = 0
         for _ in range(1000):
-            if process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES:
+            if process_pool().avail_bytes == process_pool().capacity_bytes:
                 break
             time.sleep(0.01)
-        assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+        assert process_pool().avail_bytes == process_pool().capacity_bytes
         assert table.to_table().num_rows == 20_000
         """,
         written[2],

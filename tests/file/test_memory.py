@@ -32,7 +32,7 @@ from lance_io.file.scan import PIECES_AHEAD
 from lance_io.file.source import FileRef, ReadContext
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import IoStats, io_stats, store_stats
-from lance_io.limits import IO_BUFFER_PROCESS_BYTES, KIB, MIB
+from lance_io.limits import KIB, MIB
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -326,7 +326,7 @@ def test_what_is_abandoned_is_given_back(bench: Bench) -> None:
 def assert_given_back(bench: Bench) -> None:
     """Nothing is held any more, once what the threads had begun to decode has ended."""
     deadline = time.monotonic() + 20
-    while process_pool().avail_bytes != IO_BUFFER_PROCESS_BYTES or bench.stats._bytes_held:
+    while process_pool().avail_bytes != process_pool().capacity_bytes or bench.stats._bytes_held:
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
@@ -406,8 +406,8 @@ def test_a_large_take_counts_for_the_process_while_it_lasts(written) -> None:
 
     bench.store.read_now = watched  # type: ignore[attr-defined]
     ds.take(list(itertools.chain(range(0, BIG_ROWS, 2))))
-    assert min(least) < IO_BUFFER_PROCESS_BYTES - limits.MIB
-    assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+    assert min(least) < process_pool().capacity_bytes - limits.MIB
+    assert process_pool().avail_bytes == process_pool().capacity_bytes
 
 
 def test_files_are_counted_too(written, tmp_path: Path) -> None:

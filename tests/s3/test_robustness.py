@@ -21,7 +21,7 @@ import lance_io
 from lance_io import AsyncDataset, limits, runtime
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import io_stats, store_stats
-from lance_io.limits import IO_BUFFER_PROCESS_BYTES, MIB
+from lance_io.limits import MIB
 
 if TYPE_CHECKING:
     from servers import S3Server
@@ -81,7 +81,7 @@ async def test_cancelling_and_going_on(uri: str, rows: pa.Table, s3: S3Server) -
         async for _ in table.to_batches(batch_size=100):
             break
         assert await table.to_table() == rows
-    assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+    assert process_pool().avail_bytes == process_pool().capacity_bytes
 
 
 async def test_statistics_count_what_went_over_the_wire(uri: str, s3: S3Server) -> None:

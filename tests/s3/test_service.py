@@ -13,7 +13,6 @@ import pyarrow as pa
 from aiohttp.test_utils import TestClient, TestServer
 
 from lance_io.io.budget import process_pool
-from lance_io.limits import IO_BUFFER_PROCESS_BYTES
 
 if TYPE_CHECKING:
     import pytest
@@ -90,4 +89,4 @@ async def test_sixteen_callers(
             one.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
         await caller(99)
-    assert process_pool().avail_bytes == IO_BUFFER_PROCESS_BYTES
+    assert process_pool().avail_bytes == process_pool().capacity_bytes

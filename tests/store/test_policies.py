@@ -160,6 +160,10 @@ def test_profiles_follow_options() -> None:
     assert CLOUD.with_options({}) == CLOUD
     behind = planning({"requests_max": "16"}, {"LANCE_IO_REQUESTS_MAX": "8", "LANCE_IO_SPLIT_BYTES": "1000"})
     assert (LOCAL.with_options(behind).requests_max, LOCAL.with_options(behind).split_bytes) == (16, 1000)
+    of_pylance = {"LANCE_IO_THREADS": "5", "LANCE_PROCESS_IO_THREADS_LIMIT": "9", "LANCE_MAX_IOP_SIZE": "2000"}
+    profile = LOCAL.with_options(planning({}, of_pylance))
+    assert (profile.requests_start, profile.requests_max, profile.split_bytes) == (5, 9, 2000)
+    assert planning({}, {**of_pylance, "LANCE_IO_SPLIT_BYTES": "1000"})["split_bytes"] == "1000"
     for options in ({"requests_max": "0"}, {"block_size": "big"}, {"split_bytes": "-1"}):
         with pytest.raises(UsageError):
             LOCAL.with_options(options)
