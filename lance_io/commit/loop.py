@@ -3,6 +3,7 @@
     round 1   LIST   ||  the transaction file  ||  whatever the caller still uploads
     round 2   GET of the versions that came since (none: no round); beside round 1 when a fresh listing is at hand
     round 3   the deletion files of a rebase, if rows of one fragment were deleted by several (rarely)
+    turn      of those that commit to the table in this process (`turns.py`); the last round is in it
     last      create the manifest, if its number is free
 
 A listing that is older than 30 s when the manifest is to be created is repeated: what it hides may have been cleaned
@@ -32,6 +33,7 @@ from lance_io.commit.target import (
     CommittedVersion,
     Listing,
 )
+from lance_io.commit.turns import Made, Turn
 from lance_io.errors import (
     AlreadyExists,
     CommitConflictError,
@@ -162,7 +164,8 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     """
     loop = _Loop(target, request)
     try:
-        return (yield from loop.run())
+        with target.turns.commit(target.place) as loop.turn:
+            return (yield from loop.run())
     except CommitUnknownError as error:
         error.transaction = request.transaction
         raise
@@ -177,10 +180,14 @@ class _Loop:
 
     written   keys of transaction files of this commit, and of files made by rebasing
     fetched   manifest files that were read, by version
+    told      transactions of versions that other commits of this process made meanwhile
     checked   versions up to this one have been checked for conflicts
     made_on   the version that the deletion files of a Delete or Update were made on
     adapted   whether the transaction is no longer the one that was written
+    turn      this commit's among those of the process
     """
+
+    turn: Turn
 
     def __init__(self, target: CommitTarget, request: CommitRequest) -> None:
         self.target = target
@@ -191,6 +198,7 @@ class _Loop:
         self.pending = [*request.alongside]
         self.written: list[str] = []
         self.fetched: dict[int, bytes] = {}
+        self.told: dict[int, Transaction] = {}
         self.checked = self.transaction.read_version
         self.prepared = False
         self.made_on = request.base
@@ -241,6 +249,10 @@ class _Loop:
                 continue
             newest = self._newest()
             yield from self._fetch(newest)
+            if not self.turn.has_come:
+                yield from self.turn.wait()
+                self._hear(newest)
+                continue
             committed = yield from self._check(newest)
             if committed is not None:
                 return committed
@@ -250,6 +262,18 @@ class _Loop:
             yield from self._rebase()
             if self._is_fresh():
                 return None
+
+    def _hear(self, newest: VersionFile) -> None:
+        """Bring the listing up to date with what other commits of this process made meanwhile."""
+        assert self.listing is not None
+        told = self.turn.told_since(newest)
+        if told is not None:
+            files = [made.file for made in told.versions]
+            self.told = {made.file.version: made.transaction for made in told.versions}
+            self.listing = Listing([*self.listing.versions, *files], self.listing.after, told.asked_at)
+            self.base = told.manifest
+        elif self.turn.outdates(newest, self.listing.taken_at):
+            self.listing = None
 
     def _gather_detached(self, base: Manifest) -> Plan[None]:
         """A detached version builds on the one that its writer holds, whatever came since."""
@@ -314,7 +338,7 @@ class _Loop:
         wanted = [*self._unchecked[:VERSIONS_AT_ONCE]]
         if len(wanted) == len(self._unchecked) and not self._holds(newest) and newest not in wanted:
             wanted.append(newest)
-        plans = [self._read(one.version, one.key) for one in wanted if one.version not in self.fetched]
+        plans = [self._read(one.version, one.key) for one in wanted if not self._knows(one)]
         if self._restored is not None and self._restored not in self.fetched:
             plans.append(self._read_version(self._restored))
         return plans
@@ -331,6 +355,10 @@ class _Loop:
         if self.request.detached or self.listing is None:
             return ()
         return [file for file in self.listing.versions if file.version > self.checked]
+
+    def _knows(self, file: VersionFile) -> bool:
+        """Whether it is known what a version changed."""
+        return file.version in self.fetched or file.version in self.told
 
     def _holds(self, newest: VersionFile) -> bool:
         """Whether the base is the newest version, with all that is needed of it."""
@@ -369,16 +397,18 @@ class _Loop:
         """Look at what was committed since; gives the version that turns out to be this very transaction."""
         for file in self._unchecked[:VERSIONS_AT_ONCE]:
             self.checked = file.version
-            if file.version not in self.fetched:  # cleaned up meanwhile
+            if not self._knows(file):  # cleaned up meanwhile
                 continue
             other = yield from self._transaction_in(file)
             if other.uuid == self.transaction.uuid and other.name == self.transaction.name:
+                if file.version not in self.fetched:
+                    yield from self._read(file.version, file.key)
                 yield from self._forget_other_names(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
             if not self.request.is_strict:
                 self._adapt(other, file.version)
             if file.version not in (newest.version, self._restored):
-                del self.fetched[file.version]
+                self.fetched.pop(file.version, None)
         if self.request.is_strict and not self._unchecked and newest.version > self.transaction.read_version:
             raise CommitConflictError(
                 f"Commit conflict for version {newest.version}: version {self.transaction.read_version} was to be "
@@ -396,6 +426,8 @@ class _Loop:
         self.transaction = adapted
 
     def _transaction_in(self, file: VersionFile) -> Plan[Transaction]:
+        if file.version in self.told:
+            return self.told[file.version]
         place, data = self.target.place, self.fetched[file.version]
         origin = self._decoded(file.version, decode_origin)
         found = yield from recorded_transaction(place, file.key, origin, data)
@@ -454,7 +486,14 @@ class _Loop:
         restored = None if self._restored is None else self._manifest(self._restored)
         file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability)
-        outcome = yield from _decided(target, new, self.written)
+        asked_at = target.clock.monotonic()
+
+        def tell(created: VersionFile) -> None:
+            if newest is not None and self.turn.has_come:
+                made = Made(newest, created, transaction)
+                self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
+
+        outcome = yield from _decided(target, new, self.written, tell)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
         assert isinstance(outcome, Taken)
@@ -484,13 +523,16 @@ def _encoded(
     return encode_manifest_file(following)
 
 
-def _decided(target: CommitTarget, new: NewVersion, written: list[str]) -> Plan[Created | Taken]:
+def _decided(
+    target: CommitTarget, new: NewVersion, written: list[str], tell: Callable[[VersionFile], None] | None = None
+) -> Plan[Created | Taken]:
     """The deciding write, to its end.
 
     written  emptied when somebody else's code fails, such as a lock: that does not say whether the version is visible
+    tell     called once the version, and the hint, are there
     """
     try:
-        outcome: Created | Taken = yield Shielded(_decide(target, new))
+        outcome: Created | Taken = yield Shielded(_decide(target, new, tell))
     except LanceError:
         raise
     except Exception:
@@ -499,7 +541,7 @@ def _decided(target: CommitTarget, new: NewVersion, written: list[str]) -> Plan[
     return outcome
 
 
-def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:
+def _decide(target: CommitTarget, new: NewVersion, tell: Callable[[VersionFile], None] | None) -> Plan[Created | Taken]:
     """Create the manifest and tell readers of unordered stores; never interrupted."""
     outcome: Created | Taken = yield from target.handler.create(target.place, new)
     if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
@@ -508,6 +550,8 @@ def _decide(target: CommitTarget, new: NewVersion) -> Plan[Created | Taken]:
             yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, durability="hint")
         except LanceError as error:  # it is only a hint
             _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
+    if isinstance(outcome, Created) and tell is not None:
+        tell(outcome.file)
     return outcome
 
 

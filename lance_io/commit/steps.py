@@ -212,17 +212,21 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Wait(Generic[T]):
-    """The result of work that somebody else has under way; cancelling who waits leaves it to others."""
+    """The result of work that somebody else has under way; cancelling who waits leaves it to others.
+
+    seconds  how long to wait at most; then `TimeoutError`
+    """
 
     future: Future[T]
+    seconds: float | None = None
 
     def now(self) -> T:
         """See `Ask`."""
-        return self.future.result()
+        return self.future.result(self.seconds)
 
     async def later(self) -> T:
         """See `Ask`."""
-        await settled(self.future)
+        await asyncio.wait_for(settled(self.future), self.seconds)
         return self.future.result()
 
 

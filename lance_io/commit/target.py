@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.commit.turns import TURNS, Turns
 from lance_io.store.api import offers_sync_writes
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class CommitTarget:
     scheme      how the manifests of a new table are named; an existing table keeps its scheme
     durability  of what the commit writes; None is the store's
     hint        whether to write the file that helps readers to find the newest version in stores without order
+    turns       whom to take turns with: other commits of this process
     """
 
     place: Location
@@ -74,6 +76,7 @@ class CommitTarget:
     hint: bool = True
     durability: Durability | None = None
     clock: Clock = field(default_factory=SystemClock)
+    turns: Turns = TURNS
 
     @property
     def answers_now(self) -> bool:

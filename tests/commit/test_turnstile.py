@@ -1,5 +1,7 @@
 """Drawn interleavings of several writers: whatever the order, every change is in the table once.
 
+Writers of one process take turns, those of several do not; either is drawn as well.
+
 `LANCE_IO_ORDERS` says how many orders are drawn.
 """
 
@@ -18,6 +20,7 @@ from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget
+from lance_io.commit.turns import Turns
 from lance_io.errors import CommitConflictError
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -92,6 +95,12 @@ def external(turnstile: Turnstile) -> Callable[[], CommitHandler]:
     return lambda: ExternalHandler(WaitingRows(rows, turnstile))
 
 
+def turns_of(data: st.DataObject) -> list[Turns]:
+    """Which process each writer belongs to."""
+    processes = [Turns() for _ in range(WRITERS)]
+    return [processes[data.draw(st.integers(0, number), f"process of {number}")] for number in range(WRITERS)]
+
+
 def history(target: CommitTarget) -> list[Any]:
     """All versions by their final names, oldest first."""
     store = target.place.store
@@ -111,10 +120,11 @@ def test_appends_in_any_order_are_all_there_once(
     place = Location(MemoryStore(), "t", "memory://t")
     base = CommitTarget(place, PutAbsentHandler(), clock=QuickClock())
     sample.create_now(base)
+    turns = turns_of(data)
 
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
-        target = replace(base, place=replace(place, store=store), handler=make())
+        target = replace(base, place=replace(place, store=store), handler=make(), turns=turns[number])
         transaction = replace(sample.append(1), properties={"writer": str(number)})
         return await commit_later(target, transaction)
 
@@ -137,9 +147,11 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
     place = Location(MemoryStore(), "t", "memory://t")
     base = CommitTarget(place, clock=QuickClock())
     sample.create_now(base)
+    turns = turns_of(data)
 
     async def writer(number: int) -> Any:
-        target = replace(base, place=replace(place, store=turnstile.store(place.store, f"w{number}")))
+        store = turnstile.store(place.store, f"w{number}")
+        target = replace(base, place=replace(place, store=store), turns=turns[number])
         operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.fragment,))
         return await commit_later(target, Transaction(1, operation))
 

@@ -1,0 +1,357 @@
+"""Commits of one process to one table: none is in vain, and none waits for ever for another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import lance_io
+from lance_io.commit.lock import LockHandler
+from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.commit.steps import drive_now
+from lance_io.commit.target import CommitTarget, Listing
+from lance_io.commit.turns import Made, Turns
+from lance_io.errors import CommitConflictError
+from lance_io.store.local import LocalStore
+from lance_io.store.memory import MemoryStore
+from lance_io.store.url import Location
+from lance_io.table import operations as ops
+from lance_io.table.transaction import Transaction
+from lance_io.testing.wrap import Request, WrappedStore
+from tests.commit.tables import ROWS, Sample, commit_later, commit_now
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+WRITERS = 8
+COMMITS = 6  # of each of them
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    return Sample(tmp_path_factory.mktemp("sample") / "t")
+
+
+@pytest.fixture
+def target() -> CommitTarget:
+    return CommitTarget(Location(MemoryStore(), "t", "memory://t"), turns=Turns())
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> CommitTarget:
+    return CommitTarget(Location(LocalStore(durability="none"), f"{tmp_path}/t", f"{tmp_path}/t"), turns=Turns())
+
+
+@pytest.fixture(autouse=True)
+def long_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 100.0)
+
+
+@pytest.fixture
+def short_lease(long_lease: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 0.02)
+
+
+def counts(target: CommitTarget) -> dict[str, int]:
+    """Requests so far: manifests tried to be created, listings, reads."""
+    seen = target.place.store.stats.snapshot()
+    return {name: seen[name].requests for name in ("put_create", "list", "get")}  # type: ignore[index]
+
+
+def newest(target: CommitTarget) -> Any:
+    return drive_now(target.handler.find_latest(target.place))
+
+
+def queue(target: CommitTarget) -> Any:
+    return target.turns._tables[target.place.store.identity, target.place.path].queue
+
+
+# -- no attempt in vain ----------------------------------------------------------------------------------------------
+
+
+def test_threads_make_one_attempt_a_commit(local: CommitTarget, sample: Sample) -> None:
+    base = sample.create_now(local).manifest
+    before = counts(local)["put_create"]
+
+    def write() -> list[int]:
+        held, attempts = base, []
+        for _ in range(COMMITS):
+            done = commit_now(local, sample.append(held.version), base=held)
+            held = done.manifest
+            attempts.append(done.attempts)
+        return attempts
+
+    with ThreadPoolExecutor(WRITERS) as threads:
+        attempts = [each for done in [threads.submit(write) for _ in range(WRITERS)] for each in done.result()]
+    assert attempts == [1] * WRITERS * COMMITS
+    assert counts(local)["put_create"] - before == WRITERS * COMMITS
+    last = newest(local)
+    assert last.version == 1 + WRITERS * COMMITS
+    assert (os.listdir(f"{local.place.path}/_versions").count("latest_version_hint.json"), last.version) == (1, 49)
+
+
+def test_so_do_appends_by_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[int] = []
+    create = PutAbsentHandler.create
+
+    def counted(self: Any, place: Any, new: Any) -> Any:
+        attempts.append(new.version)
+        return create(self, place, new)
+
+    monkeypatch.setattr(PutAbsentHandler, "create", counted)
+    rows = pa.table({"a": [1]})
+    lance_io.write_dataset(rows, tmp_path / "t", durability="none")
+    append = {"mode": "append", "durability": "none"}
+    with ThreadPoolExecutor(WRITERS) as threads:
+        for done in [threads.submit(lance_io.write_dataset, rows, tmp_path / "t", **append) for _ in range(40)]:  # type: ignore[arg-type]
+            done.result()
+    assert sorted(attempts) == list(range(1, 42))
+    assert lance_io.dataset(tmp_path / "t").count_rows() == 41
+
+
+async def test_coroutines_and_threads_take_turns_with_each_other(local: CommitTarget, sample: Sample) -> None:
+    sample.create_now(local)
+    before = counts(local)["put_create"]
+    later = [commit_later(local, sample.append(1)) for _ in range(WRITERS)]
+    now = [asyncio.to_thread(commit_now, local, sample.append(1)) for _ in range(WRITERS)]
+    done = await asyncio.gather(*later, *now)
+    assert [each.attempts for each in done] == [1] * 2 * WRITERS
+    assert counts(local)["put_create"] - before == 2 * WRITERS
+    assert newest(local).version == 1 + 2 * WRITERS
+
+
+async def test_who_waited_reads_nothing(target: CommitTarget, sample: Sample) -> None:
+    """Each lists beside its uploads, before its turn; what came since it is told."""
+    base = sample.create_now(target).manifest
+    before = counts(target)
+    done = await asyncio.gather(*(commit_later(target, sample.append(1), base=base) for _ in range(WRITERS)))
+    after = counts(target)
+    assert [each.manifest.version for each in done] == list(range(2, 2 + WRITERS))
+    assert {name: after[name] - before[name] for name in after} == {"put_create": WRITERS, "list": WRITERS, "get": 0}
+    assert done[-1].manifest.fragments.ids == list(range(WRITERS + 1))
+
+
+async def test_what_was_told_is_checked_like_what_is_read(target: CommitTarget, sample: Sample) -> None:
+    base = sample.create_now(target).manifest
+    first, second = await asyncio.gather(
+        commit_later(target, sample.overwrite(1), base=base),
+        commit_later(target, sample.append(1), base=base),
+        return_exceptions=True,
+    )
+    assert not isinstance(first, BaseException)
+    assert isinstance(second, CommitConflictError)
+    transaction = sample.append(2)
+    twice = await asyncio.gather(*(commit_later(target, transaction, base=first.manifest) for _ in range(2)))
+    assert [each.attempts for each in twice] == [1, 0]
+    assert twice[0].manifest == twice[1].manifest
+
+
+def test_a_listing_from_before_the_last_commit_is_made_again(target: CommitTarget, sample: Sample) -> None:
+    """Nobody was under way in between, so nothing was kept that could be told."""
+    created = sample.create_now(target)
+    listing = Listing([created.file], 1, target.clock.monotonic())
+    commit_now(target, sample.append(1))
+    done = commit_now(target, sample.append(1), base=created.manifest, listing=listing)
+    assert (done.attempts, done.manifest.version) == (1, 3)
+
+
+def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sample: Sample) -> None:
+    store = target.place.store
+    assert isinstance(store, MemoryStore)
+    with target.turns.commit(target.place):  # what is told is kept
+        sample.create_now(target)
+        for _ in range(3):
+            commit_now(target, sample.append(1))
+        store.delete_now([meta.key for meta in store.list_now("")])
+        again = sample.create_now(replace(target, turns=Turns()))
+        done = commit_now(target, sample.append(1), base=again.manifest)
+        assert (done.manifest.version, done.manifest.fragments.ids) == (2, [0, 1])
+        assert done.manifest.transaction_file == done.transaction.file_name
+
+
+def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -> None:
+    """Versions of another process lie between those that were told."""
+    base = sample.create_now(target).manifest
+    elsewhere = replace(target, turns=Turns())
+    with target.turns.commit(target.place):
+        for number in range(6):
+            where = elsewhere if number % 2 else target
+            assert commit_now(where, sample.append(1), base=base).manifest.version == number + 2
+    assert newest(target).version == 7
+
+
+def test_what_is_kept_is_bounded(target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lance_io.commit.turns.VERSIONS_TOLD_MAX", 3)
+    monkeypatch.setattr("lance_io.commit.turns.TABLES_MAX", 2)
+    base = sample.create_now(target)
+    with target.turns.commit(target.place) as watcher:
+        files = [base.file, *(commit_now(target, sample.append(1)).file for _ in range(5))]
+        told = [watcher.told_since(file) for file in files]
+        assert [None if each is None else len(each.versions) for each in told] == [None, None, 3, 2, 1, None]
+    for name in "abc":
+        with target.turns.commit(replace(target.place, path=name)):
+            pass
+    assert len(target.turns._tables) == 2
+    assert watcher.told_since(files[3]) is None
+
+
+# -- nobody waits for ever -------------------------------------------------------------------------------------------
+
+
+class Stuck(WrappedStore):
+    """The first deciding write does not answer before it is told to."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.sent, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
+        if request.operation == "put_create" and not self.sent.is_set():
+            self.sent.set()
+            await self.answer.wait()
+        return await send()
+
+
+def stuck(target: CommitTarget) -> tuple[CommitTarget, Stuck]:
+    store = Stuck(target.place.store)
+    return replace(target, place=replace(target.place, store=store)), store
+
+
+@pytest.mark.usefixtures("short_lease")
+async def test_a_write_that_hangs_holds_nobody_up(target: CommitTarget, sample: Sample) -> None:
+    sample.create_now(target)
+    slow, store = stuck(target)
+    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    await store.sent.wait()
+    others = await asyncio.gather(*(commit_later(target, sample.append(1)) for _ in range(3)))
+    await asyncio.to_thread(commit_now, target, sample.append(1))
+    assert sorted(each.manifest.version for each in others) == [2, 3, 4]
+    store.answer.set()
+    done = await first
+    assert (done.manifest.version, done.attempts) == (6, 2)
+
+
+async def test_turns_come_in_order_and_pass_over_who_gave_up(target: CommitTarget, sample: Sample) -> None:
+    sample.create_now(target)
+    slow, store = stuck(target)
+    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    await store.sent.wait()
+    waiting = [asyncio.ensure_future(commit_later(target, sample.append(1))) for _ in range(4)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(queue(target)) == 5
+    waiting[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[1]
+    assert not any(waiting[number].done() for number in (0, 2, 3))
+    store.answer.set()
+    done = [await each for each in (first, waiting[0], waiting[2], waiting[3])]
+    assert [each.manifest.version for each in done] == [2, 3, 4, 5]
+
+
+async def test_a_commit_that_is_cancelled_when_it_decides_is_told_of(target: CommitTarget, sample: Sample) -> None:
+    sample.create_now(target)
+    slow, store = stuck(target)
+    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    await store.sent.wait()
+    second = asyncio.ensure_future(commit_later(target, sample.append(1)))
+    await asyncio.sleep(0)
+    first.cancel()
+    store.answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    done = await second
+    assert (done.manifest.version, done.attempts) == (3, 1)
+
+
+class Broken(PutAbsentHandler):
+    def create(self, place: Any, new: Any) -> Any:
+        yield from ()
+        raise OSError("no")
+
+
+def test_who_fails_lets_the_next_one_through(target: CommitTarget, sample: Sample) -> None:
+    sample.create_now(target)
+    broken = replace(target, handler=Broken())
+    for _ in range(2):
+        with pytest.raises(OSError, match="no"):
+            commit_now(broken, sample.append(1))
+    assert commit_now(target, sample.append(1)).attempts == 1
+    assert not queue(target)
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_commit_inside_a_commit_goes_on(target: CommitTarget, sample: Sample) -> None:
+    sample.create_now(target)
+    inner: list[int] = []
+
+    @contextmanager
+    def lock(version: int) -> Iterator[None]:
+        if not inner:
+            inner.append(commit_now(target, sample.append(1)).manifest.version)
+        yield
+
+    done = commit_now(replace(target, handler=LockHandler(lock)), sample.append(1))
+    assert (inner, done.manifest.version) == ([2], 3)
+
+
+def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) -> None:
+    """Neither for the lock nor for the turn that a thread of its parent has."""
+    sample.create_now(local)
+    release, has_turn = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with local.turns.commit(local.place) as turn:
+            drive_now(turn.wait())
+            with local.turns.lock:
+                has_turn.set()
+                release.wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        holder = threads.submit(hold)
+        has_turn.wait()
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                status = 0 if commit_now(local, sample.append(1)).attempts == 1 else 2
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        release.set()
+        holder.result()
+    assert os.waitstatus_to_exitcode(status) == 0
+    done = commit_now(local, sample.append(1))
+    assert (done.manifest.version, sum(done.manifest.fragments.num_rows)) == (3, 3 * ROWS)
+
+
+def test_a_commit_whose_lease_ended_tells_nothing_old(target: CommitTarget, sample: Sample) -> None:
+    """Others went on meanwhile: what is told stays the newest."""
+    created = sample.create_now(target)
+    with target.turns.commit(target.place) as late:
+        second = commit_now(target, sample.append(1))
+        third = commit_now(target, sample.append(1))
+        made = Made(created.file, second.file, second.transaction)
+        late.tell(made, second.manifest, asked_at=0.0, made_at=0.0)
+        told = late.told_since(created.file)
+        assert told is not None
+        assert told.manifest == third.manifest
+
+
+async def test_a_restore_after_what_was_told(target: CommitTarget, sample: Sample) -> None:
+    base = sample.create_now(target).manifest
+    delete = commit_later(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
+    restore = commit_later(target, Transaction(1, ops.Restore(1)), base=base)
+    deleted, restored = await asyncio.gather(delete, restore)
+    assert (len(deleted.manifest.fragments), restored.manifest.fragments.ids) == (0, [0])
+    assert (restored.manifest.version, restored.attempts) == (3, 1)
