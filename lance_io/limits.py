@@ -28,8 +28,9 @@ REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entr
 BATCH_ROWS: Final = 8192  # pylance's default
 IO_BUFFER_BYTES: Final = 256 * MIB  # read but not yet consumed, per scan
 IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
-SCAN_JOB_BYTES: Final = 1 * MIB  # small pages of one file are read and decoded in one job up to this
-SCAN_JOB_ROWS: Final = 128 * KIB  # and as far as this from its first row: few bytes may become many
+SCAN_GROUP_BYTES: Final = 1 * MIB  # small pages of one file are read and decoded in one go up to this
+SCAN_JOB_BYTES: Final = 4 * MIB  # and small files after one another in one job up to this
+SCAN_JOB_ROWS: Final = 128 * KIB  # and so many rows: few bytes may become many
 SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk
 
 # -- takes -----------------------------------------------------------------------------------------------------

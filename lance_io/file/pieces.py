@@ -189,7 +189,7 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
 
 
 def goes_with(piece: Piece, group: Sequence[Piece]) -> bool:
-    """True when a piece is worth reading and decoding in one job with those before it.
+    """True when a piece is worth reading and decoding in one go with those before it.
 
     Small files have many small pages: handing each to a thread costs more than decoding it.
     """
@@ -198,4 +198,11 @@ def goes_with(piece: Piece, group: Sequence[Piece]) -> bool:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     is_near = follows or piece.row_start == first.row_start
-    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= limits.SCAN_JOB_BYTES
+    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= limits.SCAN_GROUP_BYTES
+
+
+def goes_behind(piece: Piece, groups: Sequence[Sequence[Piece]]) -> bool:
+    """True when a piece is worth a job with pieces of files before its own, which are groups by file in row order."""
+    num_rows = sum(group[-1].row_end - group[0].row_start for group in groups) + piece.row_end - piece.row_start
+    num_bytes = sum(one.num_bytes for group in groups for one in group) + piece.num_bytes
+    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes <= limits.SCAN_JOB_BYTES

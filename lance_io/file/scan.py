@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     Span = tuple[FragmentSource, int, int]
 
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
-SPANS_AHEAD: Final = 8  # fragments that are begun ahead, as far as pieces and budget go
+SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
 
 
 @dataclass(frozen=True, slots=True)
 class Readahead:
     """How far a scan goes ahead of its consumer, at least 1 each.
 
-    pieces  decoded before they are needed
-    spans   begun behind the one that the consumer is in
+    pieces  decoded before they are needed, or jobs of small ones
+    spans   begun behind the one that the consumer is in; None for as many as the driver sees fit
     is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
     """
 
     pieces: int = PIECES_AHEAD
-    spans: int = SPANS_AHEAD
+    spans: int | None = None
     is_asked_for: bool = False
 
 
@@ -54,7 +54,7 @@ DEFAULT_READAHEAD: Final = Readahead()
 
 def readahead(pieces: int | None, spans: int | None) -> Readahead:
     """What was asked for, and defaults for the rest."""
-    return Readahead(pieces or PIECES_AHEAD, spans or SPANS_AHEAD, is_asked_for=pieces is not None)
+    return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None)
 
 
 def file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:

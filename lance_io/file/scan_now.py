@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
-from lance_io.file.pieces import goes_with, read_group
+from lance_io.file.pieces import goes_behind, goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, in_row_order
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import count_held, sinks_now
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.io.stats import Sinks
 
 T = TypeVar("T")
+TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
 
 
 class _Held:
@@ -58,6 +59,58 @@ class _Held:
         count_held(self._sinks, num_bytes)
 
 
+class _Job:
+    """What a thread of the pool reads and decodes at once: small pieces of one file, or those of some files.
+
+    groups     pieces that are read and decoded together, each of one file
+    num_bytes  what will be read
+    """
+
+    __slots__ = ("_arrays", "_future", "_places", "groups", "num_bytes")
+
+    def __init__(self) -> None:
+        self.groups: list[list[Piece]] = []
+        self.num_bytes = 0
+        self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
+        self._arrays: deque[pa.Array] = deque()
+        self._future: Future[list[pa.Array]] | None = None
+
+    def add(self, place: tuple[int, int, Piece]) -> None:
+        """One more piece, with its span and leaf."""
+        piece = place[2]
+        if self.groups and self.groups[-1][0].file is piece.file:
+            self.groups[-1].append(piece)
+        else:
+            self.groups.append([piece])
+        self.num_bytes += piece.num_bytes
+        self._places.append(place)
+
+    def run_by(self, future: Future[list[pa.Array]]) -> None:
+        """It has been handed over; its arrays come in the order of its pieces."""
+        self._future = future
+
+    @property
+    def first(self) -> tuple[int, Piece]:
+        """The next piece, and the span it belongs to."""
+        index, _, piece = self._places[0]
+        return index, piece
+
+    def pop(self) -> tuple[int, Piece, pa.Array]:
+        """The next piece, decoded; nothing of it is kept."""
+        if self._future is not None:
+            self._arrays, self._future = deque(self._future.result()), None
+        _, leaf_id, piece = self._places.popleft()
+        return leaf_id, piece, self._arrays.popleft()
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def cancel(self) -> None:
+        """Let go of it, if it has not begun."""
+        if self._future is not None:
+            self._future.cancel()
+
+
 class _Ahead:
     """Pieces of all spans in order, with a bounded number of them being decoded."""
 
@@ -71,10 +124,10 @@ class _Ahead:
         self._source = (
             (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
         )
-        self._next: tuple[int, int, Piece] | None = None
-        self._jobs: deque[tuple[int, int, Piece, Future[list[pa.Array]], int]] = deque()
-        self._num_jobs = 0  # futures among them: a job may decode several pieces
+        self._next = next(self._source, None)
+        self._jobs: deque[_Job] = deque()
         self._ahead = ahead
+        self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._fill()
 
     def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
@@ -86,49 +139,56 @@ class _Ahead:
                 found += self._drive(steps, here.ref.key, self._context.store.profile.take_gap_bytes)
         return in_row_order(found)
 
-    def _decode(self, group: list[Piece]) -> list[pa.Array]:
-        """Read and decode some pieces of one file; runs on the CPU pool."""
+    def _decode(self, groups: list[list[Piece]]) -> list[pa.Array]:
+        """Read and decode the pieces of a job, file by file; runs on the CPU pool."""
         gap_bytes = self._context.store.profile.scan_gap_bytes
-        return self._drive(read_group(group), group[0].file.key, gap_bytes, is_charged=True)
+        arrays: list[pa.Array] = []
+        for group in groups:
+            arrays += self._drive(read_group(group), group[0].file.key, gap_bytes, is_charged=True)
+        return arrays
 
     def _drive(self, steps: FileSteps[T], key: str, gap_bytes: int, *, is_charged: bool = False) -> T:
         store: Any = self._context.store  # offers `SyncReads`
         return drive_now(steps, store, key, gap_bytes, self._sinks, is_charged=is_charged)
 
     def _fill(self) -> None:
-        while self._num_jobs < self._ahead.pieces:
-            if self._next is None:
+        while len(self._jobs) < self._ahead.pieces and self._begins_job:
+            job = _Job()
+            while not job or self._goes_into(job):
+                assert self._next is not None, "looked at above"
+                job.add(self._next)
                 self._next = next(self._source, None)
-            if self._next is None:
-                return
-            index, _, piece = self._next
-            is_far = self._jobs and index - self._jobs[0][0] > self._ahead.spans
-            if is_far or (self._jobs and not self._held.has_room(piece.num_bytes)):
-                return
-            self._submit(index, self._group())
+            self._submit(job)
 
-    def _group(self) -> list[tuple[int, Piece]]:
-        """The next piece, and those behind it that go into one job with it."""
-        assert self._next is not None, "called with a piece at hand"
-        index, leaf_id, piece = self._next
-        group = [(leaf_id, piece)]
-        num_bytes = piece.num_bytes
-        while True:
-            self._next = next(self._source, None)
-            if self._next is None or self._next[0] != index or self._ahead.is_asked_for:
-                return group
-            num_bytes += self._next[2].num_bytes
-            if not goes_with(self._next[2], [one for _, one in group]) or not self._held.has_room(num_bytes):
-                return group
-            group.append(self._next[1:])
+    @property
+    def _begins_job(self) -> bool:
+        """Whether the next piece may be begun: there is one, and it is needed now or has a place and room."""
+        if self._next is None or not self._jobs:
+            return self._next is not None
+        index, _, piece = self._next
+        return self._is_near(index, self._jobs[0]) and self._held.has_room(piece.num_bytes)
 
-    def _submit(self, index: int, group: list[tuple[int, Piece]]) -> None:
-        num_bytes = sum(piece.num_bytes for _, piece in group)
-        self._held.charge(num_bytes)
-        job = cpu_pool().submit(self._decode, [piece for _, piece in group])
-        job.add_done_callback(partial(self._ended, num_bytes))
-        self._num_jobs += 1
-        self._jobs.extend((index, leaf_id, piece, job, at) for at, (leaf_id, piece) in enumerate(group))
+    def _goes_into(self, job: _Job) -> bool:
+        """Whether the next piece is worth doing in one job with those before it, and may be begun."""
+        if self._next is None or self._ahead.is_asked_for:
+            return False
+        index, _, piece = self._next
+        if not self._held.has_room(job.num_bytes + piece.num_bytes):
+            return False
+        if piece.file is job.groups[-1][0].file:
+            return goes_with(piece, job.groups[-1])
+        has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
+        return has_place and goes_behind(piece, job.groups)
+
+    def _is_near(self, index: int, oldest: _Job) -> bool:
+        return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
+
+    def _submit(self, job: _Job) -> None:
+        self._held.charge(job.num_bytes)
+        future = cpu_pool().submit(self._decode, job.groups)
+        future.add_done_callback(partial(self._ended, job.num_bytes))
+        job.run_by(future)
+        self._jobs.append(job)
 
     def _ended(self, num_bytes: int, _: Future[list[pa.Array]]) -> None:
         """A job is done, has failed, or was cancelled before it began."""
@@ -136,19 +196,23 @@ class _Ahead:
 
     def before(self, span_index: int, row: int) -> bool:
         """True when the next piece belongs to the span and starts before the row."""
-        return bool(self._jobs) and self._jobs[0][0] == span_index and self._jobs[0][2].row_start < row
+        if not self._jobs:
+            return False
+        index, piece = self._jobs[0].first
+        return index == span_index and piece.row_start < row
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
-        _, leaf_id, piece, job, at = self._jobs.popleft()
-        if not self._jobs or self._jobs[0][3] is not job:
-            self._num_jobs -= 1
+        job = self._jobs[0]
+        found = job.pop()
+        if not job:
+            self._jobs.popleft()
             self._fill()
-        return leaf_id, piece, job.result()[at]
+        return found
 
     def close(self) -> None:
         """Let go of what has not begun."""
-        for *_, job, _ in self._jobs:
+        for job in self._jobs:
             job.cancel()
         self._jobs.clear()
 

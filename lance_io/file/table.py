@@ -71,7 +71,8 @@ class TableReader:
         batch_rows    rows per batch (the last of a span may have fewer), None for pieces as large as they are decoded
         pieces_ahead  pages (or parts of large ones) decoded before they are needed, of all columns together; None for
                       twice as many as there are cores
-        spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for 8
+        spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for no other bound
+                      than these, and for 8 on the engine's loop
         """
         from lance_io.file.scan import readahead
         from lance_io.file.scan_now import scan_now

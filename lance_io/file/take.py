@@ -11,7 +11,7 @@ A computation on several files yields a list of (file, request) and is sent the 
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -92,6 +92,11 @@ class _FileTake:
         self.wanted = rows_of(self.view, self.rows)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether nothing is wanted of it but what is decoded together, and all that must be read."""
+        return not self.alone and self.tail is None
+
+    @property
     def join_keys(self) -> list[str | None]:
         """`Column.join_key` of the pages wanted of each column."""
         if self.view.keys is not None and len(self.rows):
@@ -128,9 +133,9 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
     yield from _open(context, jobs)
     yield from _find_indexes(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
-    plan = _JoinedPlan(leaves.joined, len(jobs))
-    yield from _read(jobs, plan)
-    return leaves.assemble(plan.decode())
+    plan = _JoinedPlan(leaves.joined, len(jobs)) if leaves.joined.pages else None
+    fetched = yield from _read(jobs, [None] * len(jobs) if plan is None else plan.by_file())
+    return leaves.assemble([] if plan is None else plan.decode(fetched))
 
 
 def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
@@ -163,22 +168,20 @@ def _find_indexes(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[Non
         yield from side_by_side([(job.ref, load_indexes(cache, job.file, job.wanted, job.tail)) for job in incomplete])
 
 
-def _read(jobs: list[_FileTake], plan: _JoinedPlan) -> FilesSteps[None]:
-    """The data round. Most files are asked for nothing but the ranges of joined pages."""
-    plain: list[tuple[_FileTake, Ranges]] = []
-    for job in jobs:
-        ranges = plan.of_file(job.number)
-        if ranges is not None and not job.alone and job.tail is None:
-            plain.append((job, ranges))
-    if len(plain) == len(jobs):
-        answers = yield [(job.ref, ranges) for job, ranges in plain]
-        for (job, _), fetched in zip(plain, answers, strict=True):
-            plan.answer(job.number, fetched)
-        return
-    results = yield from side_by_side([(job.ref, job.read(plan.of_file(job.number))) for job in jobs])
-    for job, (fetched, arrays) in zip(jobs, results, strict=True):
-        plan.answer(job.number, fetched)
+def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
+    """The data round. Most files are asked for nothing but the ranges of joined pages.
+
+    wanted  those ranges, by file; what was fetched of them is the result
+    """
+    plain: list[tuple[FileRef, Request]] = [
+        (job.ref, ranges) for job, ranges in zip(jobs, wanted, strict=True) if ranges is not None and job.is_plain
+    ]
+    if plain and len(plain) == len(jobs):
+        return (yield plain)
+    results = yield from side_by_side([(job.ref, job.read(one)) for job, one in zip(jobs, wanted, strict=True)])
+    for job, (_, arrays) in zip(jobs, results, strict=True):
         job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
+    return [fetched for fetched, _ in results]
 
 
 # -- pages that are decoded together --------------------------------------------------------------------------------
@@ -212,17 +215,11 @@ class _Joined:
         return len(self.heads) - 1
 
 
-_EMPTY = np.zeros(0, dtype=np.int64)
-
-
 class _JoinedPlan:
     """The byte ranges of joined pages, by file, and their decoding."""
 
     def __init__(self, joined: _Joined, num_files: int) -> None:
         self._joined = joined
-        self._bounds = [0] * (num_files + 1)  # where the ranges of each file begin
-        if not joined.pages:
-            return
         self._sources = np.array(joined.sources, dtype=np.int64)
         self._rows = np.concatenate(joined.rows)
         self._cuts = np.zeros(len(joined.counts) + 1, dtype=np.int64)
@@ -232,12 +229,9 @@ class _JoinedPlan:
         self._starts = np.frombuffer(memoryview(starts), dtype=np.int64)
         self._ends = np.frombuffer(memoryview(ends), dtype=np.int64)
         self._order: IntArray | None = None  # of the ranges: those of the first file come first
-        if num_files == 1:
-            self._bounds = [0, len(self._starts)]
-        else:
+        self._bounds = [0, len(self._starts)]  # where the ranges of each file begin
+        if num_files > 1:
             self._sort_by_file(num_files)
-        self._buffers: list[Any] = [b""] * num_files
-        self._offsets: list[IntArray] = [_EMPTY] * num_files
 
     def _sort_by_file(self, num_files: int) -> None:
         pages = self._sources.argsort(kind="stable")
@@ -249,38 +243,36 @@ class _JoinedPlan:
         pages_before = self._sources[pages].searchsorted(np.arange(num_files + 1))
         self._bounds = np.append(0, ends)[pages_before].tolist()
 
-    def of_file(self, number: int) -> Ranges | None:
-        """The ranges of one file; None when it has no joined pages."""
-        first, end = self._bounds[number : number + 2]
-        return Ranges(self._starts[first:end], self._ends[first:end]) if first < end else None
+    def by_file(self) -> list[Ranges | None]:
+        """The ranges of each file; None when it has no joined pages."""
+        return [
+            Ranges(self._starts[first:end], self._ends[first:end]) if first < end else None
+            for first, end in pairwise(self._bounds)
+        ]
 
-    def answer(self, number: int, fetched: Fetched | None) -> None:
-        """What was fetched of one file."""
-        if fetched is not None:
-            self._buffers[number] = fetched.buffer
-            self._offsets[number] = fetched.offsets
-
-    def _offsets_as_planned(self) -> IntArray:
+    def _offsets_as_planned(self, fetched: list[Fetched | None]) -> IntArray:
         """Where each range starts in the buffer of its file, in the order of the plan."""
+        by_file = [one.offsets for one in fetched if one is not None]
         if self._order is None:
-            return self._offsets[0]
+            return by_file[0]
         offsets = np.empty(len(self._order), dtype=np.int64)
-        offsets[self._order] = np.concatenate(self._offsets)
+        offsets[self._order] = np.concatenate(by_file)
         return offsets
 
-    def decode(self) -> list[pa.Array]:
-        """One array per column. Raises FormatError naming file, column and page."""
+    def decode(self, fetched: list[Fetched | None]) -> list[pa.Array]:
+        """One array per column. Raises FormatError naming file, column and page.
+
+        fetched  what `by_file` asked for
+        """
         joined = self._joined
-        if not joined.pages:
-            return []
         columns = np.array(joined.columns, dtype=np.int64)
         try:
             leaves = _kernels.decode_pages(
                 joined.pages,
                 columns,
-                self._buffers,
+                [b"" if one is None else one.buffer for one in fetched],
                 self._sources,
-                self._offsets_as_planned(),
+                self._offsets_as_planned(fetched),
                 self._range_firsts,
                 self._range_cuts,
                 self._chunk_ids,

@@ -5,13 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import lance
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io import limits
-from lance_io.file import LanceFileReader, LanceFileWriter, scan_now
-from lance_io.file.pieces import goes_with
-from lance_io.limits import SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.commit.steps import drive_now
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.reading import SpanReader
+from lance_io.dataset.scan import plan_scan
+from lance_io.file import LanceFileReader, LanceFileWriter, scan, scan_now
+from lance_io.file.pieces import goes_behind, goes_with
+from lance_io.file.scan import Readahead
+from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,8 +36,8 @@ def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, i
         ([piece(0, 100)], piece(0, 50), True),
         ([piece(0, 100)], piece(100, 200), True),
         ([piece(0, 100)], piece(100, 200, file=OTHER), False),
-        ([piece(0, 100, SCAN_JOB_BYTES - 1000)], piece(100, 200), True),
-        ([piece(0, 100, SCAN_JOB_BYTES - 999)], piece(100, 200), False),
+        ([piece(0, 100, SCAN_GROUP_BYTES - 1000)], piece(100, 200), True),
+        ([piece(0, 100, SCAN_GROUP_BYTES - 999)], piece(100, 200), False),
         ([piece(5, 100)], piece(100, SCAN_JOB_ROWS + 5), True),
         ([piece(5, 100)], piece(100, SCAN_JOB_ROWS + 6), False),
         ([piece(5, SCAN_JOB_ROWS + 6)], piece(5, SCAN_JOB_ROWS + 6), True),
@@ -39,8 +46,22 @@ def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, i
         ([piece(0, 100, is_whole=False)], piece(0, 100, is_whole=False), True),
     ],
 )
-def test_what_goes_into_a_job(group: list[Any], following: Any, expected: bool) -> None:
+def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool) -> None:
     assert goes_with(following, group) is expected
+
+
+@pytest.mark.parametrize(
+    ("groups", "following", "expected"),
+    [
+        ([[piece(0, 100)]], piece(0, 100), True),
+        ([[piece(0, 100), piece(0, 100, SCAN_JOB_BYTES - 3000)], [piece(0, 9)]], piece(0, 100), True),
+        ([[piece(0, 100), piece(0, 100, SCAN_JOB_BYTES - 2999)], [piece(0, 9)]], piece(0, 100), False),
+        ([[piece(5, 105), piece(5, 105)], [piece(0, SCAN_JOB_ROWS - 105)]], piece(7, 12), True),
+        ([[piece(5, 105), piece(5, 105)], [piece(0, SCAN_JOB_ROWS - 105)]], piece(7, 13), False),
+    ],
+)
+def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expected: bool) -> None:
+    assert goes_behind(following, groups) is expected
 
 
 def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,9 +73,9 @@ def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest
     jobs: list[int] = []
     decode = scan_now._Ahead._decode
 
-    def counted(self: Any, group: list[Any]) -> list[pa.Array]:
-        jobs.append(len(group))
-        return decode(self, group)
+    def counted(self: Any, groups: list[list[Any]]) -> list[pa.Array]:
+        jobs.extend(len(group) for group in groups)
+        return decode(self, groups)
 
     monkeypatch.setattr(scan_now._Ahead, "_decode", counted)
     for job_rows, pages_per_job in ((limits.SCAN_JOB_ROWS, 30), (250, 2), (1, 1)):
@@ -62,3 +83,42 @@ def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(limits, "SCAN_JOB_ROWS", job_rows)
         assert reader.read_all().to_table().equals(rows)
         assert jobs == [pages_per_job] * (30 // pages_per_job)
+
+
+FILES = 50
+
+
+@pytest.fixture(scope="module")
+def small_files(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Fifty fragments of 20 rows in two columns; the third fragment has lost one."""
+    path = str(tmp_path_factory.mktemp("small") / "table.lance")
+    rows = pa.table({"a": range(20 * FILES), "b": [f"row {i}" for i in range(20 * FILES)]})
+    lance.write_dataset(rows, path, max_rows_per_file=20).delete("a = 45")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ahead", "files"),
+    [
+        (Readahead(2), [6, 6]),  # of 50 files as many share a job as leave four jobs for each of two places
+        (Readahead(12, 50), [1] * 12),
+        (Readahead(1, 50), [12]),
+        (Readahead(1, 3), [4]),  # the one that the consumer is in, and three ahead of it
+        (Readahead(2, 7), [6, 2]),
+        (Readahead(2, 50, is_asked_for=True), [1, 1]),
+    ],
+)
+def test_small_files_share_jobs(
+    small_files: str, ahead: Readahead, files: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lance_io.dataset(small_files)
+    state, options = table._state, scan_options()
+    reader = SpanReader(state, drive_now(plan_scan(state, options)), options, None)
+    assert reader._reader is not None
+    pieces = scan_now._Ahead(state.context, reader._reader.projection, reader._spans, ahead)
+    assert [len(job.groups) for job in pieces._jobs] == files
+    pieces.close()
+    monkeypatch.setattr(scan, "readahead", lambda *_: ahead)
+    expected = lance.dataset(small_files)
+    assert list(table.to_batches()) == list(expected.to_batches())
+    assert table.to_table() == expected.to_table()

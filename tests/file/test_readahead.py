@@ -40,10 +40,10 @@ def test_pieces_and_fragments_ahead(uri: str, pieces: int, spans: int, begun: li
     assert reader._reader is not None
     ahead = _Ahead(state.context, reader._reader.projection, reader._spans, readahead(pieces, spans))
     expected = begun or [index for index in range(FRAGMENTS) for _ in "ab"]
-    assert [index for index, *_ in ahead._jobs] == expected
+    assert [job.first[0] for job in ahead._jobs] == expected
     ahead.pop()
     ahead.pop()
-    assert ahead._jobs[0][0] == 1
+    assert ahead._jobs[0].first[0] == 1
     assert len(ahead._jobs) <= pieces
     ahead.close()
 
