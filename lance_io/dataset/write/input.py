@@ -2,6 +2,7 @@
 
 tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
 data frames                                     of pandas and polars
+datasets of Hugging Face, streamed ones too
 dict of lists, list of dicts, list of pydantic models
 iterables of record batches                     with a schema, to which they are cast
 asynchronous iterables of record batches        in the asynchronous methods only
@@ -12,11 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
+
+HUGGING_FACE_ROWS: Final = 8192  # of a batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +62,18 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         return rows_of(pa.Table.from_pandas(data, schema=schema))
     if _is_from(data, "polars", "DataFrame"):
         return rows_of(data.to_arrow())
+    if any(_is_from(data, "datasets", name) for name in ("Dataset", "IterableDataset")):
+        return _hugging_face(data, schema)
+    if any(_is_from(data, "datasets", name) for name in ("DatasetDict", "IterableDatasetDict")):
+        raise UsageError("DatasetDict is not yet supported. Write its datasets one by one")
     if isinstance(data, dict):
         return rows_of(pa.RecordBatch.from_pydict(data, schema=schema))
     if isinstance(data, list) and data and isinstance(data[0], dict):
         return rows_of(pa.RecordBatch.from_pylist(data, schema=schema))
     if isinstance(data, list) and data and _is_model(data[0]):
-        return rows_of(pa.RecordBatch.from_pylist([one.model_dump() for one in data], schema=schema))
-    if _is_from(data, "datasets", "Dataset"):
-        return rows_of(data.data.table)
+        from lance_io.dataset.write.models import rows_of_models
+
+        return rows_of(rows_of_models(data, schema))
     return _streamed(data, schema)
 
 
@@ -77,6 +84,13 @@ def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Row
     if schema is None:
         raise UsageError("an asynchronous iterable of record batches needs schema=")
     return AsyncRows(schema, _cast_later(data, schema))
+
+
+def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
+    """Its rows as they are seen: what was selected or filtered, in the order that they were put into."""
+    schema = schema if data.features is None else data.features.arrow_schema
+    tables = data.with_format("arrow").iter(HUGGING_FACE_ROWS)
+    return _streamed((batch for table in tables for batch in table.to_batches()), schema)
 
 
 def _streamed(data: Any, schema: pa.Schema | None) -> Rows:
