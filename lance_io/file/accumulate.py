@@ -55,16 +55,16 @@ class ColumnQueue:
         self._dictionary: pa.Array | None = None
         self._entries = 0
 
-    def add(self, chunk: LeafChunk, *, owned: bool = False) -> Iterator[ClosedPage]:
+    def add(self, chunk: LeafChunk, *, held: bool = False) -> Iterator[ClosedPage]:
         """Append rows; the pages that they fill, one by one. Exhaust it: what is left over is kept at the end.
 
-        owned  the memory of these rows stays as it is, and keeping it costs nothing: they need no copy
+        held  the memory of these rows stays as it is, and keeping it costs nothing: they need no copy
         """
         while chunk.num_rows:
             num_bytes = chunk.num_bytes
             count = self._fitting(chunk, num_bytes)
             if count == chunk.num_rows and not self._is_full_with(chunk.num_rows, num_bytes):
-                self._append(chunk if owned else chunk.owned(), num_bytes)
+                self._append(chunk if held else chunk.owned(), num_bytes)
                 if self.num_bytes > self._held_bytes_max:
                     yield self._close()
                 return

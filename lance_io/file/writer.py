@@ -161,7 +161,7 @@ class FileWriter:
             yield from self._gather(arrays if held else [_copy(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
-            yield from self._write_pages(self._closed_by(arrays, owned=held))
+            yield from self._write_pages(self._closed_by(arrays, held=held))
         yield from self._writes.flush()
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
@@ -176,16 +176,16 @@ class FileWriter:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
-            yield from self._write_pages(self._closed_by(batches[0], owned=True))
+            yield from self._write_pages(self._closed_by(batches[0], held=True))
         elif batches:
             joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
-            yield from self._write_pages(self._closed_by(joined, owned=True))
+            yield from self._write_pages(self._closed_by(joined, held=True))
 
-    def _closed_by(self, arrays: Iterable[pa.Array], *, owned: bool = False) -> Iterator[ClosedPage]:
+    def _closed_by(self, arrays: Iterable[pa.Array], *, held: bool = False) -> Iterator[ClosedPage]:
         """The pages that these rows fill; rows are queued as this is consumed."""
         for field, columns, array in zip(self.schema.fields, self._of_top, arrays, strict=True):
             for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
-                yield from column.queue.add(chunk, owned=owned)
+                yield from column.queue.add(chunk, held=held)
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
