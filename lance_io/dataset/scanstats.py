@@ -27,6 +27,7 @@ class ScanStatistics:
 
     iops, requests  reads that went to the store
     bytes_read      payload bytes they brought
+    retries         how many of them the store had to make again
     all_counts      "fragments_scanned", "ranges_scanned" (row ranges of fragments), "rows_scanned" (before the filter)
     all_times       "elapsed", in nanoseconds from the first row asked for to the last one given
 
@@ -36,6 +37,7 @@ class ScanStatistics:
     iops: int
     requests: int
     bytes_read: int
+    retries: int = 0
     indices_loaded: int = 0
     parts_loaded: int = 0
     index_comparisons: int = 0
@@ -76,6 +78,7 @@ class ScanWatch:
             seen.num_reads,
             seen.num_reads,
             seen.bytes_read,
+            seen.retries,
             all_counts=dict(self._counts),
             all_times={"elapsed": elapsed_ns},
         )

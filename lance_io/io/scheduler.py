@@ -23,6 +23,7 @@ import asyncio
 import heapq
 import weakref
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +35,7 @@ from lance_io.io.slots import slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.spans import Fetched, no_ranges
+from lance_io.store.stats import on_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -348,7 +350,9 @@ class ReadScheduler:
         read.state = "in flight"
         self._in_flight.add(read)
         io_stats.begin_read(read.sinks)
-        read.task = self._loop.create_task(read.fetch(self.store))
+        context = copy_context()
+        context.run(on_retry.set, partial(io_stats.count_retry, read.sinks))
+        read.task = self._loop.create_task(read.fetch(self.store), context=context)
         read.task.add_done_callback(partial(self._ended, read))
 
     def _ended(self, read: Read, task: asyncio.Task[Any]) -> None:

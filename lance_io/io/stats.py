@@ -20,7 +20,7 @@ import contextlib
 import contextvars
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class IoStats:
     bytes_wanted     their lengths
     num_reads        requests sent to the store for them
     bytes_read       what those returned
+    retries          how many requests were made again, as they failed or were late
     rounds           disjoint periods with a request in flight
     bytes_held_peak  most that was being fetched, or fetched and not yet taken by its consumer, at one moment
     """
@@ -43,6 +44,7 @@ class IoStats:
     bytes_wanted: int = 0
     num_reads: int = 0
     bytes_read: int = 0
+    retries: int = 0
     rounds: int = 0
     bytes_held_peak: int = 0
     _in_flight: int = field(default=0, repr=False)
@@ -56,9 +58,7 @@ class IoStats:
     def snapshot(self) -> IoStats:
         """A copy that does not change any more."""
         with _lock:
-            return IoStats(
-                self.num_ranges, self.bytes_wanted, self.num_reads, self.bytes_read, self.rounds, self.bytes_held_peak
-            )
+            return replace(self, _in_flight=0, _bytes_held=0)
 
 
 Sinks: TypeAlias = tuple[IoStats, ...]
@@ -139,6 +139,13 @@ def begin_read(sinks: Sinks) -> None:
             stats.num_reads += 1
             stats.rounds += stats._in_flight == 0
             stats._in_flight += 1
+
+
+def count_retry(sinks: Sinks) -> None:
+    """The store repeats a request that is in flight."""
+    with _lock:
+        for stats in sinks:
+            stats.retries += 1
 
 
 def end_read(sinks: Sinks, num_bytes: int) -> None:

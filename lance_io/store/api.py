@@ -45,13 +45,12 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any
-Durability = Literal["full", "none", "hint"]
+Durability = Literal["full", "none"]
 """When a write to the local disk counts as done.
 
 full  contents, name and new folders are flushed to the disk before the call returns, contents before the name is
       given: what was written survives a loss of power, and no name ever stands for half a file
 none  nothing is flushed: safe when a process ends at any point, not when the machine does
-hint  as none, and a small file that is there is written over: who reads it meanwhile may see a part of either
 
 Stores in the cloud are durable once they answer; memory never is. Both ignore it.
 """
@@ -95,6 +94,7 @@ class StoreProfile:
                                               a 256th, which their page indexes take, but no more than the second
     whole_file_bytes                          files up to this size are read whole
     hedge_percent                             of 100 reads, how many may be made twice when the answer is late
+    max_requests_per_second                   for stores with a speed limit; 0 for none
     """
 
     name: str
@@ -109,6 +109,7 @@ class StoreProfile:
     tail_bytes_max: int
     whole_file_bytes: int
     hedge_percent: int = 0
+    max_requests_per_second: int = 0
 
     def with_options(self, options: Mapping[str, str]) -> StoreProfile:
         """This profile with the numbers that `options` names by field; `block_size` is pylance's `take_gap_bytes`.
@@ -130,7 +131,9 @@ class StoreProfile:
         return replace(changed, requests_start=min(changed.requests_start, changed.requests_max))
 
 
-_MAY_BE_ZERO = frozenset({"block_size", "take_gap_bytes", "scan_gap_bytes", "whole_file_bytes", "hedge_percent"})
+_MAY_BE_ZERO = frozenset(
+    {"block_size", "take_gap_bytes", "scan_gap_bytes", "whole_file_bytes", "hedge_percent", "max_requests_per_second"}
+)
 
 
 def _whole_number(name: str, text: str) -> int:
@@ -323,12 +326,15 @@ class ObjectStore(ObjectReads, Protocol):
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object in one request; it appears whole or not at all.
 
         if_absent   only if there is none, else `AlreadyExists`
         if_match    only if the object there has this etag, else `PreconditionFailed`
         durability  None: that of the store
+        in_place    on the local disk, with durability `none`: write over a small file that is there, which costs less
+                    than replacing it. Who reads it meanwhile may see a part of either
 
         A write under a condition is sent once. `OutcomeUnknown` means that it may have been applied, `ConflictRetry`
         that it was not, but another may have been: read back what is there before deciding anything.
@@ -460,6 +466,7 @@ class SyncWrites(Protocol):
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """As `ObjectStore.put`."""
 

@@ -14,13 +14,15 @@ from lance_io import runtime
 from lance_io.store.hedge import Hedging
 from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
 from lance_io.store.s3_session import LoopState
-from lance_io.store.throttle import AdaptiveLimit, Gate
+from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 
 if TYPE_CHECKING:
     from lance_io.store.api import StoreProfile
     from lance_io.store.s3_options import S3Options
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
+
+_rates: weakref.WeakValueDictionary[tuple[str, int], Rate] = weakref.WeakValueDictionary()
 
 _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakValueDictionary()
 
@@ -32,7 +34,10 @@ class Connections:
         self.clock = asyncio.get_running_loop().time
         self.state = LoopState(options, profile.requests_max)
         self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
-        self.gates = {name: Gate(_limit_of(identity, name, profile), self.clock) for name in ("read", "list", "write")}
+        rate = _rate_of(identity, profile)
+        self.gates = {
+            name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")
+        }
         self.hedging = _hedging_of(identity, profile)
         self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
 
@@ -49,6 +54,17 @@ def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLi
     if limit is None:
         limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
     return limit
+
+
+def _rate_of(identity: str, profile: StoreProfile) -> Rate | None:
+    """The speed limit that all stores of one bucket share, if it was given one."""
+    per_s = profile.max_requests_per_second
+    if not per_s:
+        return None
+    rate = _rates.get((identity, per_s))
+    if rate is None:
+        rate = _rates[identity, per_s] = Rate(per_s)
+    return rate
 
 
 def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:

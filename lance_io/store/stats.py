@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lance_io.spans import Ranges
 
 Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
+
+on_retry: Final[ContextVar[Callable[[], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)
+"""Called whenever a store repeats a request of this context: who reads may want to know."""
 
 
 class LoggedRequest(NamedTuple):
@@ -140,6 +144,8 @@ class StoreStats:
         """The next request of this class repeats one that failed."""
         with self._lock:
             self._add(operation, 0, 0, 0, 1)
+        if (told := on_retry.get()) is not None:
+            told()
 
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
         counts = self._counts.get(operation)

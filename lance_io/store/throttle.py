@@ -1,6 +1,7 @@
 """How many requests one bucket gets at once: halved when it complains, raised slowly while it does not.
 
-`AdaptiveLimit` decides and is pure (the clock is an argument); `Gate` makes requests of one event loop wait.
+`AdaptiveLimit` decides and is pure (the clock is an argument), as is `Rate`, for stores with a speed limit; `Gate`
+makes requests of one event loop wait.
 """
 
 from __future__ import annotations
@@ -47,17 +48,39 @@ class AdaptiveLimit:
         self._window_began_s, self._throttled, self._reached = now_s, False, False
 
 
-class Gate:
-    """Lets at most `limit.limit` requests of one event loop through; the others wait in order of arrival."""
+class Rate:
+    """At most `per_s` requests in a second: a bucket of so many tokens that fills at that rate.
 
-    def __init__(self, limit: AdaptiveLimit, clock: Callable[[], float]) -> None:
+    Who comes when it is empty takes a token of the future, and waits for it.
+    """
+
+    def __init__(self, per_s: int) -> None:
+        self._token_s = 1 / per_s
+        self._full_s = float("-inf")  # when the bucket would be full again
+
+    def wait_s(self, now_s: float) -> float:
+        """Take a token at `now_s` (any monotonic clock); seconds until it is there."""
+        self._full_s = max(self._full_s, now_s) + self._token_s
+        return max(0.0, self._full_s - now_s - 1.0)
+
+
+class Gate:
+    """Lets at most `limit.limit` requests of one event loop through; the others wait in order of arrival.
+
+    rate  how fast they may follow each other; None for no limit
+    """
+
+    def __init__(self, limit: AdaptiveLimit, clock: Callable[[], float], rate: Rate | None = None) -> None:
         self._limit = limit
         self._clock = clock
+        self._rate = rate
         self._waiting: deque[asyncio.Future[None]] = deque()
         self.in_flight = 0
 
     async def enter(self) -> None:
         """Wait for a slot and take it; `leave` must follow."""
+        if self._rate is not None and (wait_s := self._rate.wait_s(self._clock())) > 0:
+            await asyncio.sleep(wait_s)
         if self.in_flight < self._limit.limit and not self._waiting:
             self.in_flight += 1
             return

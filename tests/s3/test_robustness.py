@@ -22,6 +22,7 @@ from lance_io import AsyncDataset, limits, runtime
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import io_stats, store_stats
 from lance_io.limits import MIB
+from tests.s3.proxy import FaultyProxy, Harm
 
 if TYPE_CHECKING:
     from servers import S3Server
@@ -93,6 +94,26 @@ async def test_statistics_count_what_went_over_the_wire(uri: str, s3: S3Server) 
     spent = store.stats.snapshot() - before
     assert (seen.num_reads, seen.bytes_read) == (spent["get"].requests, spent.bytes_read)
     assert seen.rounds == 3
+
+
+async def test_a_scan_tells_of_requests_made_again(uri: str, rows: pa.Table, s3: S3Server) -> None:
+    class EveryThird(FaultyProxy):
+        def _harm(self) -> Harm | None:
+            self.done["cut"] += 1
+            return "cut" if self.done["cut"] % 3 == 0 else None
+
+    with EveryThird(s3.endpoint, seed=0) as proxy:
+        options = s3.options(aws_endpoint=proxy.endpoint, hedge_percent="0")
+        table = await AsyncDataset.open(uri, storage_options=options)
+        store = table._state.location.store
+        for driver in (table, lance_io.dataset(uri, storage_options=options)):
+            before, told = driver._state.location.store.stats.snapshot(), []
+            scanner = driver.scanner(["number"], scan_stats_callback=told.append)
+            found = scanner.to_table()
+            assert (found if isinstance(found, pa.Table) else await found) == rows.select(["number"])
+            again = (driver._state.location.store.stats.snapshot() - before)["get"].retries
+            assert told[0].retries == again > 0
+        assert store_stats(store.identity).retries >= again
 
 
 def test_one_dataset_on_many_loops_and_threads(uri: str, rows: pa.Table, s3: S3Server) -> None:

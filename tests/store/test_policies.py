@@ -18,7 +18,8 @@ from lance_io.store.options import normalized, planning, seconds, switch
 from lance_io.store.retry import RetryPolicy
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.stats import StoreStats
-from lance_io.store.throttle import AdaptiveLimit, Gate
+from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
+from lance_io.testing.latency import run_virtual
 from lance_io.testing.record import merge
 
 # -- retries ----------------------------------------------------------------------------------------------------------
@@ -83,6 +84,40 @@ async def test_a_gate_lets_no_more_through_than_its_limit() -> None:
     await gate.enter()  # no slot was lost
     await gate.enter()
     await gate.enter()
+
+
+@given(st.integers(1, 50), st.lists(st.floats(0, 1), max_size=80))
+def test_a_rate_is_kept_over_any_time(per_s: int, gaps_s: list[float]) -> None:
+    rate, now_s, passed_s = Rate(per_s), 0.0, []
+    for gap_s in gaps_s:
+        now_s += gap_s
+        passed_s.append(now_s + rate.wait_s(now_s))
+    assert passed_s == sorted(passed_s)
+    for first, begin_s in enumerate(passed_s):
+        for last, end_s in enumerate(passed_s[first:], first):
+            assert last - first + 1 <= per_s * (end_s - begin_s + 1) + 1e-6 * per_s + 1
+
+
+def test_a_slow_caller_is_not_held_up_by_a_rate() -> None:
+    rate = Rate(4)
+    assert [rate.wait_s(0.25 * number) for number in range(20)] == [0.0] * 20
+
+
+def test_a_gate_keeps_to_a_rate() -> None:
+    async def body() -> list[float]:
+        clock = asyncio.get_running_loop().time
+        gate, passed_s = Gate(AdaptiveLimit(64, 64), clock, Rate(10)), []
+
+        async def work() -> None:
+            await gate.enter()
+            passed_s.append(round(clock(), 6))
+            gate.leave()
+
+        await asyncio.gather(*(work() for _ in range(25)))
+        return passed_s
+
+    passed_s, _ = run_virtual(body)
+    assert passed_s == [0.0] * 10 + [round(0.1 * number, 6) for number in range(1, 16)]
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
