@@ -545,9 +545,9 @@ def _decide(target: CommitTarget, new: NewVersion, tell: Callable[[VersionFile],
     """Create the manifest and tell readers of unordered stores; never interrupted."""
     outcome: Created | Taken = yield from target.handler.create(target.place, new)
     if isinstance(outcome, Created) and target.writes_hint and new.scheme != "detached":
-        content = b'{"version":%d}' % new.version
+        key, content = target.place.key(VERSIONS, HINT_NAME), b'{"version":%d}' % new.version
         try:
-            yield Put(target.place.store, target.place.key(VERSIONS, HINT_NAME), content, durability="hint")
+            yield Put(target.place.store, key, content, durability="none", in_place=True)
         except LanceError as error:  # it is only a hint
             _logger.warning("version %d is committed, but the hint was not written: %s", new.version, error)
     if isinstance(outcome, Created) and tell is not None:

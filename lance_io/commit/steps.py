@@ -146,6 +146,7 @@ class Put:
 
     if_absent   only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
     durability  None: that of the store
+    in_place    as for `ObjectStore.put`
     """
 
     store: ObjectStore
@@ -153,15 +154,19 @@ class Put:
     data: Buffer
     if_absent: bool = False
     durability: Durability | None = None
+    in_place: bool = False
 
     def now(self) -> ObjectMeta:
         """See `Ask`."""
-        store = cast("SyncWrites", self.store)
-        return store.put_now(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
+        return cast("SyncWrites", self.store).put_now(self.key, self.data, **self._how)
 
     async def later(self) -> ObjectMeta:
         """See `Ask`."""
-        return await self.store.put(self.key, self.data, if_absent=self.if_absent, durability=self.durability)
+        return await self.store.put(self.key, self.data, **self._how)
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return {"if_absent": self.if_absent, "durability": self.durability, "in_place": self.in_place}
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,7 @@ class LocalStore:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """`put` without a loop."""
         if if_match is not None:
@@ -161,7 +162,8 @@ class LocalStore:
         self.stats.begin(operation, key)
         written = None
         try:
-            if durability == "hint" and not if_absent and (meta := write_over(key, data)) is not None:
+            is_flushed = (durability or self.durability) == "full"
+            if in_place and not (if_absent or is_flushed) and (meta := write_over(key, data)) is not None:
                 written = memoryview(data).nbytes
                 return meta
             if if_absent and os.path.lexists(key):  # known without writing anything
@@ -262,9 +264,14 @@ class LocalStore:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write a whole file; `if_match` is not offered by file systems (`UnsupportedError`)."""
-        return await self.job(self.put_now, key, data, if_absent=if_absent, if_match=if_match, durability=durability)
+        return await self.job(
+            lambda: self.put_now(
+                key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
+            )
+        )
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None

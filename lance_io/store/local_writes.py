@@ -6,7 +6,7 @@
 
 A reader, or a crash, never sees half a file. Folders that are made on the way are flushed by the same rule: a file is
 durable only if every name that leads to it is. With durability "none" all fsyncs are left out, and new names are given
-by a rename that replaces nothing, where the file system has it. Only hints are written over.
+by a rename that replaces nothing, where the file system has it. Only what was to be written `in_place` is written over.
 Temporary names start with `TEMPORARY_PREFIX` and are left out of listings; those that stay behind after a crash are
 removed by a cleanup of the table.
 """

@@ -154,6 +154,7 @@ class MemoryStore:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """`put` without a loop."""
         content = bytes(data)
@@ -216,6 +217,7 @@ class MemoryStore:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object; see `ObjectStore.put`."""
         return self.put_now(key, data, if_absent=if_absent, if_match=if_match)

@@ -147,6 +147,7 @@ class S3Store:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object; a write under a condition is sent once, see `ObjectStore.put`."""
         body = data if isinstance(data, bytes) else bytes(data)

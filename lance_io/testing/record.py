@@ -121,10 +121,13 @@ class RecordingSyncStore(RecordingStore):
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object."""
         self._note(put_request(key, data, if_absent))
-        return self._writes.put_now(key, data, if_absent=if_absent, if_match=if_match, durability=durability)
+        return self._writes.put_now(
+            key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
+        )
 
     def open_upload_now(self, key: str, *, if_absent: bool = False, durability: Durability | None = None) -> UploadNow:
         """Write an object of any size; noted when it begins."""

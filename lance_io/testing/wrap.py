@@ -112,12 +112,14 @@ class WrappedStore:
         if_absent: bool = False,
         if_match: str | None = None,
         durability: Durability | None = None,
+        in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object."""
-        request = put_request(key, data, if_absent)
         return await self.request(
-            request,
-            lambda: self.inner.put(key, data, if_absent=if_absent, if_match=if_match, durability=durability),
+            put_request(key, data, if_absent),
+            lambda: self.inner.put(
+                key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
+            ),
         )
 
     async def put_multipart(

@@ -165,21 +165,23 @@ def test_a_file_is_replaced_without_flushing(
         assert os.listdir(tmp_path) == ["hint"]
 
 
-def test_a_hint_is_written_over(store: LocalStore, tmp_path: Path) -> None:
+def test_a_file_is_written_over_in_place(store: LocalStore, tmp_path: Path) -> None:
     key = f"{tmp_path}/hint"
     inodes = []
     for content in (b"9", b"10", b"11", b"3"):
-        meta = store.put_now(key, content, durability="hint")
+        meta = store.put_now(key, content, durability="none", in_place=True)
         assert (store.get_now(key), meta) == (content, store.head_now(key))
         inodes.append(os.stat(key).st_ino)
     assert inodes[0] == inodes[1] == inodes[2]
     assert inodes[3] != inodes[2]  # nothing of a longer content may be left
+    store.put_now(key, b"4", durability="full", in_place=True)
+    assert os.stat(key).st_ino != inodes[3]  # what is flushed is never half there
     with pytest.raises(AlreadyExists):
-        store.put_now(key, b"4", if_absent=True, durability="hint")
+        store.put_now(key, b"4", if_absent=True, durability="none", in_place=True)
     os.replace(key, f"{tmp_path}/aside")
     os.symlink(f"{tmp_path}/aside", key)
-    store.put_now(key, b"5", durability="hint")
-    assert (tmp_path / "aside").read_bytes() == b"3"
+    store.put_now(key, b"5", durability="none", in_place=True)
+    assert (tmp_path / "aside").read_bytes() == b"4"
     assert store.get_now(key) == b"5"
     assert sorted(os.listdir(tmp_path)) == ["aside", "hint"]
 
