@@ -14,6 +14,7 @@
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
     └── UsageError (ValueError)                     the caller asked for something that makes no sense
+        └── OperationError (OSError)                an operation that does not fit the table it is committed to
 
 The second bases exist because pylance raises `ValueError` in one place and `OSError` in another for the same
 fault, and its users catch either. Errors while *evaluating* rows (a failing cast, a division by zero) stay
@@ -130,6 +131,10 @@ class ForkedRuntimeError(LanceError, RuntimeError):
 
 class UsageError(LanceError, ValueError):
     """A call that makes no sense as written; the message says what to write instead."""
+
+
+class OperationError(UsageError, OSError):
+    """A change that does not fit the table that it is committed to."""
 
 
 def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

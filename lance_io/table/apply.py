@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import CommitConflictError, UnsupportedError, UsageError
+from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
 from lance_io.format.schema_messages import decode_schema
 from lance_io.proto import table_pb2
 from lance_io.table import coverage
@@ -65,7 +65,7 @@ def build_manifest(
     restored      the version that a `Restore` names, with its index section
     marks         entries of the config that come along
 
-    Raises `UsageError` for a transaction that cannot be, `UnsupportedError` for what this release does not write,
+    Raises `OperationError` for a transaction that cannot be, `UnsupportedError` for what this release does not write,
     `CommitConflictError` when somebody else has set an entry of `marks`.
     """
     draft = Draft(current, transaction, creation, version)
@@ -73,10 +73,10 @@ def build_manifest(
     if apply is None:
         raise UnsupportedError(f"this release does not commit {transaction.name}")
     if current is None and not isinstance(transaction.operation, ops.Overwrite):
-        raise UsageError(f"{transaction.name} needs a table to be applied to; a table is created by Overwrite")
+        raise OperationError(f"{transaction.name} needs a table to be applied to; a table is created by Overwrite")
     if isinstance(transaction.operation, ops.Restore):
         if restored is None or restored.version != transaction.operation.version:
-            raise UsageError(f"the manifest of version {transaction.operation.version} is needed to restore it")
+            raise OperationError(f"the manifest of version {transaction.operation.version} is needed to restore it")
         draft.replace_by(restored)
     apply(draft, transaction.operation)
     for mark in marks:
@@ -118,7 +118,7 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     message.config.update(operation.config_upserts)
     if operation.initial_bases:
         if draft.current is not None:
-            raise UsageError("base paths are declared when a table is created, or by UpdateBases")
+            raise OperationError("base paths are declared when a table is created, or by UpdateBases")
         _add_bases(message, operation.initial_bases)
     if draft.creation.data_version is not None:
         message.data_format.file_format, message.data_format.version = "lance", draft.creation.data_version.name
@@ -147,10 +147,10 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     before = {fragment.id: fragment.physical_rows for fragment in message.fragments}
     for fragment in operation.fragments:
         if before.get(fragment.id, 0) not in (0, fragment.physical_rows):
-            raise UsageError(f"Merge gives fragment {fragment.id} another number of rows")
+            raise OperationError(f"Merge gives fragment {fragment.id} another number of rows")
     missing = before.keys() - {fragment.id for fragment in operation.fragments}
     if missing:
-        raise UsageError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
+        raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
     check_merge(message, draft.operation.fragments, draft.operation.schema)
     files = {fragment.id: _paths(fragment) for fragment in message.fragments}
     message.ClearField("fragments")
@@ -227,7 +227,7 @@ def _update_config(draft: Draft, operation: ops.UpdateConfig) -> None:
     fields = {each.id: each for each in message.fields}
     for field_id, updates in operation.field_metadata.items():
         if field_id not in fields:
-            raise UsageError(f"there is no field with id {field_id} whose metadata could be changed")
+            raise OperationError(f"there is no field with id {field_id} whose metadata could be changed")
         metadata = fields[field_id].metadata
         _apply_map(updates, metadata, str.encode)
         if _PRIMARY_KEY in updates.entries or updates.replace:
@@ -253,7 +253,7 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
     for replacement in draft.operation.replacements:
         fragment = fragments.get(replacement.fragment_id)
         if fragment is None:
-            raise UsageError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
+            raise OperationError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
         _replace_file(fragment, replacement.new_file)
         if draft.stable:
             stamp_all(fragment, draft.version)
@@ -283,10 +283,10 @@ def _add_bases(message: table_pb2.Manifest, bases: Iterable[Any]) -> None:
     for base in bases:
         taken = {(one.name, one.path) for one in message.base_paths}
         if any(base.path == path or (base.name and base.name == name) for name, path in taken):
-            raise UsageError(f"base path {base.name or base.path!r} is declared already")
+            raise OperationError(f"base path {base.name or base.path!r} is declared already")
         base_id = base.id or 1 + max((one.id for one in message.base_paths), default=0)
         if any(one.id == base_id for one in message.base_paths):
-            raise UsageError(f"base path id {base_id} is declared already")
+            raise OperationError(f"base path id {base_id} is declared already")
         message.base_paths.add(id=base_id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path)
 
 

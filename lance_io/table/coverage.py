@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError
 from lance_io.proto import table_pb2
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def with_rewritten(
 ) -> list[IndexMetadata]:
     """Fragments were compacted. Indices that find rows by stable row ids go on knowing them; others when rebuilt.
 
-    new_ids  ids of the new fragments, by group. Raises `UsageError` for an index that covers a part of a group.
+    new_ids  ids of the new fragments, by group. Raises `OperationError` for an index that covers a part of a group.
     """
     rebuilt = {one.old_uuid: one for one in operation.rewritten_indices}
     found = []
@@ -95,7 +95,7 @@ def _carried(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozens
         if old <= covered:
             covered = covered - old | new
         elif not old.isdisjoint(covered):
-            raise UsageError(
+            raise OperationError(
                 f"index {index.name!r} covers fragments {sorted(old & covered)} of a rewritten group, but not "
                 f"{sorted(old - covered)}. Rewrite fragments of one coverage together"
             )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import OperationError, UnsupportedError
 from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.proto import table_pb2
 from lance_io.table import coverage
@@ -61,9 +61,9 @@ class NextVersion:
 
 
 def carried_section(manifest: Manifest) -> bytes | None:
-    """The index section of a manifest that is built on. Raises `UsageError` when it was not read with it."""
+    """The index section of a manifest that is built on. Raises `OperationError` when it was not read with it."""
     if manifest.index_offset is not None and manifest.index_section is None:
-        raise UsageError(f"version {manifest.version} has an index section, which is needed to build on it")
+        raise OperationError(f"version {manifest.version} has an index section, which is needed to build on it")
     return manifest.index_section
 
 
@@ -128,13 +128,13 @@ class Draft:
         """Add fragments of new rows."""
         for fragment in self.add(fragments):
             if not fragment.physical_rows:
-                raise UsageError("a new fragment does not say how many rows it has")
+                raise OperationError("a new fragment does not say how many rows it has")
             if self.stable:
                 self.row_ids.assign(fragment)
                 stamp_new(fragment, self.version)
 
     def remove(self, fragment_ids: Iterable[int]) -> None:
-        """Remove fragments. Raises `UsageError` for one that is not there."""
+        """Remove fragments. Raises `OperationError` for one that is not there."""
         gone = set(fragment_ids)
         if not gone:
             return
@@ -142,18 +142,19 @@ class Draft:
         kept = [fragment for fragment in self.message.fragments if fragment.id not in gone]
         if len(kept) > len(self.message.fragments) - len(gone):
             missing = gone - {fragment.id for fragment in self.message.fragments}
-            raise UsageError(f"{self.transaction.name} removes fragment {min(missing)}, which the table does not have")
+            name, first = self.transaction.name, min(missing)
+            raise OperationError(f"{name} removes fragment {first}, which the table does not have")
         self._set_fragments(kept)
 
     def update(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
-        """Replace fragments by those of the same id. Raises `UsageError` for one that is not there."""
+        """Replace fragments by those of the same id. Raises `OperationError` for one that is not there."""
         new = {fragment.id: fragment for fragment in fragments}
         self.extends = self.extends and not new
         for fragment in self.message.fragments:
             if fragment.id in new:
                 fragment.CopyFrom(new.pop(fragment.id))
         if new:
-            raise UsageError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")
+            raise OperationError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")
 
     def _set_fragments(self, fragments: Sequence[table_pb2.DataFragment]) -> None:
         self.extends = False
@@ -234,10 +235,10 @@ class Draft:
             self.message.fragments.sort(key=lambda fragment: fragment.id)
         if len(set(ids)) < len(ids):
             twice = next(one for place, one in enumerate(ids) if one in ids[:place])
-            raise UsageError(f"{self.transaction.name} would produce two fragments with id {twice}")
+            raise OperationError(f"{self.transaction.name} would produce two fragments with id {twice}")
         highest = max([*ids, self._next_fragment_id - 1])
         if highest > FRAGMENT_ID_MAX:
-            raise UsageError(f"the table ran out of fragment ids: {highest} needs more than 32 bits")
+            raise OperationError(f"the table ran out of fragment ids: {highest} needs more than 32 bits")
         if highest >= 0:
             self.message.max_fragment_id = max(highest, self.message.max_fragment_id)
 
@@ -254,7 +255,7 @@ class Draft:
             message.data_format.version = self._data_version(versions).name
         mixed = bool(versions - {version_of_name(message.data_format.version)})
         if mixed and V0_1 in versions | {version_of_name(message.data_format.version)}:
-            raise UsageError("data files of version 0.1 and of 2.x cannot be in one table")
+            raise OperationError("data files of version 0.1 and of 2.x cannot be in one table")
         message.reader_feature_flags, message.writer_feature_flags = next_flags(
             message, deletions=has_deletions, stable_row_ids=self.stable, covered_index=covered, mixed_versions=mixed
         )
@@ -294,6 +295,6 @@ def _drop_dead_files(fragment: table_pb2.DataFragment) -> None:
     for place in reversed(range(len(files))):
         fields = files[place].fields
         if not fields:
-            raise UsageError(f"fragment {fragment.id}: a data file has no field")
+            raise OperationError(f"fragment {fragment.id}: a data file has no field")
         if fields[0] == TOMBSTONE and all(one == TOMBSTONE for one in fields):
             del files[place]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,8 +35,8 @@ def check_merge(
 ) -> None:
     """Check the schema of a Merge against the version that it is applied to.
 
-    fragments, fields  what the Merge brings. Raises `UsageError` for a new field with an id that was used, for a field
-    that moves to another parent, and for another type or nullability over values that stay.
+    fragments, fields  what the Merge brings. Raises `OperationError` for a new field with an id that was used, for a
+    field that moves to another parent, and for another type or nullability over values that stay.
     """
     before = {field.id: field for field in manifest.fields}
     used = max_field_id(manifest)
@@ -45,17 +45,17 @@ def check_merge(
         old = before.get(field.id)
         if old is None:
             if field.id <= used:
-                raise UsageError(
+                raise OperationError(
                     f'Merge gives id {field.id} to the new field "{field.name}", but ids up to {used} are already used '
                     f"by current or dropped fields. New fields must use ids of at least {used + 1}"
                 )
         elif old.parent_id != field.parent_id:
-            raise UsageError(
+            raise OperationError(
                 f'Merge moves field id {field.id} ("{field.name}") to another parent. '
                 "Derive the schema from that of the table instead of numbering its fields again"
             )
         elif field.id in kept and (old.logical_type, old.nullable) != (field.logical_type, field.nullable):
-            raise UsageError(
+            raise OperationError(
                 f'Merge changes field id {field.id} ("{field.name}") from {_described(old)} to {_described(field)}, '
                 "but data files keep its values. Give it a new id, and write it again in every fragment"
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError
 from lance_io.format.wire import parse_message
 from lance_io.proto import rowids_pb2
 from lance_io.table.rowids import count_row_ids, decode_row_ids, decode_row_versions
@@ -36,15 +36,15 @@ class RowIdCounter:
     def assign(self, fragment: table_pb2.DataFragment) -> int:
         """Make the id sequence of a new fragment as long as its rows; gives the number of ids that it brought.
 
-        Raises `UsageError` when it brings more ids than it has rows, or does not say how many rows it has.
+        Raises `OperationError` when it brings more ids than it has rows, or does not say how many rows it has.
         """
         num_rows = fragment.physical_rows
         if not num_rows:
-            raise UsageError("a new fragment does not say how many rows it has, which row ids depend on")
+            raise OperationError("a new fragment does not say how many rows it has, which row ids depend on")
         message = parse_message(rowids_pb2.RowIdSequence, fragment.inline_row_ids, "row id sequence")
         brought = count_row_ids(message)
         if brought > num_rows:
-            raise UsageError(f"a new fragment of {num_rows} rows brings {brought} row ids")
+            raise OperationError(f"a new fragment of {num_rows} rows brings {brought} row ids")
         if brought < num_rows:
             end = self.next_id + num_rows - brought
             message.segments.add().range.SetInParent()
@@ -125,7 +125,7 @@ def stamp_updated(fragment: table_pb2.DataFragment, version: int, offsets: U32Ar
     """The rows at `offsets` of a fragment were last changed by `version`."""
     num_rows = fragment.physical_rows
     if len(offsets) and int(offsets[-1]) >= num_rows:
-        raise UsageError(f"fragment {fragment.id}: row {int(offsets[-1])} of {num_rows} was updated")
+        raise OperationError(f"fragment {fragment.id}: row {int(offsets[-1])} of {num_rows} was updated")
     data = fragment.inline_last_updated_at_versions if fragment.HasField("inline_last_updated_at_versions") else None
     versions = decode_row_versions(data, num_rows).copy()
     versions[offsets] = version

@@ -14,7 +14,7 @@ from lance_io.dataset.write.committing import commit_operation
 from lance_io.dataset.write.finishing import finished
 from lance_io.dataset.write.keywords import check_known, check_not_here, write_target
 from lance_io.dataset.write.operations import LanceOperation, Transaction, as_transaction
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import OperationError
 from lance_io.table.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
@@ -92,11 +92,11 @@ def commit_batch(
 
 
 def merged_appends(transactions: list[Transaction]) -> Transaction:
-    """One append of the fragments of several. Raises `UsageError` for anything but appends."""
+    """One append of the fragments of several. Raises `OperationError` for anything but appends."""
     if not transactions:
-        raise UsageError("expected at least one transaction")
+        raise OperationError("expected at least one transaction")
     if not all(isinstance(one.operation, LanceOperation.Append) for one in transactions):
-        raise UnsupportedError("only Append transactions can be committed as a batch")
+        raise OperationError("only Append transactions can be committed as a batch")
     fragments = [
         fragment for one in transactions for fragment in cast("LanceOperation.Append", one.operation).fragments
     ]

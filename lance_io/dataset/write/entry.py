@@ -17,7 +17,7 @@ from lance_io.dataset.write.fragments import fragments_of, write_new_fragments
 from lance_io.dataset.write.input import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.keywords import Write, check_known
 from lance_io.dataset.write.rows import write_rows
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.table.fragment import FRAGMENT_ROWS_MAX
 
@@ -215,5 +215,5 @@ def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
 def _only(written: NewFragments, fragment_id: int | None) -> FragmentMetadata:
     fragments = fragments_of(written)
     if not fragments:
-        raise UsageError("no rows: a fragment has at least one")
+        raise OperationError("no rows: a fragment has at least one")
     return replace(fragments[0], id=fragment_id or 0)

@@ -11,7 +11,7 @@ from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.datafiles import Keeping
 from lance_io.dataset.write.fit import fitted, schema_of
-from lance_io.dataset.write.rows import DEFAULT_VERSION, new_files
+from lance_io.dataset.write.rows import DEFAULT_VERSION, expect_nothing, new_files
 from lance_io.errors import NotFound
 from lance_io.file.source import FileRef
 from lance_io.levels.path import leaf_paths
@@ -55,9 +55,16 @@ def fragments_of(written: NewFragments) -> list[FragmentMetadata]:
 
 
 def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[NewFragments]:
-    """Write data files; for a table that is there with its field ids and in its file version."""
+    """Write data files; for a table that is there with its field ids and in its file version.
+
+    Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit.
+    """
     given = schema_of(rows.schema)
-    base = None if options.mode == "create" else (yield from _base(target))
+    base = None
+    if options.mode == "create":
+        yield from expect_nothing(target)
+    else:
+        base = yield from _base(target)
     appends = base is not None and options.mode == "append"
     schema = fitted(given, base.schema) if base is not None and appends else given
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)

@@ -159,7 +159,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
 
     def still_empty(listed: Plan[float]) -> Plan[None]:
         if where.clock.monotonic() - (yield from listed) > LISTING_AGE_MAX_S:
-            yield from _expect_nothing(target, where)
+            yield from expect_nothing(target)
 
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
@@ -172,13 +172,13 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
         )
         return (yield from create_table(where, request))
 
-    committed: CommittedVersion = yield Keeping(files, beside(_expect_nothing(target, where), write))
+    committed: CommittedVersion = yield Keeping(files, beside(expect_nothing(target), write))
     return target.state(committed)
 
 
-def _expect_nothing(target: WriteTarget, where: CommitTarget) -> Plan[float]:
-    """Make sure that there is no table; gives the time at which that was asked."""
-    taken_at = where.clock.monotonic()
+def expect_nothing(target: WriteTarget) -> Plan[float]:
+    """Make sure that there is no table; gives the time at which that was asked. Raises `AlreadyExists`."""
+    taken_at = target.commit_target().clock.monotonic()
     try:
         yield from target.handler.find_latest(target.location)
     except NotFound:

@@ -178,6 +178,60 @@ def test_schemas_that_files_contradict_are_refused(tmp_path: Path, change: str) 
     assert lance.dataset(uri).version == 2
 
 
+REFUSED: dict[str, Callable[[Any, str], Any]] = {
+    "fragments to create where there is a table": lambda library, uri: library.fragment.write_fragments(
+        ROWS, uri, mode="create"
+    ),
+    "fragment without rows": lambda library, uri: library.LanceFragment.create(uri, ROWS.slice(0, 0)),
+    "batch of nothing": lambda library, uri: library.LanceDataset.commit_batch(uri, []),
+    "batch of other operations": lambda library, uri: library.LanceDataset.commit_batch(
+        uri, [library.Transaction(1, library.LanceOperation.Restore(1))]
+    ),
+    "files of 0.1": lambda library, uri: library.LanceDataset.commit(
+        uri, library.LanceOperation.Append(legacy(library, uri)), read_version=1
+    ),
+    "merge without a fragment": lambda library, uri: library.LanceDataset.commit(
+        uri, library.LanceOperation.Merge([], library.dataset(uri).lance_schema), read_version=1
+    ),
+    "fragment with an id that is taken": lambda library, uri: library.LanceDataset.commit(
+        uri,
+        library.LanceOperation.Append([one.metadata for one in library.dataset(uri).get_fragments()][1:]),
+        read_version=1,
+    ),
+    "version that is to come": lambda library, uri: library.LanceDataset.commit(
+        uri, library.LanceOperation.Append([]), read_version=9
+    ),
+    "version that is not there": lambda library, uri: library.LanceDataset.commit(
+        uri, library.LanceOperation.Restore(9)
+    ),
+    "no table": lambda library, uri: library.LanceDataset.commit(
+        uri + "2", library.LanceOperation.Append([]), read_version=1
+    ),
+    "no version": lambda library, uri: library.LanceDataset.commit(uri, library.LanceOperation.Append([])),
+}
+
+
+def legacy(library: Any, uri: str) -> list[Any]:
+    """A fragment that says that its file is of version 0.1."""
+    (made,) = library.fragment.write_fragments(ROWS, uri)
+    told = made.to_json()
+    told["files"][0] |= {"file_major_version": 0, "file_minor_version": 2, "column_indices": []}
+    return [library.fragment.FragmentMetadata.from_json(json.dumps(told))]
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_are_those_of_pylance(tmp_path: Path, case: str) -> None:
+    kinds = []
+    for library in LIBRARIES:
+        uri = str(tmp_path / NAMES[library])
+        lance.write_dataset(ROWS, uri, max_rows_per_file=10)
+        with pytest.raises((OSError, ValueError)) as raised:
+            REFUSED[case](library, uri)
+        kinds.append(raised.type)
+        assert lance.dataset(uri).version == 1
+    assert issubclass(kinds[1], LanceError) and issubclass(kinds[1], kinds[0]), kinds
+
+
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
