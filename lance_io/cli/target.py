@@ -72,12 +72,13 @@ def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
     from lance_io.commit.opening import open_place
     from lance_io.commit.steps import List
+    from lance_io.store.api import Selection
     from lance_io.table.paths import VERSIONS
 
     location, _ = open_place(uri, options)
 
     def found() -> Plan[bool]:
-        return bool((yield List(location.store, location.key(VERSIONS) + "/", limit=1)))
+        return bool((yield List(location.store, location.key(VERSIONS) + "/", Selection(limit=1))))
 
     return location, run_on(location.store, found())
 

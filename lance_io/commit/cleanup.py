@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
 from lance_io.errors import FormatError, LanceError, UsageError
+from lance_io.store.api import NAMES_DIRECTLY_BELOW
 from lance_io.table.autoclean import auto_cleanup_policy
 from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
 from lance_io.table.manifest import Manifest, decode_manifest
@@ -306,7 +307,7 @@ def unfinished_files(place: Location) -> Plan[dict[str, ObjectMeta]]:
     prefix = place.store.capabilities.temporary_prefix
     if prefix is None:
         return {}
-    entries: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""), delimiter="/", keys_only=True)
+    entries: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""), NAMES_DIRECTLY_BELOW)
     sidecars = [meta.key for meta in entries if meta.is_folder]
     folders = [place.key(folder, "") for folder in _WRITTEN_FOLDERS]
     return (yield from _below(place, [folder + prefix for folder in (*folders, *sidecars)]))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from lance_io.commit.steps import Head, List, Read
 from lance_io.errors import FormatError, NotFound
-from lance_io.store.api import offers_sync_reads
+from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection, offers_sync_reads
 from lance_io.table.paths import (
     HINT_NAME,
     VERSIONS,
@@ -69,7 +69,7 @@ def find_latest(store: ObjectStore, root: str) -> Plan[VersionFile]:
         newest = yield from _by_hint(store, root)
         if newest is not None:
             return newest
-    listed = _nonempty((yield from _newest_first(store, root, None)), root)
+    listed = _nonempty((yield from _newest_first(store, root, None, describe=True)), root)
     described = yield from _described(store, listed[-1:])
     return (described or (yield from list_versions(store, root)))[-1]
 
@@ -79,7 +79,7 @@ def list_versions(store: ObjectStore, root: str) -> Plan[list[VersionFile]]:
 
     Raises as `find_latest` does.
     """
-    listed = yield List(store, versions_prefix(root), delimiter="/")
+    listed = yield List(store, versions_prefix(root), DIRECTLY_BELOW)
     return _nonempty(sorted_versions(listed), root)
 
 
@@ -88,11 +88,11 @@ def list_after(store: ObjectStore, root: str, version: int) -> Plan[list[Version
 
     On ordered stores one short listing, when few versions came since. Raises `FormatError` as `find_latest` does.
     """
-    found = _above((yield from _newest_first(store, root, version)), version)
+    found = _above((yield from _newest_first(store, root, version, describe=False)), version)
     described = yield from _described(store, found)
     if described is not None:
         return described
-    return _above(sorted_versions((yield List(store, versions_prefix(root), delimiter="/"))), version)
+    return _above(sorted_versions((yield List(store, versions_prefix(root), DIRECTLY_BELOW))), version)
 
 
 def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
@@ -100,21 +100,22 @@ def _above(versions: list[VersionFile], version: int) -> list[VersionFile]:
     return newer or versions[-1:]
 
 
-def _newest_first(store: ObjectStore, root: str, after: int | None) -> Plan[list[VersionFile]]:
+def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe: bool) -> Plan[list[VersionFile]]:
     """Versions up to the newest, oldest first: that one at least, with `after` also all above it; none without a table.
 
-    Where a listing has to look at each file, they are described only if that saves the request for the newest one.
+    describe  let the first listing say how long the files are, where it would have to look at each. It is short then:
+              that saves the request for the newest one, but looks at others in vain
     """
     if store.capabilities.ordered_list:
-        keys_only = after is not None
-        limit = _FIRST_NAMES if keys_only or store.capabilities.described_list else _FIRST_FILES
-        first = yield List(store, versions_prefix(root), limit, "/", keys_only=keys_only)
+        limit = _FIRST_FILES if describe and not store.capabilities.described_list else _FIRST_NAMES
+        asked = Selection(limit=limit, delimiter="/", keys_only=not describe)
+        first = yield List(store, versions_prefix(root), asked)
         found = newest_of_ordered(first, after)
         if found is not None:
             return found
         if len(first) < limit:
             return sorted_versions(first)
-    return sorted_versions((yield List(store, versions_prefix(root), delimiter="/", keys_only=True)))
+    return sorted_versions((yield List(store, versions_prefix(root), NAMES_DIRECTLY_BELOW)))
 
 
 def _described(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:

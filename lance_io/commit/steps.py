@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
+from lance_io.store.api import ALL
 from lance_io.store.probe import ConditionalProbe
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, SyncReads, SyncWrites
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, SyncReads, SyncWrites
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -120,24 +121,19 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """The objects below a prefix, as a list; options as for `ObjectStore.list`."""
+    """The objects below a prefix, as a list; see `ObjectStore.list`."""
 
     store: ObjectStore
     prefix: str
-    limit: int | None = None
-    delimiter: str | None = None
-    keys_only: bool = False
+    asked: Selection = ALL
 
     def now(self) -> list[ObjectMeta]:
         """See `Ask`."""
-        return cast("SyncReads", self.store).list_now(
-            self.prefix, limit=self.limit, delimiter=self.delimiter, keys_only=self.keys_only
-        )
+        return cast("SyncReads", self.store).list_now(self.prefix, self.asked)
 
     async def later(self) -> list[ObjectMeta]:
         """See `Ask`."""
-        found = self.store.list(self.prefix, limit=self.limit, delimiter=self.delimiter, keys_only=self.keys_only)
-        return [meta async for meta in found]
+        return [meta async for meta in self.store.list(self.prefix, self.asked)]
 
 
 @dataclass(frozen=True, slots=True)

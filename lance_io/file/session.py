@@ -11,12 +11,15 @@ from lance_io.file.reader import LanceFileReader
 from lance_io.file.writing import LanceFileWriter
 from lance_io.limits import MIB
 from lance_io.runtime import run
+from lance_io.store.api import ALL, DIRECTLY_BELOW
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
+
+    from lance_io.store.api import Selection
 
 Paths: TypeAlias = list[str]  # the class has a method of that name
 PIECE_BYTES: Final = 16 * MIB  # of a file that is copied
@@ -76,12 +79,12 @@ class LanceFileSession:
 
     def list(self, path: str | None = None) -> Paths:
         """All objects below a path, and below folders in it; empty if there is no such folder."""
-        return [entry for entry in self._entries(path, None) if not entry.endswith("/")]
+        return [entry for entry in self._entries(path, ALL) if not entry.endswith("/")]
 
     def list_with_delimiter(self, path: str | None = None) -> ListResult:
         """What lies directly at a path."""
         result = ListResult()
-        for entry in self._entries(path, "/"):
+        for entry in self._entries(path, DIRECTLY_BELOW):
             (result.common_prefixes if entry.endswith("/") else result.objects).append(entry.rstrip("/"))
         return result
 
@@ -134,12 +137,12 @@ class LanceFileSession:
     def _key(self, path: str) -> str:
         return self._location.key(*_checked(path).split("/"))
 
-    def _entries(self, path: str | None, delimiter: str | None) -> Paths:
+    def _entries(self, path: str | None, asked: Selection) -> Paths:
         root = self._location.key("")
         prefix = root + (f"{_checked(path)}/" if path and _checked(path) else "")
 
         async def entries() -> Paths:
-            return [meta.key[len(root) :] async for meta in self._store.list(prefix, delimiter=delimiter)]
+            return [meta.key[len(root) :] async for meta in self._store.list(prefix, asked)]
 
         return run(entries())
 

@@ -10,7 +10,7 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 from lance_io.errors import UsageError
 from lance_io.limits import (
@@ -80,6 +80,28 @@ class ObjectMeta:
     def name(self) -> str:
         """The part of the key behind the last `/` (of a folder: its name without the `/`)."""
         return self.key.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which entries below a prefix are listed.
+
+    start_after  only keys behind this one
+    limit        this many at most
+    delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
+    keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
+                 (`Capabilities.described_list`), and names that lead to no file may be among them
+    """
+
+    start_after: str | None = None
+    limit: int | None = None
+    delimiter: str | None = None
+    keys_only: bool = False
+
+
+ALL: Final = Selection()
+DIRECTLY_BELOW: Final = Selection(delimiter="/")
+NAMES_DIRECTLY_BELOW: Final = Selection(delimiter="/", keys_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,23 +384,8 @@ class ObjectStore(ObjectReads, Protocol):
     async def copy(self, source: str, key: str) -> None:
         """Write an object (up to 5 GiB) with the content of another of this store, replacing what may be there."""
 
-    def list(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> AsyncIterator[ObjectMeta]:
-        """Objects whose key starts with `prefix`, never from a cache; none if there is no such folder.
-
-        start_after  only keys behind this one
-        limit        stop after this many entries
-        delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
-        keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
-                     (`Capabilities.described_list`), and names that lead to no file may be among them
-        """
+    def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
+        """Objects whose key starts with `prefix`, never from a cache; none if there is no such folder."""
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; one that is not there counts as deleted."""
@@ -421,15 +428,7 @@ class SyncReads(Protocol):
     def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
 
-    def list_now(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> list[ObjectMeta]:
+    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """As `ObjectStore.list`."""
 
     def head_now(self, key: str) -> ObjectMeta:
@@ -494,6 +493,10 @@ __all__ = [
     "UploadNow",
     # values
     "ObjectMeta",
+    "ALL",
+    "DIRECTLY_BELOW",
+    "NAMES_DIRECTLY_BELOW",
+    "Selection",
     "Buffer",
     "Durability",
     "WritableBuffer",

@@ -22,11 +22,13 @@ from lance_io._kernels import read_files, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import (
+    ALL,
     LOCAL,
     Buffer,
     Capabilities,
     Durability,
     ObjectMeta,
+    Selection,
     ShortRead,
     StoreProfile,
     StoreStats,
@@ -129,17 +131,9 @@ class LocalStore:
         self.stats.count("head", key, 0)
         return meta
 
-    def list_now(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> list[ObjectMeta]:
+    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
-        found = list(islice(list_files(prefix, start_after, delimiter, keys_only=keys_only), limit))
+        found = list(list_files(prefix, asked))
         self.stats.count("list", prefix, 0)
         return found
 
@@ -298,17 +292,9 @@ class LocalStore:
         """Write a file with the content of another, as durably as any."""
         await self.job(lambda: self.put_now(key, self._slice_fresh(source, None)[0]))
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> AsyncIterator[ObjectMeta]:
+    async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
-        entries = islice(list_files(prefix, start_after, delimiter, keys_only=keys_only), limit)
+        entries = list_files(prefix, asked)
         self.stats.count("list", prefix, 0)
         while page := await self.job(lambda: [*islice(entries, LIST_PAGE)]):
             for meta in page:

@@ -13,10 +13,11 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, NoReturn
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
-from lance_io.store.api import ObjectMeta
+from lance_io.store.api import ObjectMeta, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,38 +135,34 @@ def describe(key: str, status: os.stat_result) -> ObjectMeta:
     return ObjectMeta(key, status.st_size, etag, written)
 
 
-def list_files(
-    prefix: str, start_after: str | None, delimiter: str | None, *, keys_only: bool = False
-) -> Iterator[ObjectMeta]:
+def list_files(prefix: str, asked: Selection) -> Iterator[ObjectMeta]:
     """Files whose path starts with `prefix`, in key order; symbolic links are followed, loops are not.
 
-    keys_only  files are not looked at: size 0, no etag, no time
+    Where only keys are asked for, files are not looked at: size 0, no etag, no time.
     """
     folder, _, beginning = prefix.rpartition("/")
-    walk = _Walk(start_after, recursive=delimiter is None, keys_only=keys_only)
-    yield from walk.below(f"{folder}/", beginning, frozenset())
+    return islice(_Walk(asked).below(f"{folder}/", beginning, frozenset()), asked.limit)
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    start_after: str | None
-    recursive: bool
-    keys_only: bool
+    asked: Selection
 
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
         """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
+        start_after, is_recursive = self.asked.start_after, self.asked.delimiter is None
         for name in _names(folder):
             path, is_folder = folder + name, name.endswith("/")
             is_hidden = name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX)
             if is_hidden or not name.startswith(beginning):
                 continue
-            is_after = self.start_after is None or path > self.start_after
-            if is_folder and self.recursive:
+            is_after = start_after is None or path > start_after
+            if is_folder and is_recursive:
                 # also those that sort before `start_after`, when that lies inside
-                status = _status(path) if is_after or str(self.start_after).startswith(path) else None
+                status = _status(path) if is_after or str(start_after).startswith(path) else None
                 if status is not None and (identity := (status.st_dev, status.st_ino)) not in seen:
                     yield from self.below(path, "", seen | {identity})
-            elif is_after and (is_folder or self.keys_only):
+            elif is_after and (is_folder or self.asked.keys_only):
                 yield ObjectMeta(path, 0)
             elif is_after:
                 status = _status(path)

@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Self
 
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import (
+    ALL,
     MEMORY,
     Buffer,
     Capabilities,
     Durability,
     ObjectMeta,
     PreconditionFailed,
+    Selection,
     StoreProfile,
     StoreStats,
     WritableBuffer,
@@ -98,21 +100,9 @@ class MemoryStore:
         self.stats.count("head", key, 0)
         return meta
 
-    def list_now(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> list[ObjectMeta]:
+    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix in key order."""
-        found: list[ObjectMeta] = []
-        for entry in self._walk(prefix, start_after, delimiter):
-            if limit is not None and len(found) >= limit:
-                break
-            found.append(entry)
+        found = list(islice(self._walk(prefix, asked.start_after, asked.delimiter), asked.limit))
         self.stats.count("list", prefix, 0)
         return found
 
@@ -244,17 +234,9 @@ class MemoryStore:
         data, _ = self._find("get", source)
         self.put_now(key, data)
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> AsyncIterator[ObjectMeta]:
+    async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix in key order."""
-        for meta in self.list_now(prefix, start_after=start_after, limit=limit, delimiter=delimiter):
+        for meta in self.list_now(prefix, asked):
             yield meta
 
     async def delete(self, keys: Iterable[str]) -> None:

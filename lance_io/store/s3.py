@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
@@ -32,7 +32,7 @@ from lance_io.store.upload import PartUpload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
-    from lance_io.store.api import Buffer, Durability, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.s3_session import LoopState
     from lance_io.store.stats import Operation
 
@@ -111,22 +111,14 @@ class S3Store:
         answer = await self.call("head", key, "head_object", {"Key": key})
         return ObjectMeta(key, answer["ContentLength"], answer.get("ETag"), answer.get("LastModified"))
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> AsyncIterator[ObjectMeta]:
+    async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix, a page of up to 1,000 per request."""
         arguments: dict[str, Any] = {"Prefix": prefix}
-        if start_after is not None:
-            arguments["StartAfter"] = start_after
-        if delimiter is not None:
-            arguments["Delimiter"] = delimiter
-        rest = limit
+        if asked.start_after is not None:
+            arguments["StartAfter"] = asked.start_after
+        if asked.delimiter is not None:
+            arguments["Delimiter"] = asked.delimiter
+        rest = asked.limit
         while rest is None or rest > 0:
             arguments["MaxKeys"] = LIST_PAGE if rest is None else min(LIST_PAGE, rest)
             page = await self.call("list", prefix, "list_objects_v2", arguments)

@@ -27,6 +27,7 @@ from lance_io.store.api import (
     ObjectStore,
     PlanReads,
     PreconditionFailed,
+    Selection,
     ShortRead,
     SyncReads,
     SyncWrites,
@@ -79,7 +80,8 @@ class Place:
 async def _names(place: Place, **how: object) -> list[str]:
     """A listing of the folder, keys without the prefix."""
     prefix = f"{place.prefix}/{how.pop('below', '')}"
-    return [meta.key[len(place.prefix) + 1 :] async for meta in place.store.list(prefix, **how)]  # type: ignore[arg-type]
+    asked = Selection(**how)  # type: ignore[arg-type]
+    return [meta.key[len(place.prefix) + 1 :] async for meta in place.store.list(prefix, asked)]
 
 
 class StoreConformance:
@@ -242,7 +244,8 @@ class StoreConformance:
         for name in self.NAMES:
             place.put(name, b"12345")
         for delimiter in (None, "/"):
-            metas = [meta async for meta in place.store.list(f"{place.prefix}/", delimiter=delimiter, keys_only=True)]
+            asked = Selection(delimiter=delimiter, keys_only=True)
+            metas = [meta async for meta in place.store.list(f"{place.prefix}/", asked)]
             assert [meta.key[len(place.prefix) + 1 :] for meta in metas] == await _names(place, delimiter=delimiter)
             if place.store.capabilities.described_list:
                 assert {meta.size_bytes for meta in metas if not meta.is_folder} == {5}

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from lance_io.store.api import SyncReads, SyncWrites
+from lance_io.store.api import ALL, SyncReads, SyncWrites
 from lance_io.testing.wrap import Request, WrappedStore, put_request
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from lance_io.spans import Fetched, Ranges
-    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, UploadNow, WritableBuffer
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, UploadNow, WritableBuffer
 
 T = TypeVar("T")
 
@@ -93,20 +93,10 @@ class RecordingSyncStore(RecordingStore):
         self._note(Request("get", key, -num_bytes))
         return self._sync.suffix_now(key, num_bytes)
 
-    def list_now(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> list[ObjectMeta]:
+    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix."""
         self._note(Request("list", prefix))
-        return self._sync.list_now(
-            prefix, start_after=start_after, limit=limit, delimiter=delimiter, keys_only=keys_only
-        )
+        return self._sync.list_now(prefix, asked)
 
     def head_now(self, key: str) -> ObjectMeta:
         """Metadata of an object."""

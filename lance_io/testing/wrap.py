@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from lance_io.store.api import ALL
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         ObjectMeta,
         ObjectStore,
         PartWriter,
+        Selection,
         StoreProfile,
         StoreStats,
     )
@@ -148,22 +150,11 @@ class WrappedStore:
         """Write an object with the content of another."""
         await self.request(Request("put", key), lambda: self.inner.copy(source, key))
 
-    async def list(
-        self,
-        prefix: str,
-        *,
-        start_after: str | None = None,
-        limit: int | None = None,
-        delimiter: str | None = None,
-        keys_only: bool = False,
-    ) -> AsyncIterator[ObjectMeta]:
+    async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix; the whole listing counts as one request."""
 
         async def collect() -> list[ObjectMeta]:
-            found = self.inner.list(
-                prefix, start_after=start_after, limit=limit, delimiter=delimiter, keys_only=keys_only
-            )
-            return [meta async for meta in found]
+            return [meta async for meta in self.inner.list(prefix, asked)]
 
         for meta in await self.request(Request("list", prefix), collect):
             yield meta

@@ -20,7 +20,7 @@ from lance_io.commit.latest import (
 )
 from lance_io.commit.steps import Head, List, Read, drive, drive_now
 from lance_io.errors import FormatError, NotFound
-from lance_io.store.api import SyncReads
+from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.table.paths import HINT_NAME, manifest_name
@@ -36,8 +36,8 @@ class Unordered:
         self.identity = inner.identity
         self.capabilities = replace(inner.capabilities, ordered_list=False)
 
-    def list(self, prefix: str, **options: Any) -> Any:
-        return self._inner.list(prefix, **options)
+    def list(self, prefix: str, asked: Selection) -> Any:
+        return self._inner.list(prefix, asked)
 
     async def head(self, key: str) -> Any:
         return await self._inner.head(key)
@@ -61,7 +61,7 @@ def noted(search: Any) -> Any:
     ASKED.clear()
     request = next(search)
     while True:
-        ASKED.append(f"{type(request).__name__} {getattr(request, 'limit', '')}".strip())
+        ASKED.append(f"List {request.asked.limit}" if isinstance(request, List) else type(request).__name__)
         try:
             answer = yield request
         except NotFound as error:
@@ -191,8 +191,8 @@ def test_requests_answer_the_same_both_ways():
     store = store_with(*named("V2", 1, 2))
     key = f"t/_versions/{manifest_name(1, 'V2')}"
     for request in (
-        List(store, "t/_versions/", delimiter="/"),
-        List(store, "t/_versions/", limit=1),
+        List(store, "t/_versions/", DIRECTLY_BELOW),
+        List(store, "t/_versions/", Selection(limit=1)),
         List(store, "t/"),
         Head(store, key),
     ):

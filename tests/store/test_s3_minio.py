@@ -16,7 +16,7 @@ import pytest
 
 from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
-from lance_io.store.api import ConflictRetry
+from lance_io.store.api import ConflictRetry, Selection
 from lance_io.store.s3 import S3Store
 from lance_io.store.url import open_store
 from minio import Minio
@@ -71,7 +71,7 @@ async def test_a_listing_of_several_pages(store: S3Store, s3_prefix: str, monkey
     keys = [f"{s3_prefix}/{number:02}" for number in range(10)]
     await asyncio.gather(*(store.put(key, b"") for key in keys))
     assert [meta.key async for meta in store.list(f"{s3_prefix}/")] == keys
-    assert [meta.key async for meta in store.list(f"{s3_prefix}/", limit=6)] == keys[:6]
+    assert [meta.key async for meta in store.list(f"{s3_prefix}/", Selection(limit=6))] == keys[:6]
     assert store.stats.snapshot()["list"].requests == 3 + 2
     await store.delete(keys)
     assert store.stats.snapshot()["delete"].requests == 3
@@ -81,7 +81,7 @@ async def test_a_listing_of_several_pages(store: S3Store, s3_prefix: str, monkey
 async def test_the_newest_name_costs_one_small_request(store: S3Store, s3_prefix: str) -> None:
     await asyncio.gather(*(store.put(f"{s3_prefix}/{number}", b"") for number in range(5)))
     store.stats.snapshot()
-    assert [meta.name async for meta in store.list(f"{s3_prefix}/", limit=1)] == ["0"]
+    assert [meta.name async for meta in store.list(f"{s3_prefix}/", Selection(limit=1))] == ["0"]
     assert store.stats.snapshot()["list"].requests == 1
 
 
