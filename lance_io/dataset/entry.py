@@ -45,7 +45,10 @@ def dataset(
     metadata_cache_size_bytes  bound of the search cache (256 MiB)
     session               share caches and stores with other datasets
     commit_lock           callable that makes a context manager for a version number, entered around every commit
-    index_cache_size, index_cache_size_bytes, read_params  accepted; they matter to indices
+    read_params           {"validate_on_decode": True} refuses values that their type has not (text that is no UTF-8,
+                          decimals of too many digits, times behind the end of the day) with `FormatError`; other
+                          entries are accepted: `cache_repetition_index` saves nothing in a cache that is bounded
+    index_cache_size, index_cache_size_bytes  accepted; they matter to indices
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """

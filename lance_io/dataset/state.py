@@ -95,7 +95,8 @@ class DatasetState:
     @cached_property
     def context(self) -> ReadContext:
         """What reads of this version share."""
-        return ReadContext(self.places.store(), self.session.cache)
+        checks_values = bool((self.read_params or {}).get("validate_on_decode"))
+        return ReadContext(self.places.store(), self.session.cache, checks_values=checks_values)
 
     def context_of(self, store: ObjectStore) -> ReadContext:
         """The same for objects in one store, by their keys there."""

@@ -10,6 +10,7 @@
     scan      pieces read and decoded ahead, in the caller's thread (`scan_now`) or on the loop (`scan_later`;
               `scan_ready` where order does not matter)
     batches   batches cut from decoded pieces
+    valuecheck  are decoded values in the range of their types, where that is asked for
     table     many fragments: takes and scans of projected fields
     reader    `LanceFileReader`, `AsyncFileReader`
 

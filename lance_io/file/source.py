@@ -49,11 +49,13 @@ class ReadContext:
     store            where the objects are
     cache            search cache, shared through a session
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
+    checks_values    whether decoded values are checked to be in the range of their types (`valuecheck.py`)
     """
 
     store: ObjectReads
     cache: SearchCache
     io_buffer_bytes: int = IO_BUFFER_BYTES
+    checks_values: bool = False
 
     def scheduler(self, merge: Merge = "take") -> ReadScheduler:
         """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""

@@ -3,18 +3,23 @@
     take_now, scan_now, read_now   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
     take, scan, read               on the engine's loop, for every store
 
-Leaves are read apart and put together to fields at the end (`projection.py`).
+Leaves are read apart and put together to fields at the end (`projection.py`). Where the context asks for it, values are
+checked then (`valuecheck.py`); on the loop that is work for the CPU pool.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, cast
 
 from lance_io.file.projection import Projection
 from lance_io.file.take import take
+from lance_io.file.valuecheck import check_values
+from lance_io.runtime import cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
     Pick = tuple[FragmentSource, IntArray]
+    Part = tuple[FragmentSource, int]
 
 
 class TableReader:
@@ -47,13 +53,19 @@ class TableReader:
         """
         from lance_io.file.drive import take_now
 
-        return take_now(take(self.context, self.projection, picks), self.context)
+        arrays = take_now(take(self.context, self.projection, picks), self.context)
+        if self.context.checks_values:
+            check_values(self.projection, arrays, _parts(picks))
+        return arrays
 
     async def take(self, picks: Sequence[Pick]) -> list[pa.Array]:
         """The same on the engine's loop; files are read side by side."""
         from lance_io.file.drive import take_later
 
-        return await take_later(take(self.context, self.projection, picks), self.context)
+        arrays = await take_later(take(self.context, self.projection, picks), self.context)
+        if self.context.checks_values:
+            await self._check_later(arrays, _parts(picks))
+        return arrays
 
     # -- scans -------------------------------------------------------------------------------------------------
 
@@ -77,7 +89,8 @@ class TableReader:
         from lance_io.file.scan import readahead
         from lance_io.file.scan_now import scan_now
 
-        return scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        batches = scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        return self._checked_now(spans, batches) if self.context.checks_values else batches
 
     def scan(
         self,
@@ -97,16 +110,50 @@ class TableReader:
         from lance_io.file.scan_ready import scan_as_ready
 
         driver = scan if in_order or len(spans) < 2 else scan_as_ready
-        return driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        return self._checked(spans, batches) if self.context.checks_values else batches
 
     def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
         from lance_io.file.scan_now import read_now
 
-        return read_now(self.context, self.projection, spans)
+        columns = read_now(self.context, self.projection, spans)
+        if self.context.checks_values:
+            check_values(self.projection, columns, _lengths(spans))
+        return columns
 
     async def read(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """The same on the engine's loop."""
         from lance_io.file.scan_later import read
 
-        return await read(self.context, self.projection, spans)
+        columns = await read(self.context, self.projection, spans)
+        if self.context.checks_values:
+            await self._check_later(columns, _lengths(spans))
+        return columns
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    async def _check_later(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> None:
+        await asyncio.get_running_loop().run_in_executor(cpu_pool(), check_values, self.projection, arrays, parts)
+
+    def _checked_now(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
+        with closing(cast("Generator[ScanBatch, None, None]", batches)):
+            for batch in batches:
+                check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                yield batch
+
+    async def _checked(
+        self, spans: Sequence[Span], batches: AsyncGenerator[ScanBatch, None]
+    ) -> AsyncGenerator[ScanBatch, None]:
+        async with aclosing(batches):
+            async for batch in batches:
+                await self._check_later(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                yield batch
+
+
+def _parts(picks: Sequence[Pick]) -> list[Part]:
+    return [(source, len(rows)) for source, rows in picks]
+
+
+def _lengths(spans: Sequence[Span]) -> list[Part]:
+    return [(source, end - start) for source, start, end in spans]
