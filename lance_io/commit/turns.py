@@ -97,7 +97,7 @@ class Turns:
     @contextmanager
     def commit(self, place: Location) -> Iterator[Turn]:
         """A commit to the table at `place`, under way inside the block."""
-        table = self._table((place.store.identity, place.path))
+        table = self._table(place)
         turn = Turn(self, table)
         try:
             yield turn
@@ -108,7 +108,17 @@ class Turns:
                 if not table.num_commits:
                     table.told = None
 
-    def _table(self, key: tuple[str, str]) -> _Table:
+    def manifest_in(self, place: Location, file: VersionFile) -> Manifest | None:
+        """What is in the file of a version of the table at `place`, if commits under way have it in memory."""
+        with self.lock:
+            table = self._tables.get(_key(place))
+        told = None if table is None else table.told
+        if told is None or file.etag is None or told.versions[-1].file != file:
+            return None
+        return told.manifest
+
+    def _table(self, place: Location) -> _Table:
+        key = _key(place)
         with self.lock:
             table = self._tables.setdefault(key, _Table())
             table.num_commits += 1
@@ -116,6 +126,10 @@ class Turns:
             if len(self._tables) > TABLES_MAX:
                 self._tables.popitem(last=False)  # commits under way there go on among themselves
             return table
+
+
+def _key(place: Location) -> tuple[str, str]:
+    return place.store.identity, place.path
 
 
 TURNS: Final = Turns()

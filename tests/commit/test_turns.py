@@ -18,11 +18,11 @@ from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget, Listing
-from lance_io.commit.turns import Made, Turns
+from lance_io.commit.turns import TURNS, Made, Turns
 from lance_io.errors import CommitConflictError
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.store.url import Location
+from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops
 from lance_io.table.transaction import Transaction
 from lance_io.testing.wrap import Request, WrappedStore
@@ -163,6 +163,23 @@ def test_a_listing_from_before_the_last_commit_is_made_again(target: CommitTarge
     commit_now(target, sample.append(1))
     done = commit_now(target, sample.append(1), base=created.manifest, listing=listing)
     assert (done.attempts, done.manifest.version) == (1, 3)
+
+
+def test_an_append_by_uri_beside_another_reads_no_manifest() -> None:
+    uri, rows = "shared-memory://test_turns/t", pa.table({"a": [1]})
+    lance_io.write_dataset(rows, uri)
+    location = open_store(uri)
+    stats = location.store.stats
+    with TURNS.commit(location):
+        lance_io.write_dataset(rows, uri, mode="append")
+        before = stats.snapshot()
+        appended = lance_io.write_dataset(rows, uri, mode="append")
+        made = stats.snapshot() - before
+        assert made["get"].requests == 0
+    assert (appended.version, appended.count_rows()) == (3, 3)
+    before = stats.snapshot()
+    lance_io.write_dataset(rows, uri, mode="append")
+    assert (stats.snapshot() - before)["get"].requests == 1
 
 
 def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sample: Sample) -> None:

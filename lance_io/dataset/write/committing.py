@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import TIMEOUT_S, Listing
-from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.convert import to_stored
 from lance_io.errors import NotFound
@@ -44,7 +43,7 @@ def commit_operation(
             newest = yield from target.handler.find_latest(target.location)
         except NotFound as error:
             return (yield from _create(target, transaction, stable_row_ids, scheme, error))
-        base = yield from manifest_in(target.location, newest, target.session.cache)
+        base = yield from target.manifest_in(newest)
         listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
     request = CommitRequest(
         to_stored(transaction, base),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.steps import beside
 from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
+from lance_io.commit.turns import TURNS
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.cleaning import after_commit
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.latest import VersionFile
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.session import Session
@@ -79,6 +81,11 @@ class WriteTarget:
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""
         return CommitTarget(self.location, self.handler, scheme, durability=durability)
+
+    def manifest_in(self, file: VersionFile) -> Plan[Manifest]:
+        """What is in the file of a version, read unless another commit of this process has just made it."""
+        made = TURNS.manifest_in(self.location, file)
+        return made if made is not None else (yield from manifest_in(self.location, file, self.session.cache))
 
     def state(self, committed: CommittedVersion) -> DatasetState:
         """The version that was committed, open."""
@@ -141,7 +148,7 @@ def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOption
     listing = Listing([newest], newest.version, taken_at)
     base = None
     if options.mode == "append" or options.version is None:
-        base = yield from manifest_in(target.location, newest, target.session.cache)
+        base = yield from target.manifest_in(newest)
     return (yield from _add(target, base, listing, rows, given, options))
 
 
