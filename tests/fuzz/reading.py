@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ALLOWED = (FormatError, UnsupportedError, NotFound)
-# Value ranges, which only `validate_on_decode` would check: text, decimals, times, dates.
+# Value ranges, which only `validate_on_decode` checks: text, decimals, times, dates.
 VALUE_RANGE = re.compile(
     "Invalid UTF8|does not fit in precision|not within the acceptable range|does not represent a whole number of days"
 )
@@ -173,7 +173,11 @@ def read_table(uri: str, dice: random.Random) -> Verdict:
         for fragment in dataset.get_fragments():
             fragment.count_rows()
 
+    def checked() -> None:
+        lance_io.dataset(uri, read_params={"validate_on_decode": True}).to_table().validate(full=True)
+
     ways = {f.__name__: f for f in (scan, ids, take, take_rows, filtered, blobs, listing)}
     for name in dice.sample(list(ways), len(ways)):
         verdict.attempt(name, ways[name])
+    verdict.attempt("checked", checked)
     return verdict
