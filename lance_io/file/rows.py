@@ -18,6 +18,7 @@ from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
 from lance_io.format.places import REFUSALS, placed
 from lance_io.io.cache import Found, Mine
+from lance_io.levels.join import joined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Step
         return pa.array([], column.path.nodes[0].arrow_type)
     parts = [_read_page(file, wanted, at, tail) for at in range(len(wanted.numbers))]
     arrays = yield from together(parts)
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    return joined(arrays)
 
 
 def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None) -> Steps[pa.Array]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
+from lance_io.levels.join import joined
 from lance_io.levels.jsonb import json_texts
 
 _JSON: Final = "arrow.json"
@@ -62,15 +63,13 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
 
 
 def concat(arrays: list[pa.Array]) -> pa.Array:
-    """One array of the first one's type; copies only when there are several.
+    """One array of the first one's type, as `joined`.
 
     The others have the same physical layout. Their members may have other names or differ in what they say about
     nulls, as in files that were written before a member was renamed.
     """
-    if len(arrays) == 1:
-        return arrays[0]
     dtype = arrays[0].type
-    return pa.concat_arrays([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
+    return joined([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
 
 
 def _holds_json(dtype: pa.DataType) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
@@ -11,6 +11,9 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 COLUMNS: list[Any] = [None, ["s", "a"], ["n.x"], ["n.y", "s", "n.x"], {"z": "a"}, ["a", "_rowid", "l"], ["_rowaddr"]]
 PICKS = [[0], [92, 0, 0, 5], list(range(40)), [91, 90, 89], [17, 3, 60, 3, 17, 44]]
@@ -129,3 +132,29 @@ def test_a_fragment_takes_its_own_positions(mixed_uri: str) -> None:
             ours.take(bad)
     with pytest.raises(OverflowError):
         ours.take([-1])
+
+
+@pytest.mark.parametrize("rows_per_file", [4000, 1000], ids=["pages", "files"])
+@pytest.mark.parametrize("nested", [False, True], ids=["values", "lists"])
+def test_rows_with_other_dictionaries_whose_values_fit_together(
+    tmp_path: Path, rows_per_file: int, nested: bool
+) -> None:
+    """Four dictionaries of a hundred values, and indices that tell 128 apart."""
+    columns = []
+    for page in range(4):
+        words = pa.array([f"{page} {number}" for number in range(100)])
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.arange(1000) % 100, pa.int8(), mask=np.arange(1000) == 7), words
+        )
+        offsets = pa.array(range(1001), pa.int32())
+        columns.append(pa.ListArray.from_arrays(offsets, column) if nested else column)
+    table = pa.Table.from_batches([pa.record_batch({"d": column}) for column in columns])
+    lance_io.write_dataset(table.to_reader(), tmp_path, max_rows_per_file=rows_per_file)
+    indices = [5, 3999, 1007, 2500, 5, *range(3000, 3090)]
+    expected = [table["d"][index].as_py() for index in indices]
+    for library in (lance, lance_io):
+        taken = library.dataset(str(tmp_path)).take(indices)
+        assert taken["d"].to_pylist() == expected
+        assert taken["d"].type == table["d"].type
+    with pytest.raises(pa.ArrowInvalid, match="larger index type"):
+        lance_io.dataset(tmp_path).take(range(4000))
