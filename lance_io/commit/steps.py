@@ -227,7 +227,10 @@ class Wait(Generic[T]):
 
     async def later(self) -> T:
         """See `Ask`."""
-        await asyncio.wait_for(settled(self.future), self.seconds)
+        async with asyncio.timeout(
+            self.seconds
+        ):  # `wait_for` of 3.11 swallows a cancellation that comes with the result
+            await settled(self.future)
         return self.future.result()
 
 
