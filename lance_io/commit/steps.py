@@ -227,9 +227,8 @@ class Wait(Generic[T]):
 
     async def later(self) -> T:
         """See `Ask`."""
-        async with asyncio.timeout(
-            self.seconds
-        ):  # `wait_for` of 3.11 swallows a cancellation that comes with the result
+        # Not `wait_for`: that of 3.11 swallows a cancellation that comes at the moment of the result.
+        async with asyncio.timeout(self.seconds):
             await settled(self.future)
         return self.future.result()
 

@@ -441,6 +441,6 @@ def test_slices_of_a_table_that_is_held_are_not_taken_for_all_of_it(tmp_path: Pa
     assert len(dataset.get_fragments()) == 1
 
 
-def test_only_users_durabilities_are_taken(tmp_path: Path) -> None:
+def test_no_other_durability_is_taken(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="durability: expected 'full' or 'none', found 'hint'"):
         lance_io.write_dataset(TABLE, tmp_path, durability="hint")  # type: ignore[arg-type]
