@@ -8,6 +8,7 @@
     slow            a task takes two minutes
     commit_before   the process that commits dies before it has published
     commit_after    it dies when it has published
+    commit_waits    it waits until there is a file of that name that ends in `.over`
 """
 
 from __future__ import annotations
@@ -88,6 +89,12 @@ class _Chaos:
             raise RuntimeError("a task that fails once")
         return message
 
+    def wait(self) -> None:
+        over = Path(self.once).with_suffix(".over")
+        if self.strikes("commit_waits"):
+            while not over.exists():
+                time.sleep(0.05)
+
     def die(self, what: str) -> None:
         if self.strikes(what):
             os._exit(1)
@@ -108,6 +115,7 @@ class ChaoticWriter(_Chaos, LanceWriter):
 
     def commit(self, messages: Any) -> None:
         self.die("commit_before")
+        self.wait()
         super().commit(messages)
         self.die("commit_after")
 

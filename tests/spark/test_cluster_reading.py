@@ -19,7 +19,7 @@ from sessions import executors_folder
 
 from lance_io.io.stats import process_stats
 from lance_io.limits import MIB
-from lance_io.spark import write_table
+from lance_io.spark import plan, write_table
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 
@@ -71,16 +71,20 @@ def test_a_dataframe_keeps_its_version(
 
 
 def test_one_column_reads_its_bytes(
-    cluster: SparkSession, wide: WideTable, storage: dict[str, str], proxy: CountingProxy
+    cluster: SparkSession, s3: S3Server, wide: WideTable, storage: dict[str, str], proxy: CountingProxy
 ) -> None:
+    planned = plan(wide.uri, columns=["id"], num_partitions=4, storage=s3.options())
     df = load(cluster, wide.uri, columns="id", num_partitions="4", **storage)
-    assert df.rdd.getNumPartitions() == 4
+    assert df.rdd.getNumPartitions() == len(planned.partitions) == 4
     proxy.take()
     assert df.agg({"id": "sum"}).collect() == [(wide.num_rows * (wide.num_rows - 1) // 2,)]
     spent = proxy.take()
     files = wide.num_rows // wide.file_rows + 3  # a file that is cut may be opened by two tasks
     assert spent.body_bytes < wide.num_rows * 8 + files * METADATA_BYTES
     assert not [line for line in spent.lines if "_versions" in line]  # the partitions brought the manifest
+    assert 0 < spent.requests <= planned.requests  # a worker that has read a file's metadata keeps it
+    assert load(cluster, wide.uri, num_partitions="4", **storage).count() == wide.num_rows
+    assert proxy.take().body_bytes >= wide.num_rows * wide.dimension * 4  # nobody tells what a query uses
 
 
 def test_a_limit_ends_the_scan(

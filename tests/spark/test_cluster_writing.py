@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSourceStreamReader
 
 from lance_io.spark import cleanup_job, write_table
 from tests.s3.proxy import FaultyProxy, HttpProxy
@@ -73,6 +75,12 @@ def rows(spark: SparkSession, first: int = 0, number: int = ROWS) -> DataFrame:
     return spark.range(first, first + number, 1, TASKS).selectExpr("id", "cast(id as string) as text")
 
 
+def rows_of_thread(spark: SparkSession, first: int, number: int) -> DataFrame:
+    """The same for a thread that the test has started: `createDataFrame` makes the session active in it."""
+    given = [(one, str(one)) for one in range(first, first + number)]
+    return spark.createDataFrame(given, "id long, text string")
+
+
 def write(df: DataFrame, table: Table, chaos: str = "", once: Path | None = None, **options: str) -> None:
     writer = df.write.format("chaotic").options(**table.options, **options)
     writer.mode("append").option("chaos", chaos).option("chaos_once", str(once)).save(table.uri)
@@ -113,15 +121,42 @@ def test_two_jobs_at_once_both_land(cluster: SparkSession, table: Table) -> None
     table.begin()
 
     def append(first: int) -> None:
-        given = [(one, str(one)) for one in range(first, first + 1000)]
-        df = cluster.createDataFrame(given, "id long, text string")  # which makes the session that of the thread, too
-        write_table(df, table.uri, storage=table.storage)
+        write_table(rows_of_thread(cluster, first, 1000), table.uri, storage=table.storage)
 
     with ThreadPoolExecutor(2) as pool:
         for job in [pool.submit(append, first) for first in (0, 1000)]:
             job.result()
     assert table.ids() == list(range(-10, 2000))
     assert table.version == 3
+
+
+def test_an_overwrite_beside_an_append(cluster: SparkSession, table: Table, tmp_path: Path) -> None:
+    """Whichever waits with its commit until the other one has committed: the overwrite wins, the append fails."""
+    table.begin()
+
+    def beside(waiting: str, other: str) -> None:
+        """One job until its commit, then another one, then the commit."""
+        at = tmp_path / waiting
+
+        def slow() -> None:
+            writer = rows_of_thread(cluster, 0, 1000).write.format("chaotic").mode(waiting)
+            chaos = {"chaos": "commit_waits", "chaos_once": str(at), "job_id": waiting}
+            writer.options(**table.options, **chaos).save(table.uri)
+
+        with ThreadPoolExecutor(1) as pool:
+            job = pool.submit(slow)
+            while not at.exists() and not job.done():
+                time.sleep(0.05)
+            write_table(rows(cluster, -20, 20), table.uri, mode=other, storage=table.storage)
+            at.with_suffix(".over").touch()
+            job.result()
+
+    beside("overwrite", "append")
+    assert table.ids() == list(range(1000)) and table.version == 3
+    with pytest.raises(FAILURES, match="CommitConflictError"):
+        beside("append", "overwrite")
+    assert table.ids() == list(range(-20, 0)) and table.version == 4
+    assert cleanup_job(table.uri, "append", storage=table.storage) == []  # the abort has removed its files
 
 
 # -- a network that fails ----------------------------------------------------------------------------------------------
@@ -241,14 +276,19 @@ def test_a_stream_whose_commits_die(cluster: SparkSession, table: Table, tmp_pat
 
 
 def test_a_table_as_a_stream(cluster: SparkSession, table: Table, tmp_path: Path) -> None:
-    """Snapshot, then increments, into another table, in batches of bounded size."""
+    """Snapshot, then increments, into another table, in batches of bounded size; no credential is left behind."""
+    has_limits = hasattr(DataSourceStreamReader, "getDefaultReadLimit")  # which came with pyspark 4.2
     copy = Table.__new__(Table)
     copy.__dict__ = {**table.__dict__, "uri": f"{table.uri}.copy"}
 
+    limit = {"max_rows_per_trigger": "500"} if has_limits else {}
+    told = ""
+
     def run() -> list[int]:
+        nonlocal told
         query = (
             cluster.readStream.format("lance_io")
-            .options(**table.options, max_rows_per_trigger="500")
+            .options(**table.options, **limit)
             .load(table.uri)
             .writeStream.format("lance_io")
             .options(**table.options, stream_id="copy")
@@ -257,14 +297,17 @@ def test_a_table_as_a_stream(cluster: SparkSession, table: Table, tmp_path: Path
             .start(copy.uri)
         )
         query.awaitTermination()
+        told += "".join(progress.json for progress in query.recentProgress)
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     write_table(rows(cluster, 0, 1000), table.uri, storage=table.storage)
-    assert run() == [500] * 2
+    assert run() == ([500] * 2 if has_limits else [1000])
     write_table(rows(cluster, 1000, 100), table.uri, storage=table.storage, files=1)
     write_table(rows(cluster, 1100, 100), table.uri, storage=table.storage, files=1)
     assert run() == [200]
     assert copy.ids() == list(range(1200))
+    kept = [one.read_bytes().decode(errors="replace") for one in (tmp_path / "checkpoint").rglob("*") if one.is_file()]
+    assert kept and table.storage["aws_secret_access_key"] not in told + "".join(kept)
 
 
 def test_no_credential_in_what_a_failure_says(cluster: SparkSession, table: Table) -> None:

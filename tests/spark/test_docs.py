@@ -1,125 +1,145 @@
-"""What `docs/spark.md` and `docs/spark-writing.md` say: their tables are those of the code, and each claim has a test.
+"""What `docs/spark.md` says: its tables are those of the code, and each claim has a test.
 
-`CLAIMS` leads from words of a page to the test of what they say. Whoever changes a claim changes its test, or this.
+`CLAIMS` leads from words of the page to the test of what they say. Whoever changes a claim changes its test, or this.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.spark import options
 
 HERE = Path(__file__).resolve().parent
-DOCS = HERE.parents[1] / "docs"
+PAGE = HERE.parents[1] / "docs" / "spark.md"
 
 CLAIMS = {
-    "spark.md": {
-        "how the read would be cut": "test_planning.test_plan_without_a_session",
-        "There is no JAR": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
-        "a broken package": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
-        "gives the format another name": "test_local_reading.test_helpers",
-        "a session that is active in them": "test_cluster_writing.test_two_jobs_at_once_both_land",
-        "is the way in": "test_local_reading.test_views_and_options_from_sql",
-        "do not work": "test_local_reading.test_a_catalog_table_says_what_to_do_instead",
-        "Names in any case": "test_options.test_names_ignore_case_and_underscores",
-        "an error with a suggestion": "test_options.test_unknown_options_come_with_a_suggestion",
-        "take lists": "test_local_reading.test_helpers",
-        "one per load": "test_local_reading.test_errors_reach_the_user",
-        "committed at or before a time": "test_planning.test_versions_by_tag_and_time",
-        "at most one of the three": "test_options.test_at_most_one_version",
-        "columns called `a.x`": "test_planning.test_members_are_called_by_their_path",
-        "back-quotes for odd names": "test_options.test_columns",
-        "SQL predicate, exact": "test_planning.test_rows_are_those_of_pylance",
-        "it is read by one task": "test_planning.test_a_limit_with_a_filter_is_one_task",
-        "at most so many rows, per batch": "test_planning.test_batches_have_the_wanted_size",
-        "decoded bytes per task": "test_planning.test_a_large_fragment_is_read_in_tasks_of_the_same_bytes",
-        "exactly so many tasks": "test_planning.test_cuts_keep_every_row_once_and_balance_bytes",
-        "tasks become larger rather than more": "test_planning.test_split_bytes_and_the_cap",
-        "`_rowid`, `_rowaddr`, `_fragid` as BIGINT": "test_planning.test_fragment_ids",
-        "an error for numbers that do not fit": "test_types.test_uint64_as_long",
-        "`truncate` cuts them downwards": "test_types.test_nanoseconds_are_cut_downwards",
-        "where the bytes are": "test_planning.test_blobs_are_bytes_or_descriptions",
-        "requests in flight per worker": "test_planning.test_workers_share_what_an_executor_has",
-        "bytes read ahead per task": "test_planning.test_workers_share_what_an_executor_has",
-        "the session's zone in `read_table`": "test_local_reading.test_times_without_a_zone_are_the_sessions",
-        "errors, plans and event logs": "test_cluster_reading.test_secrets_do_not_show",
-        "refused until a later release": "test_options.test_options_of_a_later_release_are_refused_by_name",
-        "All columns are nullable": "test_types.test_the_type_table",
-        "| Table | Spark |": "test_types.test_the_type_table",
-        "an error where a value does not fit": "test_types.test_decimals_that_spark_cannot_hold",
-        "chooses columns, in its order": "test_planning.test_schemas_of_the_user_project",
-        "The version is fixed by `load`": "test_cluster_reading.test_a_dataframe_keeps_its_version",
-        "the filter of one use": "test_local_reading.test_uses_of_one_dataframe_do_not_share_filters",
-        "small fragments share a": "test_planning.test_many_small_fragments_are_one_task",
-        "No task reads a manifest": "test_cluster_reading.test_a_dataframe_keeps_its_version",
-        "keeps one engine": "test_cluster_reading.test_a_worker_keeps_one_engine",
-        "are bounded by `io_buffer_bytes`": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
-        "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",
-        "name the table, the version": "test_local_reading.test_errors_of_tasks_name_table_and_rows",
-    },
-    "spark-writing.md": {
-        "creates a missing table": "test_write_jobs.test_rows_of_no_task_make_no_version",
-        "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": "test_local_writing.test_modes_that_spark_does_not_have_for_such_sources",
-        "`INSERT INTO` and `INSERT OVERWRITE`": "test_local_writing.test_sql_inserts_through_a_view",
-        "columns that the table lacks are added": "test_write_jobs.test_new_columns_take_two_versions",
-        "an overwrite takes the schema of the data": "test_write_jobs.test_overwrite_keeps_the_schema_unless_told",
-        "whether an append creates": "test_write_jobs.test_a_missing_table_is_not_created_when_that_is_not_wanted",
-        "as vectors of so many items": "test_write_jobs.test_vectors",
-        "may go into narrower float columns": "test_types.test_schemas_that_do_not_fit",
-        "the table's, else 2.2": "test_write_jobs.test_an_older_file_version_is_kept",
-        "a hard limit where it is given": "test_write_jobs.test_a_hard_number_of_rows",
-        "up to 16 MiB more": "test_write_jobs.test_no_runts_at_the_end",
-        "commits nothing new": "test_write_jobs.test_a_job_id_counts_once",
-        "newest versions that are searched": "test_write_jobs.test_a_job_id_counts_once",
-        "properties of the transaction": "test_write_jobs.test_a_job_is_one_version_that_names_it",
-        "matched by name": "test_write_jobs.test_columns_are_matched_by_name",
-        "makes no difference": "test_write_jobs.test_nullability_is_the_tables",
-        "BINARY into a blob column": "test_write_jobs.test_bytes_become_blobs_where_the_table_has_them",
-        "partition 2, row 10": "test_cluster_writing.test_a_misfit_names_partition_row_and_column",
-        "attempts never meet": "test_write_jobs.test_two_attempts_share_no_file",
-        "a worker or an executor is killed": "test_cluster_writing.test_tasks_that_die_lose_and_double_nothing",
-        "(speculation)": "test_speculation.test_a_straggler_is_overtaken",
-        "`commit` fails before": "test_cluster_writing.test_commits_that_die",
-        "dies after the version was created": "test_cluster_writing.test_commits_that_die",
-        "answer to the deciding request": "test_cluster_writing.test_an_answer_that_is_lost",
-        "if nobody can tell": "test_cluster_writing.test_nobody_knows_how_a_commit_ended",
-        "both take effect": "test_cluster_writing.test_two_jobs_at_once_both_land",
-        "overwritten while an append runs": "test_write_jobs.test_an_append_to_rows_that_were_replaced_is_refused",
-        "the overwrite wins": "test_write_jobs.test_overwrite_wins_over_appends",
-        "two overwrites": "test_write_jobs.test_the_second_of_two_overwrites_is_refused",
-        "between its two versions": "test_write_jobs.test_columns_that_a_dead_job_added_are_found",
-        "an append makes no version": "test_write_jobs.test_rows_of_no_task_make_no_version",
-        "removes files of a job": "test_cluster_writing.test_tasks_that_die_lose_and_double_nothing",
-        "Every batch is one version": "test_stream_jobs.test_a_batch_is_one_version_with_its_mark",
-        "a batch that was committed": "test_stream_jobs.test_a_replay_is_recognised_and_its_files_removed",
-        "with another number of rows": "test_stream_jobs.test_a_replay_is_recognised_and_its_files_removed",
-        "batch 0 of a new checkpoint": "test_cluster_writing.test_a_stream_whose_commits_die",
-        "a batch from another checkpoint": "test_stream_jobs.test_which_batches_are_committed",
-        "an empty batch": "test_stream_jobs.test_a_batch_is_one_version_with_its_mark",
-        "complete mode": "test_stream_jobs.test_complete_mode_replaces_the_rows",
-        "each as it was when it was appended": "test_version_rows.test_however_it_is_cut_each_row_comes_once",
-        "leaves the first part out": "test_version_rows.test_only_later_versions",
-        "whole fragments up to here": "test_version_rows.test_limits_take_whole_fragments",
-        "needs pyspark 4.2": "test_version_rows.test_limits_are_refused_where_spark_has_none",
-        "leave out versions that change rows": "test_version_rows.test_changes_stop_the_stream",
-        "give nothing": "test_version_rows.test_however_it_is_cut_each_row_comes_once",
-        "cleaned up before it was read": "test_version_rows.test_a_version_that_was_cleaned_up",
-        "what was the newest version when it began": "test_version_rows.test_available_now_ends_with_what_was_there",
-        "on the way to a bucket": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
-        "coalesces to `n` tasks": "test_local_writing.test_helpers",
-    },
+    # reading
+    "how the read would be cut": "test_planning.test_plan_without_a_session",
+    "cut.requests": "test_cluster_reading.test_one_column_reads_its_bytes",
+    "There is no JAR": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
+    "a broken package": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
+    "gives the format another name": "test_local_reading.test_helpers",
+    "a session that is active in them": "test_cluster_writing.test_two_jobs_at_once_both_land",
+    "is the way in": "test_local_reading.test_views_and_options_from_sql",
+    "do not work": "test_local_reading.test_a_catalog_table_says_what_to_do_instead",
+    "Names in any case": "test_options.test_names_ignore_case_and_underscores",
+    "an error with a suggestion": "test_options.test_unknown_options_come_with_a_suggestion",
+    "take lists": "test_local_reading.test_helpers",
+    "one per load": "test_local_reading.test_errors_reach_the_user",
+    "committed at or before a time": "test_planning.test_versions_by_tag_and_time",
+    "at most one of the three": "test_options.test_at_most_one_version",
+    "columns called `a.x`": "test_planning.test_members_are_called_by_their_path",
+    "back-quotes for odd names": "test_options.test_columns",
+    "SQL predicate, exact": "test_planning.test_rows_are_those_of_pylance",
+    "it is read by one task": "test_planning.test_a_limit_with_a_filter_is_one_task",
+    "at most so many rows, per batch": "test_planning.test_batches_have_the_wanted_size",
+    "decoded bytes per task": "test_planning.test_a_large_fragment_is_read_in_tasks_of_the_same_bytes",
+    "exactly so many tasks": "test_planning.test_cuts_keep_every_row_once_and_balance_bytes",
+    "tasks become larger rather than more": "test_planning.test_split_bytes_and_the_cap",
+    "a version by number": "test_planning.test_rows_are_those_of_pylance",
+    "options of the store": "test_options.test_families_keep_their_names",
+    "`_rowid`, `_rowaddr`, `_fragid` as BIGINT": "test_planning.test_fragment_ids",
+    "an error for numbers that do not fit": "test_types.test_uint64_as_long",
+    "`truncate` cuts them downwards": "test_types.test_nanoseconds_are_cut_downwards",
+    "where the bytes are": "test_planning.test_blobs_are_bytes_or_descriptions",
+    "requests in flight per worker": "test_planning.test_workers_share_what_an_executor_has",
+    "bytes read ahead per task": "test_planning.test_workers_share_what_an_executor_has",
+    "the session's zone in `read_table`": "test_local_reading.test_times_without_a_zone_are_the_sessions",
+    "and UTC elsewhere": "test_planning.test_versions_by_tag_and_time",
+    "options travel with every task": "test_options.test_credentials_do_not_show",
+    "errors, plans and event logs": "test_cluster_reading.test_secrets_do_not_show",
+    "refused until a later release": "test_options.test_options_of_a_later_release_are_refused_by_name",
+    "All columns are nullable": "test_types.test_the_type_table",
+    "| Table | Spark |": "test_types.test_the_type_table",
+    "an error where a value does not fit": "test_types.test_decimals_that_spark_cannot_hold",
+    "chooses columns, in its order": "test_planning.test_schemas_of_the_user_project",
+    "The version is fixed by `load`": "test_cluster_reading.test_a_dataframe_keeps_its_version",
+    "Types must be those of the table": "test_planning.test_schemas_of_the_user_project",
+    "reads all columns of its load": "test_cluster_reading.test_one_column_reads_its_bytes",
+    "the filter of one use": "test_local_reading.test_uses_of_one_dataframe_do_not_share_filters",
+    "small fragments share a": "test_planning.test_many_small_fragments_are_one_task",
+    "No task reads a manifest": "test_cluster_reading.test_a_dataframe_keeps_its_version",
+    "keeps one engine": "test_cluster_reading.test_a_worker_keeps_one_engine",
+    "are bounded by `io_buffer_bytes`": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
+    "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",
+    "name the table, the version": "test_local_reading.test_errors_of_tasks_name_table_and_rows",
+    # writing and streams
+    "creates a missing table": "test_write_jobs.test_rows_of_no_task_make_no_version",
+    "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": "test_local_writing.test_modes_that_spark_does_not_have_for_such_sources",
+    "`INSERT INTO` and `INSERT OVERWRITE`": "test_local_writing.test_sql_inserts_through_a_view",
+    "columns that the table lacks are added": "test_write_jobs.test_new_columns_take_two_versions",
+    "an overwrite takes the schema of the data": "test_write_jobs.test_overwrite_keeps_the_schema_unless_told",
+    "whether an append creates": "test_write_jobs.test_a_missing_table_is_not_created_when_that_is_not_wanted",
+    "numbers, switches, dicts and lists": "test_local_writing.test_helpers",
+    "as vectors of so many items": "test_write_jobs.test_vectors",
+    "may go into narrower float columns": "test_types.test_schemas_that_do_not_fit",
+    "the table's, else 2.2": "test_write_jobs.test_an_older_file_version_is_kept",
+    "a hard limit where it is given": "test_write_jobs.test_a_hard_number_of_rows",
+    "up to 16 MiB more": "test_write_jobs.test_no_runts_at_the_end",
+    "commits nothing new": "test_write_jobs.test_a_job_id_counts_once",
+    "attempts after the first": "test_write_jobs.test_attempts_after_the_first",
+    "newest versions that are searched": "test_write_jobs.test_a_job_id_counts_once",
+    "properties of the transaction": "test_write_jobs.test_a_job_is_one_version_that_names_it",
+    "matched by name": "test_write_jobs.test_columns_are_matched_by_name",
+    "A nullable column that the data lacks is null": "test_write_jobs.test_columns_are_matched_by_name",
+    "makes no difference": "test_write_jobs.test_nullability_is_the_tables",
+    "BINARY into a blob column": "test_write_jobs.test_bytes_become_blobs_where_the_table_has_them",
+    "its number of items and for nulls": "test_types.test_misfits",
+    "partition 2, row 10": "test_cluster_writing.test_a_misfit_names_partition_row_and_column",
+    "attempts never meet": "test_write_jobs.test_two_attempts_share_no_file",
+    "a worker or an executor is killed": "test_cluster_writing.test_tasks_that_die_lose_and_double_nothing",
+    "(speculation)": "test_speculation.test_a_straggler_is_overtaken",
+    "`commit` fails before": "test_cluster_writing.test_commits_that_die",
+    "dies after the version was created": "test_cluster_writing.test_commits_that_die",
+    "answer to the deciding request": "test_cluster_writing.test_an_answer_that_is_lost",
+    "if nobody can tell": "test_cluster_writing.test_nobody_knows_how_a_commit_ended",
+    "others append,": "test_cluster_writing.test_two_jobs_at_once_both_land",
+    "both take effect": "test_write_jobs.test_what_else_happens_does_not_stop_an_append",
+    "overwritten while an append runs": "test_cluster_writing.test_an_overwrite_beside_an_append",
+    "the overwrite wins": "test_cluster_writing.test_an_overwrite_beside_an_append",
+    "two overwrites": "test_write_jobs.test_the_second_of_two_overwrites_is_refused",
+    "between its two versions": "test_write_jobs.test_columns_that_a_dead_job_added_are_found",
+    "an append makes no version": "test_write_jobs.test_rows_of_no_task_make_no_version",
+    "removes files of a job": "test_cluster_writing.test_tasks_that_die_lose_and_double_nothing",
+    "A `job_id` is looked for when a job starts and before": (
+        "test_write_jobs.test_a_job_id_that_another_run_has_committed_meanwhile"
+    ),
+    "required in streams": "test_options.test_a_streaming_write_needs_a_stream_id",
+    "Every batch is one version": "test_stream_jobs.test_a_batch_is_one_version_with_its_mark",
+    "(two, when columns are added)": "test_stream_jobs.test_new_columns_in_a_stream",
+    "takes the mark back": "test_stream_jobs.test_a_restore_takes_the_mark_back",
+    "a batch that was committed": "test_stream_jobs.test_a_replay_is_recognised_and_its_files_removed",
+    "with another number of rows": "test_stream_jobs.test_a_replay_is_recognised_and_its_files_removed",
+    "batch 0 of a new checkpoint": "test_cluster_writing.test_a_stream_whose_commits_die",
+    "a batch from another checkpoint": "test_stream_jobs.test_which_batches_are_committed",
+    "an empty batch": "test_stream_jobs.test_a_batch_is_one_version_with_its_mark",
+    "complete mode": "test_stream_jobs.test_complete_mode_replaces_the_rows",
+    "each as it was when it was appended": "test_version_rows.test_however_it_is_cut_each_row_comes_once",
+    "leaves the first part out": "test_version_rows.test_only_later_versions",
+    "whole fragments up to here": "test_version_rows.test_limits_take_whole_fragments",
+    "needs pyspark 4.2": "test_version_rows.test_limits_are_refused_where_spark_has_none",
+    "leave out versions that change rows": "test_version_rows.test_changes_stop_the_stream",
+    "give nothing": "test_version_rows.test_however_it_is_cut_each_row_comes_once",
+    "cleaned up before it was read": "test_version_rows.test_a_version_that_was_cleaned_up",
+    "what was the newest version when it began": "test_version_rows.test_available_now_ends_with_what_was_there",
+    "on the way to a bucket": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
+    "coalesces to `n` tasks": "test_local_writing.test_helpers",
 }
 
 
+NO_VALUE = re.compile(r"(newest|all|none|random|the (table|store)'s)?")  # in the column of defaults
+ELSEWHERE = {"io_buffer_bytes": IO_BUFFER_BYTES}  # defaults that the options themselves do not have
+
+
 @cache
-def page(name: str) -> str:
-    """A page, as one line."""
-    return " ".join((DOCS / name).read_text().split())
+def page() -> str:
+    """The page, as one line."""
+    return " ".join(PAGE.read_text().split())
 
 
 @cache
@@ -130,19 +150,39 @@ def names_in(module: str) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, found) and node.name.startswith("test_")}
 
 
-@pytest.mark.parametrize("name", sorted(CLAIMS))
-def test_claims_have_tests(name: str) -> None:
-    gone = [words for words in CLAIMS[name] if words not in page(name)]
-    assert not gone, f"{name} no longer says this"
-    untested = [test for test in CLAIMS[name].values() if test.split(".")[1] not in names_in(test.split(".")[0])]
+def test_claims_have_tests() -> None:
+    gone = [words for words in CLAIMS if words not in page()]
+    assert not gone, "the page no longer says this"
+    untested = [test for test in CLAIMS.values() if test.split(".")[1] not in names_in(test.split(".")[0])]
     assert not untested
 
 
+def option_rows() -> list[tuple[list[str], str]]:
+    """The rows of all tables of options: the names in the first cell, and the default."""
+    rows = re.findall(r"^\| (`.*?) \| (.*?) ?\| .* \|$", PAGE.read_text().replace("| |", "|  |"), re.MULTILINE)
+    return [(re.findall(r"`([\w.<>*-]+)`", cell), default) for cell, default in rows]
+
+
 def test_the_tables_of_options_are_those_of_the_code() -> None:
-    first_cells = re.findall(r"^\| (`.*?) \| ", (DOCS / "spark.md").read_text(), re.MULTILINE)
-    first_cells += re.findall(r"^\| (`.*?) \| ", (DOCS / "spark-writing.md").read_text(), re.MULTILINE)
-    shown = {name for cell in first_cells for name in re.findall(r"`([\w.<>*-]+)`", cell)}
+    shown = {name for names, _ in option_rows() for name in names}
     families = {"storage.*", "properties.*", f"<column>.{options.VECTOR_SIZE}"}
     named = set(options.OPTIONS) - {"checkpointLocation"}  # which is Spark's own
     assert shown - families == named
     assert families <= shown
+
+
+def test_the_defaults_are_those_of_the_code() -> None:
+    classes = (options.StreamReadOptions, options.StreamWriteOptions)
+    in_code = {one.name: one.default for each in classes for one in fields(each)}
+    for names, shown in option_rows():
+        texts = shown.split(", ")
+        for name, text in zip(names, texts if len(texts) == len(names) else [texts[0]] * len(names), strict=True):
+            if name not in options.OPTIONS:  # a family
+                continue
+            option = options.OPTIONS[name]
+            default = ELSEWHERE.get(name, in_code[option.field])
+            if NO_VALUE.fullmatch(text):
+                assert default in (None, "", MISSING), name
+            else:
+                plain = re.sub(r"(?<=\d),(?=\d)", "", text.strip("`"))
+                assert option.parse(name, plain) == default, name

@@ -40,6 +40,7 @@ STORABLE = [name for name in ARRAYS if name not in ("decimal32", "decimal64", "n
 
 
 def test_every_type_comes_through(spark: SparkSession, tmp_path: Path) -> None:
+    """Written by pylance and read by Spark; appended by Spark and read by pylance, in the types of the table."""
     table = pa.Table.from_batches([BATCH.select(STORABLE)] * 3)
     place = str(tmp_path / "types.lance")
     lance.write_dataset(table, place, data_storage_version="2.2")
@@ -47,6 +48,12 @@ def test_every_type_comes_through(spark: SparkSession, tmp_path: Path) -> None:
     assert found.num_rows == 9
     for name in STORABLE:
         assert found[name].to_pylist() == table[name].to_pylist(), name
+    df = load(spark, place, version="1", num_partitions="1")
+    lance_io.spark.write_table(df, place, narrow_floats=True)
+    both = lance.dataset(place).to_table()
+    assert both.schema == lance.dataset(place, version=1).to_table().schema
+    for name in STORABLE:
+        assert both[name].to_pylist() == table[name].to_pylist() * 2, name
 
 
 # -- one DataFrame, several uses ---------------------------------------------------------------------------------------

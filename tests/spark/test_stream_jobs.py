@@ -154,6 +154,16 @@ def test_the_mark_survives_what_others_commit(path: str) -> None:
     assert ids(path) == [4]
 
 
+def test_a_restore_takes_the_mark_back(path: str) -> None:
+    stream = Stream(path)
+    stream.run(0, [1])
+    stream.run(1, [2])
+    lance.dataset(path, version=1).restore()
+    assert ids(path) == [1] and mark(path) == "0 1 -"
+    stream.run(1, [2])
+    assert ids(path) == [1, 2]
+
+
 def test_a_commit_of_the_same_batch_in_between(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that was thought dead commits while its successor is about to."""
     stream = Stream(path)
@@ -203,8 +213,9 @@ def test_new_columns_in_a_stream(path: str, monkeypatch: pytest.MonkeyPatch) -> 
     stream = Stream(path, given, mergeSchema="true")
     for _ in range(2):
         stream.run(1, [(2, "b")])
-    assert lance.dataset(path).to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
-    assert mark(path) == "1 1 -"
+    table = lance.dataset(path)
+    assert table.to_table().to_pylist() == [{"id": 1, "text": None}, {"id": 2, "text": "b"}]
+    assert table.version == 3 and mark(path) == "1 1 -"
 
 
 def test_two_streams_in_one_table(path: str) -> None:

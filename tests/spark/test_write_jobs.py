@@ -16,14 +16,14 @@ import lance_io
 from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
-from lance_io.spark import cleanup_job
+from lance_io.spark import cleanup_job, committing
 from lance_io.spark.committing import abort_job, commit_job
 from lance_io.spark.jobs import job_digits, open_target
 from lance_io.spark.writecast import RowMisfit
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 LONG, TEXT, FLOATS = spark.LongType(), spark.StringType(), spark.ArrayType(spark.FloatType())
 
@@ -188,8 +188,6 @@ def test_a_dropped_column_does_not_come_back(path: str) -> None:
 
 
 def test_columns_that_a_dead_job_added_are_found(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lance_io.spark import committing
-
     Job(path).run([1])
     given = struct(id=LONG, text=TEXT)
     job = Job(path, given, mergeSchema="true", job_id="j")
@@ -339,13 +337,39 @@ def test_an_append_to_rows_that_were_replaced_is_refused(path: str) -> None:
     assert ids(path) == [2]
 
 
-def test_compaction_does_not_stop_an_append(path: str) -> None:
+BESIDE: dict[str, Callable[[lance.LanceDataset], Any]] = {
+    "compact": lambda table: table.optimize.compact_files(),
+    "delete": lambda table: table.delete("id = 0"),
+    "index": lambda table: table.create_scalar_index("id", "BTREE"),
+    "config": lambda table: table.update_config({"a": "b"}),
+}
+
+
+@pytest.mark.parametrize("other", BESIDE)
+def test_what_else_happens_does_not_stop_an_append(path: str, other: str) -> None:
     Job(path).run([0], [1])
     job = Job(path)
     messages = job.write([2])
-    lance.dataset(path).optimize.compact_files()
+    BESIDE[other](lance.dataset(path))
     job.writer.commit(messages)
-    assert ids(path) == [0, 1, 2]
+    assert lance.dataset(path).version == 3 + (other == "compact")  # which reserves the number of its fragment first
+    assert ids(path) == ([1, 2] if other == "delete" else [0, 1, 2])
+    assert lance.dataset(path).to_table(filter="id >= 2")["id"].to_pylist() == [2]
+
+
+def test_attempts_after_the_first(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How often the commit loop may try; what it does then is tested where it is."""
+    Job(path).run([0])
+    inner, asked = committing.commit, []
+
+    def commit(target: Any, request: Any) -> Any:
+        asked.append(request.max_retries)
+        return (yield from inner(target, request))
+
+    monkeypatch.setattr(committing, "commit", commit)
+    for options in ({}, {"commit_retries": 0}, {"commit_retries": 3}):
+        Job(path, **options).run([1])
+    assert asked == [21, 1, 4]
 
 
 # -- idempotence -----------------------------------------------------------------------------------------------------
