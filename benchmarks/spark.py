@@ -33,6 +33,8 @@ CORES = 2
 CEILING_GOAL = 0.9
 ROUNDS_MAX = 9  # a query takes half a second, of which the virtual machine's own work varies by a fifth
 FILTER = "number < 0.05"
+VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
+WRITES = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready"}
 READS: dict[str, dict[str, Any]] = {"all": {}, "id": {"columns": ["id"]}, "filter": {"filter": FILTER}}
 
 
@@ -128,16 +130,17 @@ def write_case(spark: SparkTurns, table: str) -> Case:
     def make() -> dict[str, Turn]:
         process = spark.process(CORES)
         source: Query = {"read": "parquet", "path": spark.tables(table).parquet_folder}
-        formats = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready"}
+        queries: dict[str, Query] = {who: {**source, "write": format_} for who, format_ in WRITES.items()}
+        queries[OURS]["write_options"] = VECTORS if table == "spark_vectors" else {}
 
         def turn(who: str, round_number: int) -> Sample:
             del round_number
-            return process.sample({**source, "write": formats[who], "to": str(spark.tables.new_folder() / "table")})
+            return process.sample({**queries[who], "to": str(spark.tables.new_folder() / "table")})
 
         to = str(spark.tables.new_folder() / "table")
-        process.ask({**source, "write": "lance_io", "to": to})
+        process.ask({**queries[OURS], "to": to})
         spark.require_same(process, {OURS: {"read": "lance_io", "path": to}, PARQUET: source})
-        made: dict[str, Turn] = {who: partial(turn, who) for who in formats}
+        made: dict[str, Turn] = {who: partial(turn, who) for who in queries}
         for one in made.values():
             one(0)
         return made

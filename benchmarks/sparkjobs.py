@@ -6,7 +6,7 @@ Reads queries as lines of JSON from its input and answers each by a line; ends a
 
     {"read": FORMAT, "options": {..}, "columns": [..], "filter": SQL}            into Spark's sink that drops rows
     {"read": .., "check": true}                                                   answers rows and a checksum instead
-    {"read": .., "write": FORMAT, "to": PATH}                                     from one format into another
+    {"read": .., "write": FORMAT, "to": PATH, "write_options": {..}}              from one format into another
 
 `SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores, can
 take turns.
@@ -125,7 +125,8 @@ def answered(spark: SparkSession, query: Query) -> dict[str, Any]:
     started = time.perf_counter()
     frame = rows(spark, query)
     if "write" in query:
-        frame.write.format(query["write"]).mode("append").save(query["to"])
+        options = query.get("write_options", {})
+        frame.write.format(query["write"]).options(**options).mode("append").save(query["to"])
     else:
         frame.write.format("noop").mode("overwrite").save()
     wall_s = time.perf_counter() - started
