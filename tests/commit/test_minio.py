@@ -55,3 +55,28 @@ async def test_writers_of_both_kinds_lose_nothing(
     assert len(names) == 8
     left = [meta.name async for meta in target.place.store.list(target.place.key("_versions", ""))]
     assert len(left) == 8  # neither a hint nor a probe
+
+
+async def test_writers_of_one_process_make_one_attempt_each(
+    target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 100.0)
+    created = await sample.create(target)
+    stats = target.place.store.stats
+    before = stats.snapshot()
+    done = await asyncio.gather(*(commit_later(target, sample.append(1), base=created.manifest) for _ in range(6)))
+    assert [each.attempts for each in done] == [1] * 6
+    assert (stats.snapshot() - before)["put_create"].requests == 6
+    assert max(done, key=lambda each: each.manifest.version).manifest.fragments.ids == list(range(7))
+
+
+async def test_a_listing_recognises_what_a_put_has_made(target: CommitTarget, sample: Sample) -> None:
+    """So what commits of one process tell each other can be joined to what each of them has listed."""
+    await sample.create(target)
+    first = await drive(target.handler.find_latest(target.place))
+    with target.turns.commit(target.place) as watcher:
+        for version in (1, 2):
+            await commit_later(target, sample.append(version))
+        told = watcher.told_since(first)
+    assert told is not None
+    assert [made.file.version for made in told.versions] == [2, 3]
