@@ -127,10 +127,10 @@ def _runs(cursor: _Cursor, count: int) -> U16Array:
 
 def encode_roaring(values: U32Array) -> bytes:
     """The bitmap of `values`, u32, ascending and without duplicates."""
-    low = values.astype("<u2")
-    keys, starts = np.unique(values >> 16, return_index=True)
-    containers = [_encode_container(part) for part in np.split(low, starts[1:])] if len(values) else []
-    counts = np.diff([*starts.tolist(), len(values)])
+    low, high = values.astype("<u2"), values >> 16
+    starts = np.flatnonzero(np.r_[len(values) > 0, high[1:] != high[:-1]])
+    keys, counts = high[starts], np.diff(starts, append=len(values))
+    containers = [_encode_container(part) for part in np.split(low, starts)[1:]]
     header = np.empty((len(keys), 2), dtype="<u2")
     header[:, 0], header[:, 1] = keys, counts - 1
     prefix = np.array([_COOKIE, len(keys)], dtype="<u4").tobytes() + header.tobytes()

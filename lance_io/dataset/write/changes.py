@@ -85,8 +85,8 @@ def delete_rows(
 
 
 def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, int]]:
-    addresses = yield from matching_rows(state, predicate)
-    deletion = yield from deletion_of(state, addresses)
+    rows = yield from matching_rows(state, predicate)
+    deletion = yield from deletion_of(state, rows)
     operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
     after = yield from change(state, operation, affected=deletion.affected, alongside=deletion.uploads(state))
     return after, deletion.num_rows

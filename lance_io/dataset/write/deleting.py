@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from lance_io.commit.steps import Put, Together
 from lance_io.dataset import execute
@@ -23,7 +25,7 @@ from lance_io.table.fragment import DeletionFile
 from lance_io.table.paths import deletion_file_place
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Mapping
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from lance_io.store.api import Durability
     from lance_io.table.fragment import Fragment
     from lance_io.table.roaring import U32Array
+
+_ADDRESSES: Final = pa.schema([(ROW_ADDRESS, pa.uint64())])
+_BATCH_ROWS: Final = 1 << 16  # of the scan for them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,34 +65,33 @@ def _put(state: DatasetState, key: str, data: bytes, durability: Durability | No
     yield Put(state.location.store, key, data, durability=durability)
 
 
-def matching_rows(state: DatasetState, predicate: Any, fragment_ids: tuple[int, ...] | None = None) -> Plan[IntArray]:
-    """Addresses of the rows that pass a filter, in the order of the table."""
-    options = scan_options(columns=[], filter=predicate, with_row_address=True)
+def matching_rows(
+    state: DatasetState, predicate: Any, fragment_ids: tuple[int, ...] | None = None
+) -> Plan[dict[int, U32Array]]:
+    """Offsets of the rows that pass a filter, ascending, by fragment id."""
+    options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    table: pa.Table = yield CollectScan(state, options)
-    addresses: IntArray = table[ROW_ADDRESS].combine_chunks().to_numpy().astype(np.int64)
-    return addresses
+    found: dict[int, U32Array] = yield _FindRows(state, options)
+    return found
 
 
-def deletion_of(state: DatasetState, addresses: IntArray) -> Plan[Deletion]:
-    """What deleting rows that are there makes of their fragments; reads the old deletion files, writes nothing."""
-    deletion = Deletion(len(addresses))
-    ids = addresses >> 32
-    bounds = np.flatnonzero(np.diff(ids)) + 1
-    groups = [part for part in np.split(addresses, bounds) if len(part)]
-    places = state.places_by_id([int(part[0]) >> 32 for part in groups])
+def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Deletion]:
+    """What deleting rows that are there makes of their fragments; reads the old deletion files, writes nothing.
+
+    rows  offsets, ascending, by fragment id
+    """
+    deletion = Deletion(sum(len(offsets) for offsets in rows.values()), affected=dict(rows))
+    places = state.places_by_id(list(rows))
     live = yield from load_live(state, places)
-    for place, part in zip(places, groups, strict=True):
+    for place, offsets in zip(places, rows.values(), strict=True):
         fragment = state.manifest.fragments[place]
-        offsets = part & 0xFFFFFFFF
-        deletion.affected[fragment.id] = offsets.astype(np.uint32)
         before = live[place].deleted
-        deleted = np.union1d(offsets, before) if before is not None and len(before) else np.sort(offsets)
+        deleted = np.union1d(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
         if len(deleted) == int(state.physical_rows[place]):
             deletion.removed.append(fragment.id)
         else:
-            deletion.updated.append(_updated(state, fragment, deleted.astype(np.uint32), deletion.files))
+            deletion.updated.append(_updated(state, fragment, deleted, deletion.files))
     return deletion
 
 
@@ -100,25 +104,45 @@ def _updated(state: DatasetState, fragment: Fragment, deleted: U32Array, files: 
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CollectScan:
-    """An `Ask` for the result of a scan, as a table."""
+class _FindRows:
+    """An `Ask` for the rows of a scan. Four bytes are kept of each, batches go as they come."""
 
     state: DatasetState
     options: ScanOptions
 
-    def now(self) -> pa.Table:
+    def now(self) -> dict[int, U32Array]:
         """See `Ask`."""
-        return execute.collect(self.state, self.options, self._schema)
+        found = _Offsets()
+        for batch in execute.stream(self.state, self.options, _ADDRESSES):
+            found.add(batch)
+        return found.by_fragment()
 
-    async def later(self) -> pa.Table:
+    async def later(self) -> dict[int, U32Array]:
         """See `Ask`."""
-        return await execute.collect_async(self.state, self.options, self._schema)
+        found = _Offsets()
+        async for batch in execute.stream_async(self.state, self.options, _ADDRESSES):
+            found.add(batch)
+        return found.by_fragment()
 
-    @property
-    def _schema(self) -> pa.Schema:
-        from lance_io.dataset.scan import scan_projection
 
-        return scan_projection(self.state, self.options).arrow_schema
+class _Offsets:
+    """Offsets of rows in batches of addresses, which come in the order of the table."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[U32Array]] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """The rows of a batch."""
+        addresses = batch.column(ROW_ADDRESS).to_numpy()
+        ids = addresses >> 32
+        bounds = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
+        for start, end in pairwise(bounds):
+            if start < end:
+                self._parts.setdefault(int(ids[start]), []).append(addresses[start:end].astype(np.uint32))
+
+    def by_fragment(self) -> dict[int, U32Array]:
+        """All of them, by fragment id; those of the parts are given away."""
+        return {fragment_id: np.concatenate(self._parts.pop(fragment_id)) for fragment_id in list(self._parts)}
 
 
 # -- in one fragment, without a commit --------------------------------------------------------------------------------
@@ -126,8 +150,8 @@ class CollectScan:
 
 def delete_from_fragment(state: DatasetState, place: int, predicate: Any) -> Plan[Fragment | None]:
     """Write the deletion file of a fragment without the rows that pass a filter; None when none would be left."""
-    addresses = yield from matching_rows(state, predicate, (state.fragment_ids[place],))
-    return (yield from _written(state, place, addresses))
+    rows = yield from matching_rows(state, predicate, (state.fragment_ids[place],))
+    return (yield from _written(state, place, rows))
 
 
 def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[Fragment | None]:
@@ -139,11 +163,11 @@ def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[F
     wanted = np.unique(offsets)
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < num_rows:
         raise UsageError(f"fragment {state.fragment_ids[place]} has rows 0 to {num_rows - 1}")
-    return (yield from _written(state, place, (state.fragment_ids[place] << 32) + wanted))
+    return (yield from _written(state, place, {state.fragment_ids[place]: wanted.astype(np.uint32)}))
 
 
-def _written(state: DatasetState, place: int, addresses: IntArray) -> Plan[Fragment | None]:
-    deletion = yield from deletion_of(state, addresses)
+def _written(state: DatasetState, place: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
+    deletion = yield from deletion_of(state, rows)
     yield Together(deletion.uploads(state))
     if deletion.removed:
         return None

@@ -1,10 +1,16 @@
-"""What a process grows by while it streams a table to the disk: pages that are open, whatever the table's size."""
+"""What a process grows by while it streams a table to the disk, or deletes rows: little, whatever the table's size."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MIB = 1 << 20
-PROGRAM = """
+HEAD = """
 import sys
 import numpy as np
 import pyarrow as pa
@@ -13,7 +19,8 @@ import lance_io
 def peak_kib():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
-
+"""
+STREAM = """
 def batches(num_mib):
     numbers = np.random.default_rng(1)
     for _ in range(num_mib // 4):
@@ -31,9 +38,26 @@ write("/large", 256)
 print((peak_kib() - before) << 10)
 """
 
+DELETE = """
+rows = pa.table({"a": np.arange(4_000_000)})
+table = lance_io.write_dataset(rows, sys.argv[1] + "/t", durability="none")
+table.delete("a < 10")
+before = peak_kib()
+table.delete("a % 2 = 0")
+print((peak_kib() - before) << 10)
+"""
 
-def test_a_stream_leaves_nothing_behind(tmp_path):
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
-    grown = int(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
-    assert grown < 48 * MIB
+
+def grown_by(program: str, folder: Path) -> int:
+    """What a fresh process says that it grew by, in bytes."""
+    command = [sys.executable, "-c", HEAD + program, str(folder)]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
+
+
+def test_a_stream_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert grown_by(STREAM, tmp_path) < 48 * MIB
     assert sum(file.stat().st_size for file in (tmp_path / "large" / "data").iterdir()) > 256 * MIB
+
+
+def test_a_delete_keeps_the_offsets_of_its_rows(tmp_path: Path) -> None:
+    assert grown_by(DELETE, tmp_path) < 20 * 2_000_000
