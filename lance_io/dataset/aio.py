@@ -7,6 +7,7 @@ there. `async for` over batches that ends early (`break`, an exception, `aclose`
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
@@ -57,11 +58,13 @@ class Opening:
 
     async def _open(self) -> AsyncDataset:
         from lance_io.dataset.entry import open_options
+        from lance_io.io.scheduler import OpenSchedulers
 
         uri, version, options = self._arguments
         checked = open_options(uri, version, **options)
         meter = IoMeter(checked.location.store)
-        return AsyncDataset(await runtime.wrap(drive(open_steps(checked))), meter)
+        state = await runtime.wrap(drive(open_steps(checked)))
+        return AsyncDataset(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
 
     def __await__(self) -> Generator[Any, None, AsyncDataset]:
         return self._open().__await__()
@@ -95,13 +98,19 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
         return cls(dataset._state)
 
     def to_sync(self) -> LanceDataset:
-        """The same table version for plain code, sharing the caches."""
+        """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
         from lance_io.dataset.sync import LanceDataset
 
-        return LanceDataset._of(self._state)
+        return LanceDataset._of(replace(self._state, schedulers=None))
 
     async def aclose(self) -> None:
-        """Release what the dataset holds. Calls still under way belong to whoever awaits them."""
+        """Cancel the reads under way, of calls and of batches, wait until they have ended and free what they hold.
+
+        Those who await them, and those who read on, get a `RuntimeError`. Of a dataset that was made by `of` the reads
+        go on: they are also those of the `LanceDataset`.
+        """
+        if self._state.schedulers is not None:
+            await runtime.wrap(self._state.schedulers.aclose())
         self._state.release()
 
     async def _run(self, plan: Plan[T]) -> T:

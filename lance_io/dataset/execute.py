@@ -179,6 +179,8 @@ async def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch
         try:
             async for span, piece in pieces:
                 for batch in rebatch.push(piece, span):
+                    if run.state.schedulers is not None:  # what was read before they were closed is not given any more
+                        run.state.schedulers.check()
                     yield batch
         finally:
             await pieces.aclose()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.projection import OutputColumn, Projection
     from lance_io.dataset.session import Session
     from lance_io.format.schema import Field, Schema
+    from lance_io.io.scheduler import OpenSchedulers
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
@@ -68,6 +69,7 @@ class DatasetState:
     default_scan_options  scan keywords that calls leave open
     read_params           as given
     commit_lock           the user's lock for commits, or None
+    schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
     """
 
     location: Location
@@ -79,6 +81,7 @@ class DatasetState:
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
     commit_lock: Any = None
+    schedulers: OpenSchedulers | None = field(default=None, repr=False)
 
     # -- the store ---------------------------------------------------------------------------------------------------
 
@@ -96,7 +99,9 @@ class DatasetState:
     def context(self) -> ReadContext:
         """What reads of this version share."""
         checks_values = bool((self.read_params or {}).get("validate_on_decode"))
-        return ReadContext(self.places.store(), self.session.cache, checks_values=checks_values)
+        return ReadContext(
+            self.places.store(), self.session.cache, checks_values=checks_values, schedulers=self.schedulers
+        )
 
     def context_of(self, store: ObjectStore) -> ReadContext:
         """The same for objects in one store, by their keys there."""

@@ -9,7 +9,7 @@ from lance_io.limits import IO_BUFFER_BYTES
 
 if TYPE_CHECKING:
     from lance_io.io.cache import SearchCache
-    from lance_io.io.scheduler import Merge, ReadScheduler
+    from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
     from lance_io.store.api import ObjectReads
 
 
@@ -50,15 +50,20 @@ class ReadContext:
     cache            search cache, shared through a session
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
     checks_values    whether decoded values are checked to be in the range of their types (`valuecheck.py`)
+    schedulers       those of the reads that end with their owner, None where nobody ends them
     """
 
     store: ObjectReads
     cache: SearchCache
     io_buffer_bytes: int = IO_BUFFER_BYTES
     checks_values: bool = False
+    schedulers: OpenSchedulers | None = None
 
     def scheduler(self, merge: Merge = "take") -> ReadScheduler:
         """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
         from lance_io.io.scheduler import ReadScheduler
 
-        return ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes)
+        scheduler = ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes)
+        if self.schedulers is not None:
+            self.schedulers.add(scheduler)
+        return scheduler

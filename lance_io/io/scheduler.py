@@ -114,7 +114,7 @@ class ReadScheduler:
         self._in_line = False  # for a slot of the store
         self._granted = 0  # slots given while in line
         self._held_bytes = 0  # as last told to the statistics
-        self._closed = False
+        self._closed: str | None = None  # what was closed
 
     def file(
         self, key: str, *, size_bytes: int | None = None, priority: int = 0, merge: Merge | None = None
@@ -138,15 +138,18 @@ class ReadScheduler:
         result: tuple[Any, ObjectMeta] = await self._call(key, lambda: self.store.get(key))
         return result
 
-    def close(self) -> None:
-        """End every request with an error and cancel what is in flight. Nothing can be submitted any more."""
-        self._closed = True
-        for request in list(self._live):
-            self._fail(request, RuntimeError("the scheduler was closed before this read was done"))
+    def close(self, what: str = "the scheduler") -> None:
+        """End every request with an error and cancel what is in flight. Nothing can be submitted any more.
 
-    async def aclose(self) -> None:
+        what  was closed, for the error
+        """
+        self._closed = what
+        for request in list(self._live):
+            self._fail(request, RuntimeError(f"{what} was closed before this read was done"))
+
+    async def aclose(self, what: str = "the scheduler") -> None:
         """`close`, and wait until the reads in flight have ended."""
-        self.close()
+        self.close(what)
         tasks = [read.task for read in self._in_flight if read.task is not None]
         if tasks:
             await asyncio.wait(tasks)
@@ -194,8 +197,8 @@ class ReadScheduler:
 
     def _bind(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._closed:
-            raise RuntimeError("the scheduler is closed")
+        if self._closed is not None:
+            raise RuntimeError(f"{self._closed} was closed")
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
@@ -404,6 +407,33 @@ class ReadScheduler:
             self._budget.release(payer.ticket)
         self._note_held()
         self._turn_soon()
+
+
+class OpenSchedulers:
+    """The schedulers that one owner has at work, to be closed together. For one loop, as they are.
+
+    owner  what it is, for errors
+    """
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._live: weakref.WeakSet[ReadScheduler] = weakref.WeakSet()
+        self._closed = False
+
+    def add(self, scheduler: ReadScheduler) -> None:
+        """Another one. Raises `RuntimeError` once they were closed."""
+        self.check()
+        self._live.add(scheduler)
+
+    def check(self) -> None:
+        """Raise `RuntimeError` once they were closed."""
+        if self._closed:
+            raise RuntimeError(f"{self._owner} was closed")
+
+    async def aclose(self) -> None:
+        """Close all of them, wait until their reads in flight have ended, and refuse new ones."""
+        self._closed = True
+        await asyncio.gather(*(scheduler.aclose(self._owner) for scheduler in list(self._live)))
 
 
 def _room_elsewhere(reference: weakref.ref[ReadScheduler]) -> None:

@@ -134,6 +134,41 @@ async def until(true: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
+# -- leaving -----------------------------------------------------------------------------------------------------------
+
+
+async def test_leaving_the_block_ends_what_is_in_flight(gate: Gate, memory: MemoryStore, written: Any) -> None:
+    async with AsyncDataset.open("t", session=session_of(gate)) as table:
+        older = await table.checkout_version(1)
+        batches = table.to_batches(batch_size=100)
+        first = await anext(batches)  # type: ignore[call-overload]
+        gate.is_shut = True
+        calls = [table.to_table(), table.take([1, ROWS - 1]), older.take([3]), table.get_fragments()[2].to_table()]
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        await until(lambda: gate.waiting >= len(tasks))
+        kept = table.to_sync()
+    assert gate.waiting == 0
+    assert store_stats(memory.identity)._bytes_held == 0
+    assert process_pool().avail_bytes == process_pool().capacity_bytes
+    for task in tasks:
+        with pytest.raises(RuntimeError, match="the dataset was closed"):
+            await task
+    with pytest.raises(RuntimeError, match="the dataset was closed"):
+        _ = [batch async for batch in batches]
+    with pytest.raises(RuntimeError, match="the dataset was closed"):
+        await table.take([5])
+    gate.open()
+    assert first.num_rows == 100
+    assert kept.to_table() == written[0]
+
+
+async def test_what_shares_a_dataset_goes_on(gate: Gate, written: Any) -> None:
+    plain = lance_io.dataset("t", session=session_of(gate))
+    table = AsyncDataset.of(plain)
+    await table.aclose()
+    assert await table.take([5]) == plain.take([5]) == written[0].take([5])
+
+
 # -- cancelling --------------------------------------------------------------------------------------------------------
 
 
