@@ -17,7 +17,7 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
 from tests.commit.dynalite import dynalite_server
 from tests.commit.test_dynamodb import make_table
-from tests.s3.proxy import FaultyProxy
+from tests.s3.proxy import HARMS, FaultyProxy
 from tests.simulate.writers import row, run_all
 
 if TYPE_CHECKING:
@@ -84,12 +84,28 @@ def test_nor_do_they_through_faults(s3: S3Server, s3_uri: str) -> None:
     assert ours.done["lost"] and ours.done["cut"] and theirs.done["refused"]
 
 
+async def append_beside_a_database(
+    s3: S3Server, uri: str, options: dict[str, str], database: str, writers: int
+) -> None:
+    """Writers of one loop append to a new table, whose versions are numbered by a database."""
+    direct = s3.options(dynamodb_endpoint=database)
+    uri = f"{uri.replace('s3://', 's3+ddb://')}?ddbTableName={await make_table(direct)}"
+    session = Session()
+    await AsyncDataset.write(row(0), uri, storage_options=direct)
+    how = {"mode": "append", "storage_options": options, "session": session}
+    await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(writers)))
+    await asyncio.to_thread(check, uri, direct, list(range(writers + 1)), -1)
+
+
 async def test_writers_beside_a_database_lose_nothing(s3: S3Server, s3_uri: str) -> None:
     with dynalite_server() as database:
         options = s3.options(dynamodb_endpoint=database)
-        uri = f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={await make_table(options)}"
-        session = Session()
-        await AsyncDataset.write(row(0), uri, storage_options=options, session=session)
-        how = {"mode": "append", "storage_options": options, "session": session}
-        await asyncio.gather(*(AsyncDataset.write(row(1 + number), uri, **how) for number in range(DATABASE_WRITERS)))
-        await asyncio.to_thread(check, uri, options, list(range(DATABASE_WRITERS + 1)), -1)
+        await append_beside_a_database(s3, s3_uri, options, database, DATABASE_WRITERS)
+
+
+async def test_nor_do_these_through_faults(s3: S3Server, s3_uri: str) -> None:
+    """Bucket and database both answer badly."""
+    with dynalite_server() as database, FaultyProxy(s3.endpoint, 3) as objects, FaultyProxy(database, 4) as rows:
+        options = s3.options(aws_endpoint=objects.endpoint, dynamodb_endpoint=rows.endpoint)
+        await append_beside_a_database(s3, s3_uri, options, database, DATABASE_WRITERS)
+    assert all(any(proxy.done[harm] for harm in HARMS) for proxy in (objects, rows))
