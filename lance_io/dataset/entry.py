@@ -44,6 +44,7 @@ def dataset(
     default_scan_options  scan keywords for calls that leave them open
     metadata_cache_size_bytes  bound of the search cache (256 MiB)
     session               share caches and stores with other datasets
+    base_store_params     storage options for base paths of the table, by their URI, instead of `storage_options`
     commit_lock           callable that makes a context manager for a version number, entered around every commit
     read_params           {"validate_on_decode": True} refuses values that their type has not (text that is no UTF-8,
                           decimals of too many digits, times behind the end of the day) with `FormatError`; other
@@ -102,10 +103,7 @@ def open_options(
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.options import scan_options
     from lance_io.dataset.session import Session
-    from lance_io.errors import UnsupportedError
 
-    if base_store_params:
-        raise UnsupportedError("base_store_params: tables with several bases in different stores are not read yet")
     if default_scan_options:
         scan_options(**default_scan_options)
     if session is None:
@@ -122,5 +120,6 @@ def open_options(
         storage_options=storage_options,
         default_scan_options=default_scan_options,
         read_params=read_params,
+        base_store_params=base_store_params,
         commit_lock=commit_lock,
     )

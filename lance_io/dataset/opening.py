@@ -53,6 +53,7 @@ class OpenOptions:
     storage_options: Mapping[str, str] | None = None
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None
     commit_lock: Any = None
 
 
@@ -77,6 +78,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
         storage_options=options.storage_options,
         default_scan_options=options.default_scan_options,
         read_params=options.read_params,
+        base_store_params=options.base_store_params,
         commit_lock=options.commit_lock,
     )
 
@@ -152,6 +154,7 @@ def pickled(state: DatasetState) -> dict[str, Any]:
         "storage_options": state.storage_options_copy(),
         "default_scan_options": state.default_scan_options,
         "read_params": state.read_params,
+        "base_store_params": state.base_store_params,
     }
 
 
@@ -171,4 +174,5 @@ def restored(values: dict[str, Any]) -> DatasetState:
         storage_options=values["storage_options"],
         default_scan_options=values["default_scan_options"],
         read_params=values["read_params"],
+        base_store_params=values["base_store_params"],
     )

@@ -52,12 +52,14 @@ class Places:
     location         the folder that holds the version
     session          opens the stores of base paths
     storage_options  for those
+    base_options     instead of them for base paths that are named here, by URI
     """
 
     location: Location
     manifest: Manifest
     session: Session
     storage_options: Mapping[str, str] | None = field(repr=False)
+    base_options: Mapping[str, Mapping[str, str]] = field(repr=False, default_factory=dict)
     _bases: dict[int, Location] = field(init=False, default_factory=dict)
 
     def data_key(self, file: DataFile) -> str:
@@ -96,8 +98,9 @@ class Places:
             raise FormatError(f"base path {base.id} is empty", path=self.location.uri)
         if "://" not in base.path and self.location.store.scheme != "file":
             return replace(self.location, path=base.path.strip("/"))
+        options = self.base_options.get(base.path, self.storage_options)
         try:
-            found = self.session.locate(base.path, self.storage_options)
+            found = self.session.locate(base.path, options)
         except UsageError as error:
             raise FormatError(f"base path {base.id}: {error.message}", path=self.location.uri) from error
         is_own = found.store.identity == self.location.store.identity

@@ -68,6 +68,7 @@ class DatasetState:
     storage_options       as given
     default_scan_options  scan keywords that calls leave open
     read_params           as given
+    base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
     schedulers            those of the reads that end when an `AsyncDataset` is closed, or None
     """
@@ -80,6 +81,7 @@ class DatasetState:
     storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
+    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
 
@@ -262,7 +264,7 @@ class DatasetState:
     @cached_property
     def places(self) -> Places:
         """Keys of the version's objects."""
-        return Places(self.location, self.manifest, self.session, self.storage_options)
+        return Places(self.location, self.manifest, self.session, self.storage_options, self.base_store_params or {})
 
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 from lance import DatasetBasePath
 
 import lance_io
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import AccessDenied, FormatError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.runtime import run
 from lance_io.store.url import open_store
@@ -89,6 +90,22 @@ def test_tables_on_disk_and_in_a_bucket_have_files_in_the_other(
     with io_stats() as seen:
         ours.take([5, 40, 80, 104])
     assert seen.rounds == 1, "warm, files of all stores are read in one round"
+
+
+def test_a_base_path_may_have_options_of_its_own(tmp_path: Path, s3_uri: str, options: dict[str, str]) -> None:
+    uri, base = str(tmp_path / "table"), f"{s3_uri}/base"
+    bases = {"initial_bases": [DatasetBasePath(base, name="one")], "target_bases": ["one"]}
+    lance.write_dataset(ROWS, uri, storage_options=options, **bases)
+    theirs = lance.dataset(uri, base_store_params={base: options})
+    ours = lance_io.dataset(uri, base_store_params={base: options})
+    assert_same(ours, theirs)
+    assert pickle.loads(pickle.dumps(ours)).take([3]) == theirs.take([3])
+    assert ours.checkout_version(1).take([3]) == theirs.take([3])
+    wrong = lance_io.dataset(uri, base_store_params={base: {**options, "aws_secret_access_key": "wrong"}})
+    with pytest.raises(AccessDenied) as error:
+        wrong.to_table()
+    for text in (str(error.value), repr(ours), repr(ours._state)):
+        assert options["aws_secret_access_key"] not in text
 
 
 def test_blobs_below_a_base_path(tmp_path: Path, s3_uri: str, options: dict[str, str]) -> None:
