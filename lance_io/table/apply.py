@@ -14,7 +14,7 @@ from lance_io.proto import table_pb2
 from lance_io.table import coverage
 from lance_io.table import operations as ops
 from lance_io.table.draft import TOMBSTONE, Creation, Draft, NextVersion
-from lance_io.table.fieldids import check_merge
+from lance_io.table.fieldids import check_columns, check_merge
 from lance_io.table.fragment import FRAGMENT_ID_MAX
 from lance_io.table.lineage import stamp_all, stamp_moved, stamp_updated
 from lance_io.table.roaring import decode_roaring
@@ -125,6 +125,7 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
     for fragment in fragments:
         fragment.id = 0  # numbered anew, whatever the writer thought
+    check_columns(fragments, operation.schema)
     draft.add_rows(fragments)
 
 

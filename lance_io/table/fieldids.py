@@ -1,4 +1,4 @@
-"""Field ids of a table: which were ever used, and what a Merge may do with them (spec: table, section 7).
+"""Field ids of a table: which were ever used, and what operations may do with them (spec: table, section 7).
 
 A data file names its columns by field id only. An id that a dropped field had is still in old files: given to a new
 field, it would bring their values back.
@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.errors import OperationError
+from lance_io.format.version import V2_1, version_of_pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lance_io.format.schema import Schema
     from lance_io.proto import file_pb2, table_pb2
 
 
@@ -59,6 +61,22 @@ def check_merge(
                 f'Merge changes field id {field.id} ("{field.name}") from {_described(old)} to {_described(field)}, '
                 "but data files keep its values. Give it a new id, and write it again in every fragment"
             )
+
+
+def check_columns(fragments: Iterable[table_pb2.DataFragment], schema: Schema) -> None:
+    """Raise `OperationError` for files of fragments with a column that is none of the schema that comes with them."""
+    leaves = {field.id for field in schema.leaves()}
+    all_ids = {field.id for field in schema.walk()}
+    for fragment in fragments:
+        for file in fragment.files:
+            version = version_of_pair(file.file_major_version, file.file_minor_version)
+            known = leaves if version >= V2_1 else all_ids
+            strange = sorted(one for one in file.fields if one >= 0 and one not in known)
+            if strange:
+                raise OperationError(
+                    f"{file.path} has columns of the field ids {strange}, which are no columns of the schema that is "
+                    "committed with it. Take the schema that the fragments were written with"
+                )
 
 
 def _ids_in_old_files(old: Iterable[table_pb2.DataFragment], new: Iterable[table_pb2.DataFragment]) -> set[int]:

@@ -7,16 +7,19 @@ in, under the table's field ids. Everything else that differs is told in one mes
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
-from lance_io.format.schema import Field, Schema
+from lance_io.format.logical_types import EXTENSION_NAME
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema
 from lance_io.format.schema_arrow import schema_from_arrow
+from lance_io.format.version import V2_2
 from lance_io.format.writable import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -38,6 +41,28 @@ def schema_of(arrow: pa.Schema) -> Schema:
         return schema_from_arrow(arrow)
     except UnsupportedError as error:
         raise UnsupportedDataError(f"Unsupported data type: {error.message}") from error
+
+
+def of_version(schema: Schema, version: FileVersion) -> Schema:
+    """The schema of a new table whose files are of `version`: from 2.2 on blobs are of the second kind."""
+    if version < V2_2 or not any(field.is_blob for top in schema.fields for field in top.walk()):
+        return schema
+    ids = count()
+    return Schema(tuple(_with_second_kind(field, ids) for field in schema.fields), dict(schema.metadata))
+
+
+def _with_second_kind(field: Field, ids: Iterator[int]) -> Field:
+    field_id = next(ids)
+    if not field.is_blob:
+        return replace(field, id=field_id, children=tuple(_with_second_kind(child, ids) for child in field.children))
+    metadata = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
+    return replace(
+        field,
+        id=field_id,
+        logical_type="struct",
+        children=(Field(next(ids), "data", "large_binary"), Field(next(ids), "uri", "string")),
+        metadata={**metadata, EXTENSION_NAME.decode(): BLOB_V2_EXTENSION.encode()},
+    )
 
 
 def check_version(schema: Schema, version: FileVersion) -> None:
@@ -86,6 +111,8 @@ def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, pro
 
 def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
     name = path + wanted.name
+    if wanted.is_blob_v2 and (given.is_blob or given.is_blob_v2):
+        return wanted
     if given.logical_type != wanted.logical_type:
         problems.append(f"`{name}` should have type {wanted.logical_type} but type was {given.logical_type}")
         return wanted

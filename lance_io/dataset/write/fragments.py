@@ -10,7 +10,7 @@ from lance_io.dataset.validating import OpenFile
 from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.datafiles import Keeping
-from lance_io.dataset.write.fit import fitted, schema_of
+from lance_io.dataset.write.fit import fitted, of_version, schema_of
 from lance_io.dataset.write.rows import DEFAULT_VERSION, expect_nothing, new_files
 from lance_io.errors import NotFound
 from lance_io.file.source import FileRef
@@ -66,8 +66,8 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
     else:
         base = yield from _base(target)
     appends = base is not None and options.mode == "append"
-    schema = fitted(given, base.schema) if base is not None and appends else given
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
+    schema = fitted(given, base.schema) if base is not None and appends else of_version(given, version)
     files = new_files(target, schema, version, options)
     yield Keeping(files, _write(files, rows))
     mode = "append" if appends else "overwrite"

@@ -25,7 +25,7 @@ from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
-from lance_io.dataset.write.fit import check_version, fitted, schema_of
+from lance_io.dataset.write.fit import check_version, fitted, of_version, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.format.version import V2_2, FileVersion
 from lance_io.store.api import offers_sync_writes
@@ -161,7 +161,8 @@ def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options
 
 def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options: WriteOptions) -> Plan[DatasetState]:
     version = options.version or DEFAULT_VERSION
-    files = new_files(target, given, version, options)
+    schema = of_version(given, version)
+    files = new_files(target, schema, version, options)
     where = target.commit_target(options.scheme, options.durability)
 
     def still_empty(listed: Plan[float]) -> Plan[None]:
@@ -170,7 +171,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
 
     def write(listed: Plan[float]) -> Plan[CommittedVersion]:
         yield from files.write(rows)
-        operation = Overwrite(tuple(files.fragments), given, dict(options.config))
+        operation = Overwrite(tuple(files.fragments), schema, dict(options.config))
         request = CommitRequest(
             Transaction(0, operation, properties=options.properties),
             listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
@@ -207,7 +208,10 @@ def _add(
     else:
         assert options.version is not None and listing is not None
         version, read_version = options.version, listing.versions[-1].version
-    schema = fitted(given, base.schema) if base is not None and options.mode == "append" else given
+    if base is not None and options.mode == "append":
+        schema = fitted(given, base.schema)
+    else:
+        schema = of_version(given, version)
     files = new_files(target, schema, version, options)
 
     def write() -> Plan[CommittedVersion]:

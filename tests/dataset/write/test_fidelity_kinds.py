@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,74 @@ def test_blobs_live_through_changes_by_both(tmp_path: Path, creates: Any, append
         del expected[key]
     for reader in LIBRARIES:
         assert blobs_by_key(reader, uri) == expected
+
+
+def marked_table(values: list[bytes | None], first_key: int, *, nullable: bool = True, **options: str) -> pa.Table:
+    """Blobs as plain values, marked by an option of their field, in a column of their own and in a struct."""
+    metadata: dict[str | bytes, str | bytes] = {"lance-encoding:blob": "true", "kept": "yes", **options}
+    blob = pa.field("b", pa.large_binary(), nullable, metadata)
+    inside = pa.field("s", pa.struct([pa.field("n", pa.int8()), blob]))
+    keys = pa.array(range(first_key, first_key + len(values)), pa.int64())
+    column = pa.array(values, pa.large_binary())
+    numbers = pa.array([7] * len(values), pa.int8())
+    struct = pa.StructArray.from_arrays([numbers, column], fields=list(inside.type))
+    return pa.table([struct, column, keys], schema=pa.schema([inside, blob, ("key", pa.int64())]))
+
+
+def described(table: Any) -> list[Any]:
+    """Kind and size of both blobs of each row; where they lie is up to the writer."""
+    blobs = [blob for row in table.to_table().to_pylist() for blob in (row["b"], row["s"]["b"])]
+    return [blob and (blob.get("kind"), blob["size"]) for blob in blobs]
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("creates", LIBRARIES, ids=["pylance", "ours"])
+@pytest.mark.parametrize("appends", LIBRARIES, ids=["pylance", "ours"])
+def test_values_that_are_marked_as_blobs(tmp_path: Path, creates: Any, appends: Any, version: str) -> None:
+    """From 2.2 on they become blobs of the second kind, whoever writes, in tables that either may append to."""
+    places = {"theirs": (lance, lance), "mixed": (creates, appends)}
+    for name, (first, second) in places.items():
+        uri = str(tmp_path / name)
+        first.write_dataset(marked_table(VALUES, 0), uri, data_storage_version=version)
+        second.write_dataset(marked_table(VALUES, 10), uri, mode="append")
+        made = second.fragment.write_fragments(marked_table(VALUES[:3], 20), uri)
+        first.LanceDataset.commit(
+            uri,
+            first.LanceOperation.Append([first.FragmentMetadata.from_json(json.dumps(one.to_json())) for one in made]),
+            read_version=2,
+        )
+    for reader in LIBRARIES:
+        theirs, mixed = (reader.dataset(str(tmp_path / name)) for name in places)
+        assert mixed.schema.equals(theirs.schema, check_metadata=True)
+        assert blobs_by_key(reader, mixed.uri) == blobs_by_key(reader, theirs.uri)
+        assert described(mixed) == described(theirs)
+        assert mixed.max_field_id == theirs.max_field_id
+        assert [[one.fields for one in fragment.data_files()] for fragment in mixed.get_fragments()] == [
+            [one.fields for one in fragment.data_files()] for fragment in theirs.get_fragments()
+        ]
+
+
+def test_marked_values_keep_their_thresholds(tmp_path: Path) -> None:
+    table = marked_table([b"12345678"], 0, nullable=False, **{"lance-encoding:blob-inline-size-threshold": "3"})
+    for library in LIBRARIES:
+        library.write_dataset(table, str(tmp_path / library.__name__))
+    tables = [lance.dataset(str(tmp_path / library.__name__)) for library in LIBRARIES]
+    assert tables[0].schema.equals(tables[1].schema, check_metadata=True)
+    assert tables[0].to_table()["b"].to_pylist() == tables[1].to_table()["b"].to_pylist()
+    assert tables[1].to_table()["b"][0].as_py()["kind"] == 1
+
+
+def test_a_schema_that_is_not_that_of_the_files_is_refused(tmp_path: Path) -> None:
+    """The files have blobs of the second kind, the schema says otherwise: pylance could not read such a table."""
+    table = marked_table(VALUES[:3], 0)
+    for library in LIBRARIES:
+        uri = str(tmp_path / library.__name__)
+        made = library.fragment.write_fragments(table, uri, mode="create")
+        with pytest.raises(ValueError, match="field"):
+            library.LanceDataset.commit(uri, library.LanceOperation.Overwrite(table.schema, made))
+        transaction = library.fragment.write_fragments(table, uri, mode="create", return_transaction=True)
+        assert library.LanceDataset.commit(uri, transaction).count_rows() == 3
+        assert blobs_by_key(lance, uri) == dict(enumerate(VALUES[:3]))
 
 
 # -- no rows -----------------------------------------------------------------------------------------------------------
