@@ -57,6 +57,8 @@ def _check_names(siblings: tuple[Field, ...]) -> None:
 def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
     name = f"{below}{field.name}"
     logical = field.logical_type
+    if logical == "fixed_size_binary:0":
+        raise UnsupportedError(f"{name}: values of no bytes cannot be stored")
     if logical == "map" and version < V2_2:
         raise UnsupportedError(f"{name}: Map data type is not enabled by the selected file format ({version.name})")
     if logical.startswith(_FIXED_SIZE_LIST):

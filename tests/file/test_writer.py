@@ -218,6 +218,7 @@ def test_refuses_versions(version: str, kind: type[Exception], words: str, tmp_p
         (pa.list_(pa.list_(pa.struct([("x", pa.int8())]), 2)), "2.2", "inside lists"),
         (pa.decimal32(5, 1), "2.2", "decimal32"),
         (pa.month_day_nano_interval(), "2.2", "interval"),
+        (pa.binary(0), "2.2", "no bytes"),
         (pa.list_view(pa.int8()), "2.2", "list_view"),
         (pa.list_(pa.string(), 2), "2.2", "fixed_size_list:string:2"),
         (pa.list_(pa.list_(pa.int8()), 2), "2.2", "cannot be stored"),

@@ -32,15 +32,22 @@ _BY_PLACE: Final = ("list", "large_list", "map", "fixed_size_list")  # the name 
 def schema_of(arrow: pa.Schema) -> Schema:
     """The schema of rows, with fresh field ids.
 
-    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved.
+    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved and for
+    metadata that is no text, which pylance would damage.
     """
     for name in arrow.names:
         if name in SYSTEM_COLUMNS:
             raise SchemaError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
     try:
-        return schema_from_arrow(arrow)
+        schema = schema_from_arrow(arrow)
+        for metadata in (schema.metadata, *(field.metadata for field in schema.walk())):
+            for value in metadata.values():
+                value.decode()
     except UnsupportedError as error:
         raise UnsupportedDataError(f"Unsupported data type: {error.message}") from error
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"metadata of schemas and fields is text in UTF-8, found {error.object[:100]!r}") from error
+    return schema
 
 
 def of_version(schema: Schema, version: FileVersion) -> Schema:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from lance_io.encodings.v2_1.constant import is_empty_struct
 from lance_io.encodings.v2_1.write_levels import encode_level_block
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
-from lance_io.errors import UnsupportedError
+from lance_io.errors import UnsupportedDataError
 from lance_io.proto import encodings21_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def has_no_values(page: LeafPage) -> bool:
 def encode_null_page(path: LeafPath, page: LeafPage, rules: VersionRules) -> EncodedPage:
     """Encode a page for which `has_no_values` holds.
 
-    Raises UnsupportedError for empty structs that are null or in lists: nothing would tell their rows apart.
+    Raises UnsupportedDataError for empty structs that are null or in lists: nothing would tell their rows apart.
     """
     if is_empty_struct(page.values.type):
         if page.definition is not None or page.repetition is not None:
-            raise UnsupportedError(
+            raise UnsupportedDataError(
                 "Empty structs with rep/def information are not yet supported.  "
                 f"The field {path.leaf.name} is an empty struct that either has nulls or is in a list."
             )

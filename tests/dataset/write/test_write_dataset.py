@@ -223,6 +223,15 @@ REFUSED: dict[str, Callable[[Any, str], Any]] = {
     "decimal32": lambda library, uri: library.write_dataset(
         pa.table({"d": pa.array([1], pa.decimal32(5, 1))}), uri + "2"
     ),
+    "null structs without members": lambda library, uri: library.write_dataset(
+        pa.table({"e": pa.array([{}, None], pa.struct([]))}), uri + "2"
+    ),
+    "metadata that is no text": lambda library, uri: library.write_dataset(
+        pa.table({"a": [1]}).replace_schema_metadata({b"k": b"\xff"}), uri + "2"
+    ),
+    "metadata of a field that is no text": lambda library, uri: library.write_dataset(
+        pa.table([[1]], schema=pa.schema([pa.field("a", pa.int64(), metadata={b"k\xff": b"v"})])), uri + "2"
+    ),
     "no place": lambda library, _: library.write_dataset(TABLE),
 }
 
