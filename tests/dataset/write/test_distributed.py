@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from concurrent.futures import ProcessPoolExecutor
@@ -141,6 +142,32 @@ def test_operations_pass_between_the_libraries(
         assert mixed.schema.equals(theirs.schema, check_metadata=True)
         assert shape(mixed) == shape(theirs)
         assert (mixed.version, mixed.config(), mixed.metadata) == (theirs.version, theirs.config(), theirs.metadata)
+
+
+@pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP", "BLOOMFILTER"])
+@pytest.mark.parametrize("operation", ["rewrite", "update"])
+def test_indices_hide_no_rows_that_have_moved(tmp_path: Path, operation: str, kind: str) -> None:
+    """A fragment is written again under the row ids that it had; or rows are, and new ones come with them."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(ROWS, uri, max_rows_per_file=10, enable_stable_row_ids=True)
+    first = lance.dataset(uri).get_fragments()[0]
+    same = lance.fragment.write_fragments(ROWS.slice(0, 10), uri)[0]
+    left = first.delete("a in (3, 4)")
+    more = lance.fragment.write_fragments(pa.table({"a": [3, 4, 100], "b": ["x"] * 3}), uri)
+    lance.dataset(uri).create_scalar_index("a", kind)
+    ours = lance_io.LanceOperation
+    if operation == "rewrite":
+        new = dataclasses.replace(first.metadata, id=9, files=same.files)
+        group = ours.RewriteGroup(carried(lance_io, [first.metadata]), carried(lance_io, [new]))
+        change: Any = ours.Rewrite([group], [])
+    else:
+        change = ours.Update(updated_fragments=carried(lance_io, [left]), new_fragments=carried(lance_io, more))
+    lance_io.LanceDataset.commit(uri, change, read_version=2)
+    table = lance.dataset(uri)
+    for text in ("a = 3", "a >= 2 and a < 35", "a = 100"):
+        expected = table.to_table(filter=text, use_scalar_index=False)
+        assert_same(table.to_table(filter=text), expected)
+    assert table.count_rows("a = 3") == 1 and table.count_rows("a = 100") == (operation == "update")
 
 
 @pytest.mark.parametrize("dropped", [[], ["b"], ["n"], ["b", "n"], ["n.x"]], ids=" ".join)
