@@ -20,7 +20,7 @@ from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
 from lance_io.dataset.loading import load_row_columns
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.projection import project_pruned
-from lance_io.dataset.reading import ROWS_BY_TAKE_MAX, ReadBytes
+from lance_io.dataset.reading import ReadBytes, is_taken
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
 from lance_io.dataset.take import group_positions, row_numbers
@@ -101,7 +101,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         ledger.notes.append("the rows are sorted when all of them have been read")
     plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
     fields = Projection(state.pruned_fields(plan.early_paths))
-    if plan.num_rows <= ROWS_BY_TAKE_MAX:  # the scan takes so few rows
+    if is_taken(state, plan):
         ledger.merging = _merging(state, "take")
         files: list[Plan[Any]] = [
             _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)

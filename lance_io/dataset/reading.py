@@ -93,13 +93,23 @@ class Piece:
     arrays: Sequence[pa.Array]
 
 
+def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
+    """Whether a scan takes its rows, as they are so few: only the chunks that hold them are read.
+
+    Whole fragments are taken only from stores that answer at once: finding their chunks first is a round more.
+    """
+    if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
+        return False
+    return state.answers_now or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
+
+
 class SpanReader:
     """Reads the early columns of a scan, span by span.
 
     batch_rows  rows per piece, None for pieces as large as they are decoded
 
-    A scan of very few rows takes them instead: only the chunks that hold them are read. Where order does not matter,
-    spans of stores that are waited for come as they are ready; stores that answer at once keep nobody waiting.
+    A scan of very few rows takes them instead (`is_taken`). Where order does not matter, spans of stores that are waited
+    for come as they are ready; stores that answer at once keep nobody waiting.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
@@ -115,7 +125,7 @@ class SpanReader:
         self._reader = TableReader(context, Projection(fields)) if fields else None
         self._spans = [(state.sources[span.place], span.start, span.end) for span in plan.spans]
 
-        self._by_rows = 0 < plan.num_rows <= ROWS_BY_TAKE_MAX
+        self._by_rows = is_taken(state, plan)
 
     def read_now(self) -> Generator[Any, None, None]:
         """The pieces, read in this thread."""

@@ -1,9 +1,9 @@
 """Opening a data file: footer, schema and column metadata.
 
     round 1   the end of the file, `probe_bytes` of it: footer and offset tables, in most files everything
-    round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file only the schema
-              and the table of columns. On cloud stores it brings some of what lies before, which in files that we
-              write is what takes need to locate rows
+    round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file of which few
+              columns are wanted only the schema and the table of columns. On cloud stores it brings some of what lies
+              before, which in files that we write is what takes need to locate rows
     round 3   in a very wide file, the metadata of the projected columns
 
 The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
@@ -115,7 +115,8 @@ def _parse(
     globals_table = decode_globals_table(_slice(tail, footer.globals_table_at, file_bytes), footer)
     schema_at = int(globals_table.positions[0])
     metadata_at = min(schema_at, footer.columns_at)
-    if tail.start - metadata_at > WIDE_METADATA_BYTES:
+    is_part = 2 * len(columns) < footer.num_columns
+    if is_part and tail.start - metadata_at > WIDE_METADATA_BYTES:
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at - _index_bytes(profile, metadata_at, file_bytes))
@@ -139,10 +140,12 @@ def _open_wide(
     identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
-    wanted = [described, (footer.column_table_at, footer.globals_table_at)]
-    fetched: Fetched = yield Ranges.of(*wanted, purpose="metadata")
+    table_at, table_end = footer.column_table_at, footer.globals_table_at
+    held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
+    fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
     schema = _schema(fetched.piece(0, described[1] - described[0]))
-    table = decode_column_table(fetched.piece(1, wanted[1][1] - wanted[1][0]), footer)
+    held = _slice(tail, held_at, table_end) if held_at < table_end else b""
+    table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
     file = OpenedFile(identity, footer, schema, table, globals_table, {})
     yield from load_columns(file, list(columns))
     return file, tail

@@ -235,3 +235,41 @@ def test_a_full_scan_leaves_only_file_metadata_in_the_cache(objects) -> None:
         assert bench.session.cache.stats.entries == before + FRAGMENTS
 
     bench.run(work)
+
+
+@pytest.mark.parametrize(("num_columns", "metadata_reads"), [(5000, 1), (9000, 2)])
+def test_metadata_of_wide_files(tmp_path: Path, num_columns: int, metadata_reads: int) -> None:
+    """One read for all of it, or two for the table of columns and what is projected, where the rest is large."""
+    root = tmp_path / "t"
+    table = pa.table({f"column {i}": pa.array([i, i + 1, i + 2]) for i in range(num_columns)})
+    lance.write_dataset(table, root)
+    objects = {f"t/{path.relative_to(root)}": path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    [size] = [len(data) for key, data in objects.items() if key.startswith("t/data/")]
+
+    def lengths(log: list[str]) -> list[int]:
+        asked = sorted((start, end) for _, start, end in ranges_of(log))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(asked)), "every byte once"
+        return [end - start for start, end in asked]
+
+    async def part(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        names = ["column 3", f"column {num_columns - 5}"]
+        assert await ds.take([2, 0], names) == table.select(names).take([2, 0])
+        metadata = [num_bytes for num_bytes in lengths(lap()[1]) if num_bytes > 1000]  # rows and chunks are smaller
+        assert len(metadata) <= 1 + metadata_reads  # with the probe of the file's end
+        assert metadata_reads == 1 or sum(metadata) < 0.2 * size
+        await ds.take([1], names)
+        assert sum(end - start for _, start, end in ranges_of(lap()[1])) < 1000
+
+    async def whole(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        assert (await ds.to_table()).num_columns == num_columns
+        asked = lengths(lap()[1])
+        assert sum(asked) <= size
+        assert len([num_bytes for num_bytes in asked if num_bytes > 100_000]) <= 2, "all metadata in one more read"
+
+    for work in (part, whole):
+        bench = Bench(objects)
+        bench.run(work)
