@@ -159,3 +159,17 @@ def test_a_manifest_under_the_name_of_another_version_is_refused(mutable_uri: st
         with pytest.raises(FormatError, match="of version 1, its name of 2"):
             lance_io.dataset(mutable_uri, version)
     assert lance_io.dataset(mutable_uri, 1).version == 1
+
+
+@pytest.mark.parametrize("scheme", ["V1", "V2"])
+def test_the_old_copy_of_the_latest_manifest_is_not_trusted(tmp_path: Path, scheme: str) -> None:
+    uri = str(tmp_path / "t.lance")
+    for number in range(3):
+        lance.write_dataset(pa.table({"i": [number]}), uri, mode="append", enable_v2_manifest_paths=scheme == "V2")
+    manifests = [Path(uri, "_versions", path.name) for path in Path(uri, "_versions").glob("*.manifest")]
+    oldest = min(manifests, key=lambda path: path.stat().st_mtime_ns)
+    for stale in (oldest.read_bytes(), b"nothing"):
+        Path(uri, "_latest.manifest").write_bytes(stale)
+        Path(uri, "_versions", "_latest.manifest").write_bytes(stale)
+        assert (lance_io.dataset(uri).version, lance_io.dataset(uri).count_rows()) == (3, 3)
+        assert [one["version"] for one in lance_io.dataset(uri).versions()] == [1, 2, 3]

@@ -139,7 +139,7 @@ def read_table(uri: str, dice: random.Random) -> Verdict:
             check_data(dataset.to_table(batch_size=dice.choice((50, 8192))), schema, rows)
 
     def ids() -> None:
-        names = schema.names[:1]
+        names = [name for name in schema.names if "." not in name][:1]  # which would be a path
         table = dataset.to_table(columns=names, with_row_id=True, with_row_address=True)
         check_data(table, table.schema, rows if rows is not None else len(table))
 
