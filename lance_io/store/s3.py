@@ -231,7 +231,7 @@ class S3Store:
                 raise
             finally:
                 self.stats.end("get", max(0, download.received - before), failed=not done)
-                gate.leave(throttled=isinstance(failure, Throttled))
+                gate.leave(failure)
             breaks += download.num_answers > answers
             patient = self.options.download_retries is None or breaks <= self.options.download_retries
             await self._pause("get", failure, attempts, loop.clock() - began_s, again=patient)
@@ -273,7 +273,7 @@ class S3Store:
                 raise
             finally:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
-                gate.leave(throttled=isinstance(failure, Throttled))
+                gate.leave(failure)
             if decides and not isinstance(failure, Unsent):
                 failure = _undecided(failure)
             again = not isinstance(failure, OutcomeUnknown)

@@ -10,42 +10,66 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lance_io.store.failures import Throttled
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lance_io.store.failures import Transient
+
 WINDOW_S = 1.0
 LIMIT_MIN = 4
+BURST_MIN = 3  # connections lost in one window that are no accident,
+BURST_SHARE = 0.05  # if they are more than this share of its requests
 
 
 class AdaptiveLimit:
     """Additive increase, multiplicative decrease, at most one change per window of a second.
 
-    A window with a sign of throttling halves the limit (not below 4, or the maximum if that is less). A clean window
-    in which the limit was reached adds an eighth of the start value. A window without pressure changes nothing.
+    A window with a sign of throttling, or with a burst of lost connections, halves the limit (not below 4, or the
+    maximum if that is less). A clean window in which the limit was reached adds an eighth of the start value. A window
+    without pressure changes nothing.
     """
+
+    _window_began_s: float | None
+    _throttled: bool
+    _reached: bool
+    _num_requests: int
+    _num_lost: int
 
     def __init__(self, start: int, maximum: int) -> None:
         self._maximum = maximum
         self._least = min(LIMIT_MIN, maximum)
         self._step = max(1, start // 8)
-        self._window_began_s: float | None = None
-        self._throttled = False
-        self._reached = False
         self.limit = min(start, maximum)
+        self._begin(None)
 
-    def note(self, now_s: float, in_flight: int, *, throttled: bool = False) -> None:
-        """A request is over at `now_s` (any monotonic clock); `in_flight` counts it too."""
+    def note(self, now_s: float, in_flight: int, *, throttled: bool = False, lost: bool = False) -> None:
+        """A request is over at `now_s` (any monotonic clock); `in_flight` counts it too.
+
+        throttled  the store asked for fewer
+        lost       the connection broke, or there was no answer in time
+        """
+        self._num_requests += 1
+        self._num_lost += lost
         self._throttled |= throttled
         self._reached |= in_flight >= self.limit
         if self._window_began_s is None:
             self._window_began_s = now_s
         if now_s - self._window_began_s < WINDOW_S:
             return
-        if self._throttled:
+        is_burst = self._num_lost >= max(BURST_MIN, BURST_SHARE * self._num_requests)
+        if self._throttled or is_burst:
             self.limit = max(self._least, self.limit // 2)
         elif self._reached:
             self.limit = min(self._maximum, self.limit + self._step)
-        self._window_began_s, self._throttled, self._reached = now_s, False, False
+        self._begin(now_s)
+
+    def _begin(self, now_s: float | None) -> None:
+        """A new window; None before the first request."""
+        self._window_began_s = now_s
+        self._throttled = self._reached = False
+        self._num_requests = self._num_lost = 0
 
 
 class Rate:
@@ -94,9 +118,10 @@ class Gate:
                 self._wake()
             raise
 
-    def leave(self, *, throttled: bool = False) -> None:
-        """Give the slot back."""
-        self._limit.note(self._clock(), self.in_flight, throttled=throttled)
+    def leave(self, failure: Transient | None = None) -> None:
+        """Give the slot back, after the request has succeeded, or failed so that it may work again."""
+        throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
+        self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost)
         self.in_flight -= 1
         self._wake()
 

@@ -53,6 +53,20 @@ def test_the_limit_halves_once_per_window_and_recovers_slowly() -> None:
     assert limit.limit == 40
 
 
+@pytest.mark.parametrize(
+    ("num_lost", "num_others", "expected"),
+    [(2, 0, 64), (3, 0, 32), (3, 57, 32), (3, 58, 64), (6, 100, 32), (0, 100, 64)],
+)
+def test_a_burst_of_lost_connections_halves_the_limit(num_lost: int, num_others: int, expected: int) -> None:
+    limit = AdaptiveLimit(64, 256)
+    for number in range(num_lost + num_others - 1):
+        limit.note(0.001 * number, 1, lost=number < num_lost)
+    limit.note(1.5, 1, lost=not num_others)
+    assert limit.limit == expected
+    limit.note(3.0, 1)  # what was lost in an earlier window does not count again
+    assert limit.limit == expected
+
+
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 300), st.booleans()), max_size=60), st.integers(1, 300))
 def test_the_limit_stays_within_its_bounds(events: list[tuple[float, int, bool]], maximum: int) -> None:
     limit, now_s = AdaptiveLimit(64, maximum), 0.0
