@@ -40,7 +40,11 @@ class ColumnMetadata:
 
 @dataclass(frozen=True, slots=True)
 class FileMetadata:
-    """What `LanceFileReader.metadata` returns; names are pylance's."""
+    """What `LanceFileReader.metadata` returns; names and meanings are pylance's.
+
+    num_data_bytes             before the column metadata, global buffers left out, padding included
+    num_column_metadata_bytes  with the table of their places
+    """
 
     schema: pa.Schema
     num_rows: int
@@ -101,12 +105,13 @@ def file_metadata(file: OpenedFile) -> FileMetadata:
     """See `FileMetadata`."""
     buffers = zip(file.global_buffers.positions.tolist(), file.global_buffers.sizes.tolist(), strict=True)
     descriptors = [BufferDescriptor(position, size) for position, size in buffers]
+    num_global_bytes = sum(one.size for one in descriptors)
     return FileMetadata(
         schema=file.descriptor.schema.to_arrow(),
         num_rows=file.num_rows,
-        num_data_bytes=descriptors[0].position,
-        num_column_metadata_bytes=int(file.column_table.sizes.sum()),
-        num_global_buffer_bytes=sum(one.size for one in descriptors),
+        num_data_bytes=file.footer.columns_at - num_global_bytes,
+        num_column_metadata_bytes=file.footer.globals_table_at - file.footer.columns_at,
+        num_global_buffer_bytes=num_global_bytes,
         global_buffers=descriptors,
         columns=[_column(file, index) for index in range(len(file.paths))],
         major_version=file.version.major,

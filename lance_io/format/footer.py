@@ -79,7 +79,10 @@ def decode_footer(tail: Buffer, *, file_bytes: int) -> Footer:
         raise FormatError(f"file of {file_bytes} bytes is too short for a {FOOTER_BYTES}-byte footer")
     major, minor, magic = _VERSION_AND_MAGIC.unpack_from(view, len(view) - _VERSION_AND_MAGIC.size)
     if magic != MAGIC:
-        raise FormatError(f"expected {MAGIC!r} in the last 4 bytes, found {magic!r}. This is no complete Lance file")
+        raise FormatError(
+            f"expected {MAGIC!r} in the last 4 bytes, found {magic!r}: this does not appear to be a Lance file, or a "
+            "whole one"
+        )
     version = version_of_pair(major, minor)
     if version == V0_1:
         raise UnsupportedError(f"data files of version {V0_1.name} are not read yet")

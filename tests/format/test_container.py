@@ -11,6 +11,7 @@ import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file import LanceFileReader as OurFileReader
 from lance_io.format.columns import ColumnInfo, decode_column, decode_column_table
 from lance_io.format.footer import FOOTER_BYTES, Footer, decode_footer
 from lance_io.format.globals import FileDescriptor, decode_file_descriptor, decode_globals_table
@@ -108,6 +109,18 @@ def test_metadata_agrees_with_the_peers_reader(tmp_path):
         offsets = [tuple(b.position for b in page.buffers) for page in other.pages]
         assert [page.buffer_offsets for page in mine.pages] == offsets
     assert len(columns[0].pages) > 1
+    ours = OurFileReader(path).metadata()
+    assert sizes(ours) == sizes(theirs)
+    for library in (LanceFileReader, OurFileReader):
+        (tmp_path / "other.lance").write_bytes(bytes(100))
+        with pytest.raises(OSError, match="does not appear to be a Lance file"):
+            library(str(tmp_path / "other.lance"))
+
+
+def sizes(metadata):
+    buffers = [(one.position, one.size) for one in metadata.global_buffers]
+    counts = metadata.num_data_bytes, metadata.num_column_metadata_bytes, metadata.num_global_buffer_bytes
+    return metadata.num_rows, *counts, buffers, metadata.major_version, metadata.minor_version
 
 
 def test_blob_descriptions_become_members_of_their_struct():
