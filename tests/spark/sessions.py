@@ -23,6 +23,7 @@ KINDS: Final[dict[Kind, tuple[str, dict[str, str]]]] = {
     "local": ("local[2,4]", {}),
     "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m"}),
 }
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short lives: half of the time of a JVM is compiling
 SHIPPED = ("chaotic", "probing")  # modules of this folder that tasks import by these names
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +31,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def spark_environment(folder: Path) -> dict[str, str]:
     """What the JVM, and through it every worker, finds in its environment."""
     return {
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(CHECKOUT),

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from sessions import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +44,7 @@ def pipeline(s3: S3Server, folder: Path, *arguments: str) -> Iterator[subprocess
     environment = {
         **os.environ,
         "LANCE_IO_TEST_S3_ENDPOINT": s3.endpoint,
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
         "TMPDIR": str(folder),
         "COLUMNS": "100",
         "TERM": "dumb",
