@@ -26,7 +26,7 @@ from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned, restored
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, decoded_width, read_projection, shown_schema
-from lance_io.spark.engine import io_buffer_bytes, run
+from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, run
 from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark
 
@@ -75,6 +75,7 @@ class LanceReader(DataSourceReader):
 
         assert self._state is not None, "partitions are planned by the process that made the reader"
         plan = plan_read(self._state, self._options, self._projection)
+        freeze_loaded()
         return [LancePartition(one) for one in plan.partitions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -102,6 +103,7 @@ def read_partition(
     """
     try:
         yield from _batches(options, declared, header, branch, part)
+        freeze_loaded()
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])
         more = f" and {len(part.ranges) - 3} more" if len(part.ranges) > 3 else ""

@@ -42,12 +42,15 @@ class LanceDataSource(DataSource):
         """
         from lance_io.spark.carrying import open_pinned, pinned
         from lance_io.spark.columns import read_schema
+        from lance_io.spark.engine import freeze_loaded
         from lance_io.spark.options import parse_schema_options
 
         options = parse_schema_options(self._given)
         state = open_pinned(options, None)
         self._pinned = pinned(state)
-        return read_schema(state, options)
+        schema = read_schema(state, options)
+        freeze_loaded()
+        return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query; `schema` is what Spark expects, the user's own included."""

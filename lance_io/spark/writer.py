@@ -25,6 +25,7 @@ from lance_io.dataset.write.datafiles import FileLimits, Keeping
 from lance_io.dataset.write.input import AsyncRows, Rows
 from lance_io.errors import LanceError
 from lance_io.runtime.feeding import run_fed
+from lance_io.spark.engine import freeze_loaded
 from lance_io.spark.jobs import open_target, plan_job, run_plan
 from lance_io.spark.taskfiles import TaskFiles
 from lance_io.spark.writecast import WriteCast
@@ -74,6 +75,7 @@ class LanceWriter(DataSourceArrowWriter):
         self.given = schema
         target = open_target(options)
         self.job = run_plan(target, plan_job(target, options, schema, overwrite))
+        freeze_loaded()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task. Raises `RowMisfit` for the first one that does not fit the table."""
@@ -86,6 +88,7 @@ class LanceWriter(DataSourceArrowWriter):
         target = open_target(self.options)
         told = checked_messages(messages)
         run_plan(target, commit_job(target, self.options, self.job, told))
+        freeze_loaded()
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Remove what the tasks have written, unless a version refers to it."""
@@ -147,6 +150,7 @@ def write_task(
         run_plan(target, keeping(rows))
     else:
         run_fed(rows.batches, lambda feed: drive(keeping(AsyncRows(rows.schema, feed))))
+    freeze_loaded()
     return TaskMessage(
         job=job,
         partition=partition,

@@ -6,6 +6,7 @@ The option `probes` names a folder; every task writes a line of JSON there. Work
     sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
     engines       threads of the engine
     reads         requests of this task
+    frozen        objects that the garbage collector does not look at
     grown         bytes by which the process had grown at most while the task ran
 """
 
@@ -85,6 +86,8 @@ def probed(folder: str) -> Iterator[None]:
     Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts
     before, reads_before = _status_bytes("VmRSS"), process_stats().num_reads
     yield
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()  # or the objects below would not be found
     told = {
         "pid": os.getpid(),
         "task": _tasks,
@@ -92,9 +95,11 @@ def probed(folder: str) -> Iterator[None]:
         "loops": [id(runtime.engine_loop())],
         "clients": sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession"),
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
+        "frozen": frozen,
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
     }
+    gc.freeze()
     _tasks += 1
     Path(folder, f"{uuid4().hex}.json").write_text(json.dumps(told))
 
