@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROWS = 20_000
 FRAGMENTS = 4
-SECONDS_MAX = 30  # only a hang takes this long
+SECONDS_MAX = 90  # only a hang takes this long: the program that forks took 22 s on two cores with twenty at work
 
 
 @pytest.fixture(scope="module")
