@@ -108,8 +108,8 @@ class SpanReader:
 
     batch_rows  rows per piece, None for pieces as large as they are decoded
 
-    A scan of very few rows takes them instead (`is_taken`). Where order does not matter, spans of stores that are waited
-    for come as they are ready; stores that answer at once keep nobody waiting.
+    A scan of very few rows takes them instead (`is_taken`). Where order does not matter, spans of stores that are
+    waited for come as they are ready; stores that answer at once keep nobody waiting.
     """
 
     def __init__(self, state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None) -> None:
@@ -187,7 +187,7 @@ class ReadBytes:
     def now(self) -> Fetched:
         """See `Ask`."""
         store: Any = self.context.store
-        return drive_now(self._steps(), store, self.key, store.profile.take_gap_bytes)
+        return drive_now(self._steps(), store, self.key, store.profile.take_gap_bytes, self.context.sinks_now())
 
     async def later(self) -> Fetched:
         """See `Ask`."""

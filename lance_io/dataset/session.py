@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.lock import CommitLock
+    from lance_io.io.sharing import IoScheduler
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 
@@ -29,13 +30,22 @@ class Session:
     index_cache_size_bytes     kept for indices; this release reads none and keeps nothing there
     metadata_cache_size_bytes  bound of the search cache: manifests, file metadata, page indices, deletion vectors;
                                256 MiB by default
+    io_scheduler               bounds and numbers for what its datasets read together; None for the defaults, dataset
+                               by dataset
     """
 
-    def __init__(self, index_cache_size_bytes: int | None = None, metadata_cache_size_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        index_cache_size_bytes: int | None = None,
+        metadata_cache_size_bytes: int | None = None,
+        *,
+        io_scheduler: IoScheduler | None = None,
+    ) -> None:
         self._index_capacity = 0 if index_cache_size_bytes is None else index_cache_size_bytes
         self.cache = SearchCache(
             METADATA_CACHE_BYTES if metadata_cache_size_bytes is None else metadata_cache_size_bytes
         )
+        self.io_scheduler = io_scheduler
         self._lock = threading.Lock()
         self._locations: dict[Any, Location] = {}
         self._handlers: dict[int, tuple[ObjectStore, CommitHandler]] = {}  # the stores are kept: ids are used again
@@ -44,6 +54,11 @@ class Session:
         """The store and path that `uri` names; datasets below one root share the store."""
         from lance_io.commit.opening import open_place
 
+        if self.io_scheduler is not None:
+            given = dict(storage_options or {})
+            names = {name.lower() for name in given}
+            defaults = self.io_scheduler.storage_options
+            storage_options = {**{name: value for name, value in defaults.items() if name not in names}, **given}
         key = (str(uri), tuple(sorted((storage_options or {}).items())))
         with self._lock:
             found = self._locations.get(key)
@@ -87,4 +102,8 @@ class Session:
         return f"Session(index_cache_size_bytes=0, metadata_cache_size_bytes={self.size_bytes()})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Session, (self._index_capacity, self.cache.capacity_bytes)
+        return _session, (self._index_capacity, self.cache.capacity_bytes, self.io_scheduler)
+
+
+def _session(index_bytes: int, metadata_bytes: int, io_scheduler: IoScheduler | None) -> Session:
+    return Session(index_bytes, metadata_bytes, io_scheduler=io_scheduler)

@@ -101,9 +101,17 @@ class DatasetState:
     def context(self) -> ReadContext:
         """What reads of this version share."""
         checks_values = bool((self.read_params or {}).get("validate_on_decode"))
-        return ReadContext(
-            self.places.store(), self.session.cache, checks_values=checks_values, schedulers=self.schedulers
+        shared = self.session.io_scheduler
+        found = ReadContext(
+            self.places.store(),
+            self.session.cache,
+            checks_values=checks_values,
+            schedulers=self.schedulers,
+            shared=shared,
         )
+        if shared is not None and shared.io_buffer_size is not None:
+            found.io_buffer_bytes = shared.io_buffer_size
+        return found
 
     def context_of(self, store: ObjectStore) -> ReadContext:
         """The same for objects in one store, by their keys there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from lance_io import runtime
 from lance_io.commit.steps import Together
@@ -115,8 +115,9 @@ class _FileColumns:
         return {index: file.column(index).info for index in self.ref.columns.values()}
 
     def now(self) -> dict[int, ColumnInfo]:
-        store: Any = self.context.store
-        found: dict[int, ColumnInfo] = drive_now(self._steps(), store, self.ref.key, store.profile.take_gap_bytes)
+        context, store = self.context, cast("Any", self.context.store)
+        gap_bytes = context.store.profile.take_gap_bytes
+        found: dict[int, ColumnInfo] = drive_now(self._steps(), store, self.ref.key, gap_bytes, context.sinks_now())
         return found
 
     async def later(self) -> dict[int, ColumnInfo]:

@@ -158,7 +158,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     """Run a computation on several files to its end, reading in this thread."""
     store: Any = context.store
     gap_bytes = store.profile.take_gap_bytes
-    sinks = sinks_now(store.identity)
+    sinks, pool = context.sinks_now(), context.pool
     charged_bytes = 0
 
     def answers_of(requests: list[tuple[FileRef, Request]], num_bytes: int) -> list[Any]:
@@ -192,7 +192,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         while True:
             num_ranges, num_bytes = _sums(requests)
             if num_bytes > UNCHARGED_BYTES_MAX:
-                process_pool().charge(num_bytes)
+                pool.charge(num_bytes)
                 charged_bytes += num_bytes
             answers = answers_of(requests, num_bytes)
             _count_answers(sinks, answers, num_ranges, num_bytes)
@@ -202,7 +202,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         return result
     finally:
         if charged_bytes:
-            process_pool().charge(-charged_bytes)
+            pool.charge(-charged_bytes)
         steps.close()
 
 

@@ -11,8 +11,7 @@ from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
 from lance_io.file.pieces import goes_behind, goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, in_row_order
-from lance_io.io.budget import process_pool
-from lance_io.io.stats import count_held, sinks_now
+from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_pool
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.file.scan import Span
     from lance_io.file.source import ReadContext
     from lance_io.file.steps import FileSteps
+    from lance_io.io.budget import Pool
     from lance_io.io.stats import Sinks
 
 T = TypeVar("T")
@@ -37,12 +37,13 @@ class _Held:
     """Bytes of the pieces being read and decoded, bounded as in a `Budget`; thread-safe, because the pool gives back.
 
     capacity_bytes  the bound; 0 for none
+    pool            the bound that it shares with others
     """
 
-    def __init__(self, capacity_bytes: int, sinks: Sinks) -> None:
+    def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
         self._capacity_bytes = capacity_bytes
+        self._pool = pool
         self._sinks = sinks
-        self._pool = process_pool()
         self._lock = threading.Lock()
         self._held_bytes = 0
 
@@ -119,8 +120,8 @@ class _Ahead:
     ) -> None:
         self._context = context
         self._projection = projection
-        self._sinks = sinks_now(context.store.identity)  # the pool's threads know nothing of the caller's blocks
-        self._held = _Held(context.io_buffer_bytes, self._sinks)
+        self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
+        self._held = _Held(context.io_buffer_bytes, context.pool, self._sinks)
         self._source = (
             (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
         )

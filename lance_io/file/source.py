@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from lance_io.io.budget import process_pool
+from lance_io.io.stats import sinks_now
 from lance_io.limits import IO_BUFFER_BYTES
 
 if TYPE_CHECKING:
+    from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
+    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads
 
 
@@ -51,6 +56,7 @@ class ReadContext:
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
     checks_values    whether decoded values are checked to be in the range of their types (`valuecheck.py`)
     schedulers       those of the reads that end with their owner, None where nobody ends them
+    shared           what the reads of a session have in common, or None
     """
 
     store: ObjectReads
@@ -58,12 +64,23 @@ class ReadContext:
     io_buffer_bytes: int = IO_BUFFER_BYTES
     checks_values: bool = False
     schedulers: OpenSchedulers | None = None
+    shared: IoScheduler | None = None
+
+    @property
+    def pool(self) -> Pool:
+        """The bound on what this and other reads hold together."""
+        return process_pool() if self.shared is None else self.shared.pool
+
+    def sinks_now(self) -> Sinks:
+        """Where a read in the caller's thread counts."""
+        sinks = sinks_now(self.store.identity)
+        return sinks if self.shared is None else (*sinks, self.shared.stats)
 
     def scheduler(self, merge: Merge = "take") -> ReadScheduler:
         """The scheduler of one operation, for the engine's loop; close it when the operation ends early."""
         from lance_io.io.scheduler import ReadScheduler
 
-        scheduler = ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes)
+        scheduler = ReadScheduler(self.store, merge=merge, budget_bytes=self.io_buffer_bytes, shared=self.shared)
         if self.schedulers is not None:
             self.schedulers.add(scheduler)
         return scheduler

@@ -55,10 +55,12 @@ class Pool:
     """A bound on bytes that several budgets share; thread-safe.
 
     capacity_bytes  the bound; demanded and single requests may go over it, as in a `Budget`
+    within          gives the pool that this one is a part of; None for none
     """
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int, within: Callable[[], Pool] | None = None) -> None:
         self.capacity_bytes = capacity_bytes
+        self._within = within
         self._lock = threading.Lock()
         self._avail_bytes = capacity_bytes
         self._blocked: weakref.WeakSet[Budget] = weakref.WeakSet()
@@ -67,10 +69,12 @@ class Pool:
     @property
     def avail_bytes(self) -> int:
         """What is left; negative when over the bound."""
-        return self._avail_bytes
+        return self._avail_bytes if self._within is None else min(self._avail_bytes, self._within().avail_bytes)
 
     def charge(self, delta_bytes: int) -> None:
         """Take bytes, or give them back (negative), which tells the budgets that wait for room."""
+        if self._within is not None:
+            self._within().charge(delta_bytes)
         with self._lock:
             self._avail_bytes -= delta_bytes
             if delta_bytes >= 0 or not self._is_waited_for:
@@ -83,6 +87,8 @@ class Pool:
 
     def wait_for_room(self, budget: Budget) -> None:
         """Have `budget.on_room()` called once, when bytes come back."""
+        if self._within is not None:
+            self._within().wait_for_room(budget)
         with self._lock:
             self._blocked.add(budget)
             self._is_waited_for = True

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.reads import Read
+    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.slots import SlotSource
     from lance_io.spans import Ranges
     from lance_io.store.api import ObjectMeta, ObjectReads
 
@@ -64,9 +66,10 @@ class ReadScheduler:
     gap_bytes_max   ranges closer than this share a read; None for the profile's
     read_bytes_max  longest read; None for the profile's
     operation       first part of every priority: smaller goes first
-    pool            bound shared with other schedulers; None for that of the process
+    pool            bound shared with other schedulers; None for that of `shared`
+    shared          what the session has in common; None for the process's bound and the store's slots
 
-    What is read counts in `stats`, and in the `io_stats` blocks that it was submitted in.
+    What is read counts in `stats`, in those of `shared`, and in the `io_stats` blocks that it was submitted in.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class ReadScheduler:
         read_bytes_max: int | None = None,
         operation: int = 0,
         pool: Pool | None = None,
+        shared: IoScheduler | None = None,
     ) -> None:
         profile, take = store.profile, merge == "take"
         self.store = store
@@ -97,7 +101,11 @@ class ReadScheduler:
         self._requests_max = max(1, _or(requests_max, profile.requests_max if take else profile.requests_start))
         self._plan_requests = plan_jobs if hasattr(store, "read_ranges") else plan_ranges
         self._sinks = io_stats.sinks(self.stats, store.identity)
-        self._slots = slots_of(store)
+        self._slots: SlotSource = slots_of(store)
+        if shared is not None:
+            self._sinks += (shared.stats,)
+            self._slots = shared.slots(store)
+            pool = pool or shared.pool
         self._budget = Budget(
             budget_bytes,
             refill_bytes=self._mergings[merge].read_bytes_max,

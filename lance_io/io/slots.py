@@ -1,15 +1,17 @@
 """How many requests one store gets at once from this whole process, whoever sends them.
 
 A scheduler that finds no slot free stands in line and is given the next one; it stands there once, however many
-reads it has waiting, so several scans of one bucket take turns.
+reads it has waiting, so several scans of one bucket take turns. Where sessions have priorities, theirs are lines of
+their own, one before the other.
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 import weakref
-from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -26,6 +28,16 @@ class Taker(Protocol):
         """
 
 
+class SlotSource(Protocol):
+    """Where a scheduler gets its slots, one for each request."""
+
+    def acquire(self, taker: Taker) -> bool:
+        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned."""
+
+    def release(self) -> None:
+        """Give a slot back."""
+
+
 class Slots:
     """A counter of requests in flight with a line of those who wait; thread-safe.
 
@@ -35,7 +47,8 @@ class Slots:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._in_use = 0
-        self._line: deque[Taker] = deque()
+        self._line: list[tuple[int, int, Taker]] = []  # a heap: priority, order of coming
+        self._coming = count()
         self._lock = threading.Lock()
 
     @property
@@ -43,13 +56,16 @@ class Slots:
         """Requests in flight now."""
         return self._in_use
 
-    def acquire(self, taker: Taker) -> bool:
-        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned."""
+    def acquire(self, taker: Taker, priority: int = 0) -> bool:
+        """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned.
+
+        priority  its line; smaller numbers go first
+        """
         with self._lock:
             if self._in_use < self._limit and not self._line:
                 self._in_use += 1
                 return True
-            self._line.append(taker)
+            heapq.heappush(self._line, (priority, next(self._coming), taker))
             return False
 
     def release(self) -> None:
@@ -59,7 +75,7 @@ class Slots:
                 if not self._line or self._in_use > self._limit:
                     self._in_use -= 1
                     return
-                taker = self._line.popleft()
+                _, _, taker = heapq.heappop(self._line)
             if taker.slot_granted():
                 return
 
@@ -67,7 +83,8 @@ class Slots:
         """Change the limit; requests above a lower one are left to end."""
         with self._lock:
             self._limit = limit
-            granted = [self._line.popleft() for _ in range(min(len(self._line), max(0, limit - self._in_use)))]
+            num_free = max(0, limit - self._in_use)
+            granted = [heapq.heappop(self._line)[2] for _ in range(min(len(self._line), num_free))]
             self._in_use += len(granted)
         for taker in granted:
             if not taker.slot_granted():

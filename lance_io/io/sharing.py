@@ -1,0 +1,167 @@
+"""What the datasets of a session share when they read: places for requests, bytes, an order, counters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lance_io.errors import UsageError
+from lance_io.io.budget import Pool, process_pool
+from lance_io.io.slots import Slots, slots_of
+from lance_io.io.stats import IoStats
+from lance_io.store.forking import survive_fork
+
+if TYPE_CHECKING:
+    from lance_io.io.slots import SlotSource, Taker
+    from lance_io.store.api import ObjectReads
+
+
+class IoScheduler:
+    """Bounds and numbers for the reads of all datasets that are opened with one `Session(io_scheduler=...)`.
+
+    concurrency     requests for data files that they have in flight at once, in stores that are waited for; None for
+                    no bound but each store's, which holds for the whole process
+    io_buffer_size  bytes that they may hold together, read and not yet consumed, and that a scan may which says
+                    nothing else; 0 for no bound, None for the defaults: 256 MiB a scan, and the bound of the process
+    retries         attempts after the first, of requests that fail in a way that may pass; None for the store's
+    timeout         seconds to wait for an answer, and one more for each MB of it; None for the store's
+    priority        whose requests go first when a store has no place free: those of the smallest number
+    gap_bytes_max   ranges closer than this share a request; None for the store's, which is larger for scans
+    read_bytes_max  longest request; None for the store's
+
+    Within a session the requests of a scan go in the order of its rows. Storage options stand above `retries`,
+    `timeout`, `gap_bytes_max` and `read_bytes_max`. Local reads take no places: they are done where they are asked for.
+
+    Raises `UsageError` for a number that cannot be.
+    """
+
+    def __init__(
+        self,
+        concurrency: int | None = None,
+        io_buffer_size: int | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        priority: int = 0,
+        *,
+        gap_bytes_max: int | None = None,
+        read_bytes_max: int | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("concurrency", concurrency, 1),
+            ("io_buffer_size", io_buffer_size, 0),
+            ("retries", retries, 0),
+            ("gap_bytes_max", gap_bytes_max, 0),
+            ("read_bytes_max", read_bytes_max, 1),
+        ):
+            if value is not None and (type(value) is not int or value < least):
+                raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
+            raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")
+        if type(priority) is not int:
+            raise UsageError(f"priority is a whole number, not {priority!r}")
+        self.concurrency = concurrency
+        self.io_buffer_size = io_buffer_size
+        self.retries = retries
+        self.timeout = timeout
+        self.priority = priority
+        self.gap_bytes_max = gap_bytes_max
+        self.read_bytes_max = read_bytes_max
+        self.start_over()
+        survive_fork(self)
+
+    def start_over(self) -> None:
+        """Nothing is read (after a fork: what the parent has in flight is the parent's)."""
+        self._stats = IoStats()
+        self._places = None if self.concurrency is None else Slots(self.concurrency)
+        self._pool = Pool(self.io_buffer_size, within=process_pool) if self.io_buffer_size else None
+
+    @property
+    def stats(self) -> IoStats:
+        """What was read through it so far; read the counters at any time."""
+        return self._stats
+
+    @property
+    def pool(self) -> Pool:
+        """The bound on what is held."""
+        return process_pool() if self._pool is None else self._pool
+
+    def slots(self, store: ObjectReads) -> SlotSource:
+        """Places for requests to a store."""
+        return _SlotsWithin(self._places, slots_of(store), self.priority)
+
+    @property
+    def storage_options(self) -> dict[str, str]:
+        """Its numbers as the options of stores, which options that a user gives stand above."""
+        options: dict[str, Any] = {
+            "client_max_retries": self.retries,
+            "request_timeout": None if self.timeout is None else f"{self.timeout}s",
+            "take_gap_bytes": self.gap_bytes_max,
+            "scan_gap_bytes": self.gap_bytes_max,
+            "take_read_bytes_max": self.read_bytes_max,
+            "scan_read_bytes_max": self.read_bytes_max,
+            "split_bytes": self.read_bytes_max,
+        }
+        return {name: str(value) for name, value in options.items() if value is not None}
+
+    def __repr__(self) -> str:
+        return f"IoScheduler({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (self._values(),)
+
+    def _values(self) -> dict[str, Any]:
+        names = ("concurrency", "io_buffer_size", "retries", "timeout", "priority", "gap_bytes_max", "read_bytes_max")
+        return {name: getattr(self, name) for name in names}
+
+
+def _made_again(values: dict[str, Any]) -> IoScheduler:
+    return IoScheduler(**values)
+
+
+class _SlotsWithin:
+    """Slots of a store for an owner that takes no more than its own places. The shared slot is taken last."""
+
+    def __init__(self, places: Slots | None, shared: Slots, priority: int) -> None:
+        self.places = places
+        self.shared = shared
+        self.priority = priority
+
+    def acquire(self, taker: Taker) -> bool:
+        """See `Slots`."""
+        waiting = _Waiting(self, taker, has_place=self.places is None)
+        if self.places is not None and not self.places.acquire(waiting):
+            return False
+        return waiting.go_on()
+
+    def release(self) -> None:
+        """See `Slots`."""
+        self.shared.release()
+        if self.places is not None:
+            self.places.release()
+
+
+class _Waiting:
+    """A taker on its way: in line for a place of its owner, then for a slot of the store."""
+
+    def __init__(self, slots: _SlotsWithin, taker: Taker, *, has_place: bool) -> None:
+        self._slots = slots
+        self._taker = taker
+        self._has_place = has_place
+
+    def go_on(self) -> bool:
+        """It has a place: take a slot too, or stand in line for it."""
+        self._has_place = True
+        return self._slots.shared.acquire(self, self._slots.priority)
+
+    def slot_granted(self) -> bool:
+        """See `Taker`; of the owner's places first, then of the store."""
+        slots = self._slots
+        if not self._has_place:
+            if not self.go_on() or self._taker.slot_granted():
+                return True
+            slots.shared.release()
+            return False
+        if self._taker.slot_granted():
+            return True
+        if slots.places is not None:
+            slots.places.release()
+        return False
