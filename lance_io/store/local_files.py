@@ -11,6 +11,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -103,6 +104,7 @@ class OpenFiles:
             if (status.st_dev, status.st_ino) == file.identity:
                 return file
         file = OpenFile(key)
+        _read_no_more_than_asked(file.fd)
         with self._lock:
             self._files[key] = file
             self._files.move_to_end(key)
@@ -121,6 +123,13 @@ class OpenFiles:
         with self._lock:
             self._files, dropped = OrderedDict(), self._files
         del dropped
+
+
+def _read_no_more_than_asked(fd: int) -> None:
+    """Keep the system from reading ahead: ranges are planned, and what lies between them is seldom wanted."""
+    if hasattr(os, "posix_fadvise"):  # not everywhere
+        with suppress(OSError):  # some file systems take no advice
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 # -- looking around ---------------------------------------------------------------------------------------------------

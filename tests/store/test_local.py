@@ -101,6 +101,25 @@ def test_open_files_are_bounded(store: LocalStore, tmp_path: Path, monkeypatch: 
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.parametrize("error", [None, OSError(errno.EINVAL, "no advice here")], ids=["taken", "refused"])
+def test_the_system_is_told_not_to_read_ahead(
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError | None
+) -> None:
+    told: list[tuple[str, int, int, int]] = []
+
+    def advise(fd: int, start: int, length: int, advice: int) -> None:
+        told.append((os.readlink(f"/proc/self/fd/{fd}"), start, length, advice))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"0123456789")
+    for _ in range(2):
+        assert [read(store, tmp_path / name, 3, 5) for name in "ab"] == [b"34", b"34"]
+    assert told == [(str(tmp_path / name), 0, 0, os.POSIX_FADV_RANDOM) for name in "ab"]
+
+
 def test_threads_read_while_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "OPEN_FILES_MAX", 2)
     store, failures = LocalStore(), []
