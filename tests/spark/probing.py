@@ -88,6 +88,7 @@ def probed(folder: str) -> Iterator[None]:
     yield
     frozen = gc.get_freeze_count()
     gc.unfreeze()  # or the objects below would not be found
+    gc.collect()  # what was frozen and has died since does not count
     told = {
         "pid": os.getpid(),
         "task": _tasks,
