@@ -2,6 +2,7 @@
 
     ranges.py     which few reads serve many ranges (pure)
     budget.py     which requests may be fetched ahead, and which must wait (pure)
+    charges.py    what requests count for in it until its reads are planned (pure)
     slots.py      how many requests one store gets at once
     reads.py      requests, and the physical reads that answer them
     scheduler.py  the asyncio part: merging, priorities, slots, cancellation

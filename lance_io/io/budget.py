@@ -138,15 +138,19 @@ class Budget:
         self._demanded.append(ticket)
         return True
 
-    def admit(self) -> list[Ticket]:
-        """Tickets that may go ahead now, most urgent first; their bytes are held from here on."""
+    def admit(self, charge: Callable[[Any], int] | None = None) -> list[Ticket]:
+        """Tickets that may go ahead now, most urgent first; their bytes are held from here on.
+
+        charge  what a ticket's item holds at most besides those of the tickets that it was called for before: called
+                in the order of admission, the last time perhaps for one that has to wait; None: the tickets say it
+        """
         admitted = []
         for ticket in self._demanded:
             if ticket.state == "waiting":
-                self._admit(ticket)
+                self._admit(_charged(ticket, charge))
                 admitted.append(ticket)
         self._demanded.clear()
-        while (head := self._head()) is not None and self._has_room(head.num_bytes):
+        while (head := self._head()) is not None and self._has_room(_charged(head, charge).num_bytes):
             heapq.heappop(self._waiting)
             self._admit(head)
             admitted.append(head)
@@ -206,6 +210,12 @@ class Budget:
         self.held_bytes += delta_bytes
         if self._pool is not None and delta_bytes:
             self._pool.charge(delta_bytes)
+
+
+def _charged(ticket: Ticket, charge: Callable[[Any], int] | None) -> Ticket:
+    if charge is not None:
+        ticket.num_bytes = charge(ticket.item)
+    return ticket
 
 
 def process_bytes(memory_bytes: int | None) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from lance_io import _kernels
+from lance_io.io.charges import charge_apart
 from lance_io.io.ranges import lay_out, plan_reads
 from lance_io.io.stats import joined
 from lance_io.limits import KIB
@@ -112,18 +113,6 @@ class Request:
         self.left = False  # nobody wants it any more: taken, cancelled or failed
         self.lingering = 0  # reads that still run though it has left
         self.waiter: asyncio.Future[None] | None = None
-
-    @property
-    def bytes_max(self) -> int:
-        """Upper bound of what its reads hold, however they are merged with others.
-
-        Each range brings at most the gap before it; and gaps behind the first lie between the outermost bytes.
-        """
-        gap_bytes, ranges = self.merging.gap_bytes_max, self.ranges
-        if len(ranges) == 1:
-            return self.num_bytes + gap_bytes
-        span_bytes = int(ranges.ends.max()) - int(ranges.starts.min())
-        return min(self.num_bytes + gap_bytes * len(ranges), span_bytes + gap_bytes)
 
     @property
     def group(self) -> tuple[object, ...]:
@@ -238,7 +227,7 @@ class PlanRead(Read):
     __slots__ = ()
 
     def __init__(self, holders: list[Request]) -> None:
-        super().__init__(holders, sum(request.bytes_max for request in holders))
+        super().__init__(holders, sum(map(charge_apart, holders)))
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget, Ticket, process_pool
+from lance_io.io.charges import Charges, charge_apart
 from lance_io.io.handles import FileReads, Handle
 from lance_io.io.reads import CallRead, Merging, Request, plan_jobs, plan_ranges
 from lance_io.io.slots import slots_of
@@ -99,7 +100,7 @@ class ReadScheduler:
             ),
         }
         self._requests_max = max(1, _or(requests_max, profile.requests_max if take else profile.requests_start))
-        self._plan_requests = plan_jobs if hasattr(store, "read_ranges") else plan_ranges
+        self._takes_plans = hasattr(store, "read_ranges")
         self._sinks = io_stats.sinks(self.stats, store.identity)
         self._slots: SlotSource = slots_of(store)
         if shared is not None:
@@ -184,7 +185,6 @@ class ReadScheduler:
         else:
             if request.ticket is not None:
                 request.ticket.item = request
-                request.ticket.num_bytes = request.bytes_max
             self._live.add(request)
             self._pending.append(request)
             self._turn_soon()
@@ -278,7 +278,7 @@ class ReadScheduler:
             if request.ticket is not None:
                 self._budget.submit(request.ticket)
         self._plan([request for request in wanted if request.ticket is None])
-        while tickets := self._budget.admit():
+        while tickets := self._budget.admit(charge_apart if self._takes_plans else Charges()):
             self._note_held()
             self._plan([ticket.item for ticket in tickets])
         self._note_held()
@@ -291,7 +291,7 @@ class ReadScheduler:
             groups.setdefault(request.group, []).append(request)
         for group_requests in groups.values():
             try:
-                reads = self._plan_requests(group_requests)
+                reads = (plan_jobs if self._takes_plans else plan_ranges)(group_requests)
             except BaseException as error:  # whatever it is, those who wait have to hear of it
                 for request in group_requests:
                     self._fail(request, error)

@@ -268,6 +268,7 @@ def test_metadata_of_wide_files(tmp_path: Path, num_columns: int, metadata_reads
         assert (await ds.to_table()).num_columns == num_columns
         asked = lengths(lap()[1])
         assert sum(asked) <= size
+        assert len(asked) <= size / (8 * MIB) + 3
         assert len([num_bytes for num_bytes in asked if num_bytes > 100_000]) <= 2, "all metadata in one more read"
 
     for work in (part, whole):

@@ -281,18 +281,19 @@ async def test_raising_the_limit_serves_those_in_line() -> None:
 
 @pytest.mark.parametrize("order", ["in order", "reversed", "shuffled"])
 @pytest.mark.parametrize("store_type", [FakeStore, FakePlanStore])
-async def test_the_bytes_held_stay_within_their_bound(order: str, store_type: type[FakeStore]) -> None:
+@pytest.mark.parametrize("space", [0, 8])
+async def test_the_bytes_held_stay_within_their_bound(order: str, store_type: type[FakeStore], space: int) -> None:
     rng = random.Random(order)
     sizes = [rng.choice([5, 30, 60]) for _ in range(30)]
-    starts = np.cumsum([0, *sizes]).tolist()
+    starts = np.cumsum([0, *(size + space for size in sizes)]).tolist()
     store, budget = store_type(FILES), 150
-    scheduler = ReadScheduler(store, gap_bytes_max=0, budget_bytes=budget)
+    scheduler = ReadScheduler(store, gap_bytes_max=space, budget_bytes=budget)
     numbers = list(range(30))
     if order == "reversed":
         numbers.reverse()
     elif order == "shuffled":
         rng.shuffle(numbers)
-    asked = {i: Ranges.of((starts[i], starts[i + 1])) for i in numbers}
+    asked = {i: Ranges.of((starts[i], starts[i] + sizes[i])) for i in numbers}
     handles = {i: scheduler.file("a").submit(asked[i], i) for i in sorted(numbers)}
     consumers = 2
 
@@ -301,7 +302,7 @@ async def test_the_bytes_held_stay_within_their_bound(order: str, store_type: ty
             assert_answers(await handles.pop(i), "a", asked[i])
 
     await asyncio.gather(*(consume(numbers[consumer::consumers]) for consumer in range(consumers)))
-    largest = 60 if order == "in order" else 100  # a read that two requests share counts for the first of them
+    largest = 60 + space if order == "in order" else 100  # a read that two requests share counts for the first of them
     assert scheduler.stats.bytes_held_peak <= budget + (consumers + 1) * largest
     await turns()
     assert_clean(scheduler)
@@ -346,6 +347,17 @@ async def test_many_small_ranges_are_not_taken_for_many_gaps() -> None:
     assert len(store.log) == 5
     for ranges, handle in zip(near, handles, strict=True):
         assert_answers(await handle, "a", ranges)
+
+
+async def test_many_small_requests_are_not_taken_for_many_gaps() -> None:
+    """Their file fits into the budget with its gaps: it is read in reads of full length."""
+    store = FakeStore(FILES)
+    scheduler = ReadScheduler(store, merge="scan", budget_bytes=SIZE)
+    asked = [Ranges.of((3 * i, 3 * i + 1)) for i in range(600)]
+    handles = [scheduler.file("a").submit(ranges, i) for i, ranges in enumerate(asked)]
+    for ranges, handle in zip(asked, handles, strict=True):
+        assert_answers(await handle, "a", ranges)
+    assert store.log == [("a", start, min(start + 100, 1798)) for start in range(0, 1800, 102)]
 
 
 async def test_a_budget_of_zero_is_none() -> None:
