@@ -212,11 +212,12 @@ class S3Store:
         """Attempts until all bytes are here."""
         loop = self._loop()
         gate = loop.gates["read"]
+        place: int | None = None
         began_s, attempts, breaks = loop.clock(), 0, 0
         while True:
             attempts += 1
             before, answers, failure = download.received, download.num_answers, None
-            await gate.enter()
+            place = await gate.enter(place)
             self.stats.begin("get", download.key, *_asked(download))
             done = False
             try:
@@ -253,13 +254,14 @@ class S3Store:
         """
         loop = self._loop()
         gate = loop.gates[_CATEGORIES.get(operation, "write")]
+        place: int | None = None
         began_s, attempts = loop.clock(), 0
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}
         while True:
             attempts += 1
             failure: Transient | None = None
-            await gate.enter()
+            place = await gate.enter(place)
             self.stats.begin(operation, key)
             done = False
             try:

@@ -1,13 +1,15 @@
 """How many requests one bucket gets at once: halved when it complains, raised slowly while it does not.
 
 `AdaptiveLimit` decides and is pure (the clock is an argument), as is `Rate`, for stores with a speed limit; `Gate`
-makes requests of one event loop wait.
+makes requests of one event loop wait. Who waits for another attempt holds no slot here; the slot of the process that
+its read has (`io/slots.py`) it keeps: that one bounds what is asked of a store, these what is sent to it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import heapq
+import itertools
 from typing import TYPE_CHECKING
 
 from lance_io.store.failures import Throttled
@@ -91,6 +93,9 @@ class Rate:
 class Gate:
     """Lets at most `limit.limit` requests of one event loop through; the others wait in order of arrival.
 
+    A request that has to be made again leaves while it pauses, and comes back to the place that it had in line: ahead
+    of all that have not been let through yet.
+
     rate  how fast they may follow each other; None for no limit
     """
 
@@ -98,36 +103,59 @@ class Gate:
         self._limit = limit
         self._clock = clock
         self._rate = rate
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._token_due = False
+        self._places = itertools.count()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # a heap
         self.in_flight = 0
 
-    async def enter(self) -> None:
-        """Wait for a slot and take it; `leave` must follow."""
-        if self._rate is not None and (wait_s := self._rate.wait_s(self._clock())) > 0:
-            await asyncio.sleep(wait_s)
-        if self.in_flight < self._limit.limit and not self._waiting:
-            self.in_flight += 1
-            return
+    async def enter(self, place: int | None = None) -> int:
+        """Wait for a slot and take it; `leave` must follow.
+
+        place  what this returned when the same request was made before; None: it is a new one
+        """
+        if place is None:
+            place = next(self._places)
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+        heapq.heappush(self._waiting, (place, turn))
+        self._admit()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # the slot was handed over in the moment of cancellation
                 self.in_flight -= 1
-                self._wake()
+                self._admit()
             raise
+        return place
 
     def leave(self, failure: Transient | None = None) -> None:
         """Give the slot back, after the request has succeeded, or failed so that it may work again."""
         throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
         self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost)
         self.in_flight -= 1
-        self._wake()
+        self._admit()
 
-    def _wake(self) -> None:
+    def _admit(self, *, has_token: bool = False) -> None:
+        """Let through who is first in line, as long as there are slots and tokens."""
         while self._waiting and self.in_flight < self._limit.limit:
-            turn = self._waiting.popleft()
+            turn = self._waiting[0][1]
             if not turn.done():
+                if not (has_token or self._take_token()):
+                    return
+                has_token = False
                 self.in_flight += 1
                 turn.set_result(None)
+            heapq.heappop(self._waiting)
+
+    def _take_token(self) -> bool:
+        """Take a token; if there is none, one of the future, for whoever is first in line when it comes."""
+        if self._rate is None or self._token_due:
+            return self._rate is None
+        wait_s = self._rate.wait_s(self._clock())
+        if wait_s > 0:
+            self._token_due = True
+            self._waiting[0][1].get_loop().call_later(wait_s, self._token_came)
+        return wait_s == 0
+
+    def _token_came(self) -> None:
+        self._token_due = False
+        self._admit(has_token=True)

@@ -134,6 +134,70 @@ def test_a_gate_keeps_to_a_rate() -> None:
     assert passed_s == [0.0] * 10 + [round(0.1 * number, 6) for number in range(1, 16)]
 
 
+class Line:
+    """Requests at one gate in virtual time, some of which have to be made again; `passed` are (name, seconds)."""
+
+    def __init__(self, gate: Gate, lasts_s: float) -> None:
+        self.gate = gate
+        self.lasts_s = lasts_s
+        self.passed: list[tuple[str, float]] = []
+
+    async def request(self, name: str, *pauses_s: float) -> None:
+        """One more attempt after each pause."""
+        clock, place = asyncio.get_running_loop().time, None
+        for pause_s in (*pauses_s, None):
+            place = await self.gate.enter(place)
+            self.passed.append((name, round(clock(), 6)))
+            await asyncio.sleep(self.lasts_s)
+            self.gate.leave()
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+
+
+def test_a_request_that_is_made_again_goes_ahead_of_those_that_wait() -> None:
+    async def body() -> list[tuple[str, float]]:
+        line = Line(Gate(AdaptiveLimit(2, 2), asyncio.get_running_loop().time), 1.0)
+        # a and b come back while c and d have the slots: in the order of their first arrival, not of their return
+        await asyncio.gather(line.request("a", 0.5, 0.5), line.request("b", 0.25), *map(line.request, "cdefg"))
+        return line.passed
+
+    passed, _ = run_virtual(body)
+    assert passed == [
+        ("a", 0),
+        ("b", 0),
+        ("c", 1),
+        ("d", 1),
+        ("a", 2),
+        ("b", 2),
+        ("e", 3),
+        ("f", 3),
+        ("a", 4),
+        ("g", 4),
+    ]
+
+
+def test_a_request_that_pauses_holds_no_slot() -> None:
+    async def body() -> list[tuple[str, float]]:
+        line = Line(Gate(AdaptiveLimit(1, 1), asyncio.get_running_loop().time), 1.0)
+        await asyncio.gather(line.request("a", 10.0), *map(line.request, "bc"))
+        return line.passed
+
+    assert run_virtual(body)[0] == [("a", 0), ("b", 1), ("c", 2), ("a", 11)]
+
+
+def test_the_next_token_of_a_rate_is_for_who_is_first_in_line() -> None:
+    async def body() -> list[tuple[str, float]]:
+        line = Line(Gate(AdaptiveLimit(64, 64), asyncio.get_running_loop().time, Rate(1)), 0.0)
+        requests = [line.request("a", 0.5), *map(line.request, "bcd")]
+        a, b, c, d = map(asyncio.ensure_future, requests)
+        await asyncio.sleep(2.5)
+        c.cancel()  # the token that it waits for is for d
+        await asyncio.gather(a, b, d)
+        return line.passed
+
+    assert run_virtual(body)[0] == [("a", 0), ("a", 1), ("b", 2), ("d", 3)]
+
+
 # -- options ----------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from http_faults import (
@@ -37,9 +38,6 @@ from lance_io.store.api import (
 )
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.upload import PartUpload
-
-if TYPE_CHECKING:
-    import asyncio
 
 CONTENT = random.Random(1).randbytes(300_000)
 SECRET = "very-secret-key"
@@ -141,6 +139,16 @@ async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.store.s3.asyncio.sleep", sleep)
     await read([status(503, "SlowDown", Retry_After="7"), status(429)])
     assert pauses == [7.0, 0.0]
+
+
+@pytest.mark.parametrize("operation", ["get", "head"])
+async def test_the_throttled_go_ahead_of_those_that_were_not_sent_yet(operation: str) -> None:
+    async with FaultServer(CONTENT, [status(503, "SlowDown")]) as server:
+        store = store_on(server, requests_max="1")
+        await asyncio.gather(*(getattr(store, operation)(key) for key in ("first", "second", "third")))
+        await store.aclose()
+    keys = [request.line.split()[1].rpartition("/")[2] for request in server.requests]
+    assert keys == ["first", "second", "first", "third"]
 
 
 async def test_patience_ends() -> None:
@@ -388,8 +396,6 @@ async def test_a_conflict_is_told_from_a_winner() -> None:
 
 
 async def test_cancelling_closes_the_connection_and_frees_the_slot() -> None:
-    import asyncio
-
     async with FaultServer(CONTENT, [stall]) as server:
         store = store_on(server)
         reading = asyncio.create_task(store.get_range("key", 0, 10))
