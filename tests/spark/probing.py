@@ -93,6 +93,7 @@ def probed(folder: str) -> Iterator[None]:
         "pid": os.getpid(),
         "task": _tasks,
         "sessions": [id(process_session())],
+        "tables": len(process_session()._locations),  # that the process has read so far
         "loops": [id(runtime.engine_loop())],
         "clients": sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession"),
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
