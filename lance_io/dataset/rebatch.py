@@ -33,14 +33,16 @@ class Rebatcher:
             if not self._across:
                 yield from self.flush()
             self._span = span
-        start = 0
-        while self._pending_rows + piece.num_rows - start >= self._batch_rows:
-            needed = self._batch_rows - self._pending_rows
-            yield self._join(piece.slice(start, needed))
-            start += needed
-        if start < piece.num_rows:
+        start, num_rows, batch_rows = 0, piece.num_rows, self._batch_rows
+        if self._pending_rows and self._pending_rows + num_rows >= batch_rows:
+            start = batch_rows - self._pending_rows
+            yield self._join(piece.slice(0, start))
+        while num_rows - start >= batch_rows and not self._pending_rows:
+            yield piece.slice(start, batch_rows)
+            start += batch_rows
+        if start < num_rows:
             self._pending.append(piece.slice(start))
-            self._pending_rows += piece.num_rows - start
+            self._pending_rows += num_rows - start
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What is left over, as one batch."""
