@@ -23,6 +23,7 @@ from lance_io.dataset.entry import dataset
 if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
     from lance_io.dataset.aio import AsyncDataset
+    from lance_io.dataset.blobcolumn import BlobColumn
     from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.fragments import LanceFragment
     from lance_io.dataset.metadata import FragmentMetadata
@@ -49,6 +50,7 @@ _HOMES = {
     "AsyncFileReader": "lance_io.file.reader",
     "AsyncFileWriter": "lance_io.file.writing",
     "Blob": "lance_io.dataset.write.blobarrays",
+    "BlobColumn": "lance_io.dataset.blobcolumn",
     "BlobFile": "lance_io.dataset.blobfile",
     "CleanupExplanation": "lance_io.dataset.write.cleaning",
     "CleanupStats": "lance_io.commit.cleanup",
@@ -83,6 +85,7 @@ __all__ = [
     "AsyncFileReader",
     "AsyncFileWriter",
     "Blob",
+    "BlobColumn",
     "BlobFile",
     "CleanupExplanation",
     "CleanupStats",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from lance_io.dataset.blobcolumn import BlobColumn
 from lance_io.dataset.blobfile import BlobFile
 from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
 
-__all__ = ["Blob", "BlobFile", "blob_array", "blob_field"]
+__all__ = ["Blob", "BlobColumn", "BlobFile", "blob_array", "blob_field"]

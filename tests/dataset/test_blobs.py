@@ -228,3 +228,33 @@ def test_rows_of_a_file_without_the_column_are_null(tmp_path: Path, version: str
     assert ours.read_blobs("blob", indices=rows) == theirs.read_blobs("blob", indices=rows)
     binary = ours.to_table(blob_handling="all_binary")
     assert binary["blob"].to_pylist() == theirs.to_table(blob_handling="all_binary")["blob"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"ab", None, b"", b"x" * 5000], pa.large_binary()),
+        pa.array([b"a", b"bc"], pa.binary()),
+        pa.chunked_array([[b"a"], [], [None, b"b"]], pa.binary()),
+        pa.array([], pa.large_binary()),
+    ],
+    ids=["large", "small", "chunked", "empty"],
+)
+def test_a_column_of_bytes_as_files(column: Any) -> None:
+    theirs = iter(lance.BlobColumn(column))
+    ours = lance_io.BlobColumn(column)
+    for _ in range(2):  # pylance's iterator cannot be iterated over by a loop
+        assert [file.read() for file in ours] == [value.as_py() or b"" for value in column]
+    for file in ours:
+        assert file.read() == next(theirs).read()  # type: ignore[union-attr]
+    with pytest.raises(StopIteration):
+        next(theirs)
+
+
+@pytest.mark.parametrize("wrong", [[b"a"], pa.array(["a"]), None], ids=str)
+def test_what_is_no_column_of_bytes(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="Expected") as theirs:
+        lance.BlobColumn(wrong)
+    with pytest.raises(ValueError, match="Expected") as ours:
+        lance_io.BlobColumn(wrong)
+    assert str(ours.value) == str(theirs.value)

@@ -57,8 +57,8 @@ NOT_GIVEN = (None, False)  # a scan keyword of a fragment that is left out, by e
 MODULES = {  # what programs import by name from pylance's modules
     "": """
         dataset write_dataset LanceDataset LanceFragment LanceScanner LanceOperation Transaction FragmentMetadata
-        Session BlobFile Blob blob_array blob_field DataStatistics FieldStatistics ScanStatistics CleanupStats
-        DatasetBasePath schema_to_json json_to_schema set_logger bytes_read_counter iops_counter __version__
+        Session BlobFile BlobColumn Blob blob_array blob_field DataStatistics FieldStatistics ScanStatistics
+        CleanupStats DatasetBasePath schema_to_json json_to_schema set_logger bytes_read_counter iops_counter __version__
     """,
     ".dataset": """
         LanceDataset LanceScanner ScannerBuilder LanceOperation Transaction ColumnOrdering Tags Branches LanceStats
