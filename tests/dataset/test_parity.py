@@ -58,7 +58,8 @@ MODULES = {  # what programs import by name from pylance's modules
     "": """
         dataset write_dataset LanceDataset LanceFragment LanceScanner LanceOperation Transaction FragmentMetadata
         Session BlobFile BlobColumn Blob blob_array blob_field DataStatistics FieldStatistics ScanStatistics
-        CleanupStats DatasetBasePath schema_to_json json_to_schema set_logger bytes_read_counter iops_counter __version__
+        CleanupStats DatasetBasePath schema_to_json json_to_schema set_logger bytes_read_counter iops_counter
+        __version__
     """,
     ".dataset": """
         LanceDataset LanceScanner ScannerBuilder LanceOperation Transaction ColumnOrdering Tags Branches LanceStats
@@ -68,7 +69,7 @@ MODULES = {  # what programs import by name from pylance's modules
     ".file": "LanceFileReader LanceFileWriter LanceFileSession ReaderResults stable_version",
     ".schema": "LanceSchema schema_to_json json_to_schema",
     ".commit": "CommitConflictError CommitLock",
-    ".blob": "Blob BlobFile blob_array blob_field",
+    ".blob": "Blob BlobColumn BlobFile blob_array blob_field",
     ".log": "set_logger",
     ".progress": "FragmentWriteProgress NoopFragmentWriteProgress",
     ".util": "sanitize_ts td_to_micros",
