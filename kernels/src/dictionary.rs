@@ -9,6 +9,7 @@ use crate::buffer::{Input, OwnedBuffer};
 use crate::codec::{invalid, Codec, Program};
 use crate::damaged;
 use crate::error::Checked;
+use crate::fixed;
 use crate::general::Inflater;
 use crate::gil;
 use crate::sink::{bytes_of, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
@@ -41,13 +42,14 @@ pub fn decode_items(
     inflater: &mut Inflater,
 ) -> Checked<Vec<OwnedBuffer>> {
     match codec {
-        Codec::General { scheme, values } if values.bits().is_none() => {
+        Codec::General { scheme, values } if values.bits().is_none_or(|bits| bits == 1) => {
             let mut plain = Vec::new();
-            inflater.inflate(*scheme, block, usize::MAX, &mut plain)?;
+            inflater.inflate(*scheme, block, fixed::first_buffer_bytes_max(values, num_items), &mut plain)?;
             decode_items(values, &plain, num_items, inflater)
         }
         Codec::Variable { wide: false } => strings::<i32>(block, num_items),
         Codec::Variable { wide: true } => strings::<i64>(block, num_items),
+        Codec::Flat { bits: 1 } => bitmap(block, num_items),
         _ => match codec.bits() {
             Some(bits) if bits % 8 == 0 => {
                 let size = bytes_of(num_items, bits)?;
@@ -56,9 +58,20 @@ pub fn decode_items(
                 block::decode(codec, block, num_items, &picks, inflater, |_| items.grow(size))?;
                 Ok(vec![items.into_buffer()])
             }
-            _ => damaged!("a dictionary of neither variable-width values nor whole bytes"),
+            _ => damaged!("a dictionary of neither variable-width values, whole bytes nor single bits"),
         },
     }
+}
+
+/// Booleans, from the first bit of the block on.
+fn bitmap(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
+    let size = bytes_of(num_items, 1)?;
+    if block.len() != size {
+        return damaged!("{num_items} dictionary items of a bit in {} bytes", block.len());
+    }
+    let mut items = Bytes::with_capacity(size)?;
+    items.grow(size).copy_from_slice(block);
+    Ok(vec![items.into_buffer()])
 }
 
 /// Items of variable width; their offsets must begin at 0 and end with the block.

@@ -38,6 +38,8 @@ def _encoded(codec: tree.Codec, level: int | None) -> pb.CompressiveEncoding:
             return _message(variable=pb.Variable(offsets=_flat(offset_bits)))
         case tree.Constant(value):
             return _message(constant=pb.Constant(value=value))
+        case tree.NoValue():
+            return _message(constant=pb.Constant())
         case tree.OutOfLineBitpacking(bits, packed_bits):
             packed = pb.OutOfLineBitpacking(uncompressed_bits_per_value=bits, values=_flat(packed_bits))
             return _message(out_of_line_bitpacking=packed)

@@ -2,7 +2,8 @@
 
     fixed width       [values]; booleans are a bitmap
     variable width    [offsets, bytes]
-    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items
+    fixed-size list   [bitmap of the items, per list level that has null items] and the innermost items; nothing where
+                      they are of type null
     packed struct     [rows]: members of fixed width, back to back
 
 Nothing is copied but the rows of packed structs. Bitmaps may begin in the middle of a byte, so every buffer goes with
@@ -86,6 +87,8 @@ def _shape(array: pa.Array) -> Shape:
         return variable
     if pa.types.is_fixed_size_list(dtype):
         items = _items(array)
+        if pa.types.is_null(items.type):
+            return ListShape(dtype.list_size, True, FixedShape(0))
         return ListShape(dtype.list_size, items.null_count > 0, _shape(items))
     if pa.types.is_struct(dtype):
         return ChildrenShape(tuple(_shape(_member(array, i)) for i in range(dtype.num_fields)))
@@ -98,6 +101,8 @@ def _shape(array: pa.Array) -> Shape:
 def _sources(array: pa.Array, shape: Shape) -> Iterator[Source]:
     start, stop = array.offset, array.offset + len(array)
     match shape:
+        case FixedShape(0):
+            yield b"", 0
         case FixedShape(bits) if bits % 8:
             yield _bitmap(array.buffers()[1], start, len(array))
         case FixedShape(bits):
@@ -112,7 +117,9 @@ def _sources(array: pa.Array, shape: Shape) -> Iterator[Source]:
             yield (b"" if data is None else memoryview(data)), 0
         case ListShape(_, has_validity, inner):
             items = _items(array)
-            if has_validity:
+            if has_validity and pa.types.is_null(items.type):
+                yield bytes((len(items) + 7) // 8), 0
+            elif has_validity:
                 yield _bitmap(items.buffers()[0], items.offset, len(items))
             yield from _sources(items, inner)
         case ChildrenShape(children):

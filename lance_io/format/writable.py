@@ -14,8 +14,24 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 WRITABLE: Final = frozenset({V2_1, V2_2})
+_EMPTY_BINARY: Final = "fixed_size_binary:0"
+_DICTIONARY: Final = "dict:"
 _ITEMS: Final = frozenset(
-    {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double"}
+    {
+        "null",
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "halffloat",
+        "float",
+        "double",
+    }
     | {"lance.bfloat16", "date32", "date64", "time32", "time64", "timestamp", "duration", "decimal"}
     | {"fixed_size_binary"}
 )
@@ -57,8 +73,10 @@ def _check_names(siblings: tuple[Field, ...]) -> None:
 def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
     name = f"{below}{field.name}"
     logical = field.logical_type
-    if logical == "fixed_size_binary:0":
-        raise UnsupportedError(f"{name}: values of no bytes cannot be stored")
+    if logical.endswith("fixed_size_binary:0") or ":fixed_size_binary:0:" in logical:
+        _check_empty_values(name, logical, version)
+    if logical.startswith(_DICTIONARY):
+        _check_dictionary(name, logical)
     if logical == "map" and version < V2_2:
         raise UnsupportedError(f"{name}: Map data type is not enabled by the selected file format ({version.name})")
     if logical.startswith(_FIXED_SIZE_LIST):
@@ -81,9 +99,24 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         _check_field(child, version, in_list=in_list, below=f"{name}.")
 
 
+def _check_empty_values(name: str, logical: str, version: FileVersion) -> None:
+    if logical != _EMPTY_BINARY:
+        raise UnsupportedError(f"{name}: {logical} cannot be stored: its values have no bytes")
+    if version < V2_2:
+        raise UnsupportedError(f"{name}: values of no bytes ({logical}) need files of version {V2_2.name}")
+
+
+def _check_dictionary(name: str, logical: str) -> None:
+    values = logical.removeprefix(_DICTIONARY).rsplit(":", 2)[0]
+    if ":" in values or is_nested(values):  # readers take the text apart at its colons
+        raise UnsupportedError(f"{name}: Cannot encode dictionary type {logical}: a dictionary of {values} has no name")
+
+
 def _check_packed(name: str, field: Field, version: FileVersion) -> None:
     for child in field.children:
         logical = child.logical_type
+        if logical == _EMPTY_BINARY:
+            raise UnsupportedError(f"{name}: a packed struct holds values of a byte at least (`{child.name}`)")
         if is_nested(logical):
             raise UnsupportedError(f"{name}: a packed struct holds no member of type {logical} (`{child.name}`)")
         if logical == "bool" or _num_bools(logical) % 8:

@@ -88,9 +88,9 @@ class MiniBlockPage:
         self.has_lists = message.HasField("rep_compression")
         self.layers = tuple(message.layers)
         self.value_shape: Shape = (self.codec if self.dictionary is None else self.dictionary).shape
+        self.keeps_indices = pa.types.is_dictionary(source.path.leaf_type)
         self._check(message)
         self.program = self._compile(message)
-        self.keeps_indices = pa.types.is_dictionary(source.path.leaf_type)
         self.join_key = self._join_key()
         self._dictionary_codec = None if self.dictionary is None else self.dictionary.program()
 
@@ -152,7 +152,9 @@ class MiniBlockPage:
         match None if self.dictionary is None else self.dictionary.shape:
             case None:
                 return b"\x00"
-            case FixedShape(bits):
+            case _ if self.keeps_indices:
+                return b"\x00"  # nothing is looked up
+            case FixedShape(bits) if bits % 8 == 0:
                 return struct.pack("<BI", 1, bits)
             case VariableShape(offset_bits):
                 return b"\x02" if offset_bits == 32 else b"\x03"

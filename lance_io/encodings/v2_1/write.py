@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lance_io.codecs.tree import VariableShape
+from lance_io.codecs.tree import ListShape, VariableShape
 from lance_io.encodings.leafvalues import has_plain_rows, leaf_values
 from lance_io.encodings.registry import rules_for
-from lance_io.encodings.v2_1.choose import choose_codec, is_narrow
+from lance_io.encodings.v2_1.choose import choose_codec, is_narrow, value_bits
 from lance_io.encodings.v2_1.write_blob import encode_blob_page
 from lance_io.encodings.v2_1.write_constant import encode_null_page, has_no_values
 from lance_io.encodings.v2_1.write_dictionary import split_arrow_dictionary, split_dictionary
@@ -95,6 +95,8 @@ def _plan_miniblock(page: LeafPage, options: ColumnOptions, rules: VersionRules)
         indices, dictionary = split
         return MiniBlock(indices, choose_codec(indices, options), dictionary)
     wants_fullzip = options.layout == "fullzip" or not (options.layout == "miniblock" or is_narrow(values))
+    if isinstance(values.shape, ListShape) and not value_bits(values.shape):  # lists of nulls: no codec of chunks
+        return None
     if wants_fullzip and fits_fullzip(values.shape):
         return None
     is_text = pa.types.is_string(page.values.type) or pa.types.is_large_string(page.values.type)

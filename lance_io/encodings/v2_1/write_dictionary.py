@@ -135,9 +135,7 @@ def split_arrow_dictionary(
 ) -> tuple[LeafValues, Dictionary]:
     """Keys and dictionary of an Arrow dictionary array, whose dictionary holds no nulls."""
     items = leaf_values(array.dictionary)
-    if not isinstance(items.shape, VariableShape) and not (
-        isinstance(items.shape, FixedShape) and items.shape.bits % 8 == 0
-    ):
+    if not isinstance(items.shape, VariableShape | FixedShape):
         raise UnsupportedError(f"dictionaries of {array.dictionary.type}")
     return leaf_values(array.indices), encode_dictionary(items, options, rules)
 
@@ -161,6 +159,8 @@ def _plain_block(items: LeafValues) -> tuple[tree.Codec, Any]:
     match items.shape:
         case VariableShape(offset_bits):
             return tree.Variable(offset_bits), _variable_block(items, offset_bits)
+        case FixedShape(bits) if bits % 8:
+            return tree.Flat(bits), _bitmap_block(items)
         case FixedShape(bits):
             return tree.Flat(bits), bytes(items.data)
         case shape:
@@ -179,6 +179,13 @@ def _scheme(options: ColumnOptions, rules: VersionRules) -> str | None:
     if not has_word_dictionaries(rules) or options.dictionary_compression == "none":
         return None
     return options.dictionary_compression or "lz4"
+
+
+def _bitmap_block(items: LeafValues) -> bytes:
+    """Booleans from the first bit of a byte on; the bits behind them are 0."""
+    ((bitmap, first),) = items.sources
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little")[first : first + items.num_values]
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def _variable_block(items: LeafValues, offset_bits: int) -> bytes:

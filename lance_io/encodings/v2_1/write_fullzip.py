@@ -158,6 +158,8 @@ def _is_plain(dtype: pa.DataType) -> bool:
 
 def _fixed_codec(shape: tree.Shape) -> Codec:
     match shape:
+        case FixedShape(0):
+            return tree.NoValue()
         case FixedShape(bits):
             return tree.Flat(bits)
         case ListShape(items, has_validity, inner):

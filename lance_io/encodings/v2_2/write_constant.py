@@ -73,6 +73,8 @@ def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: Versi
         return False
     plain_bytes = sum(each.nbytes for each in levels)
     level_bytes = sum(memoryview(encode_level_block(each, rules).data).nbytes for each in levels)
+    if value == (b"",):
+        return False  # chunks hold values of a byte at least
     is_word = len(value) == 1 and len(value[0]) <= 8
     bits = int.from_bytes(value[0], "little").bit_length() if is_word else 1
     return level_bytes + len(page.values) * bits // 8 + _CHUNKS_SHARE * plain_bytes < plain_bytes
@@ -88,6 +90,8 @@ def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
     if isinstance(values.shape, VariableShape):
         return _only_string(values, is_valid, values.shape.offset_bits // 8)
     width = shape_bits(values.shape) // 8
+    if not width:
+        return (b"",)
     rows = np.frombuffer(values.data, dtype=np.uint8).reshape(-1, width)
     return _only_row(rows, is_valid)
 
