@@ -58,9 +58,8 @@ def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     from lance_io.file.drive import drive, drive_now
     from lance_io.store.api import SyncReads
 
-    store = context.store
-    if isinstance(store, SyncReads):
-        return drive_now(steps, store, key, store.profile.take_gap_bytes)
+    if isinstance(context.store, SyncReads):
+        return drive_now(steps, context, key)
 
     async def later() -> T:
         return await drive(steps, context.scheduler().file(key, size_bytes=None), key)

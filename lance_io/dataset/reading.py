@@ -186,8 +186,7 @@ class ReadBytes:
 
     def now(self) -> Fetched:
         """See `Ask`."""
-        store: Any = self.context.store
-        return drive_now(self._steps(), store, self.key, store.profile.take_gap_bytes, self.context.sinks_now())
+        return drive_now(self._steps(), self.context, self.key)
 
     async def later(self) -> Fetched:
         """See `Ask`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io import runtime
 from lance_io.commit.steps import Together
@@ -115,9 +115,7 @@ class _FileColumns:
         return {index: file.column(index).info for index in self.ref.columns.values()}
 
     def now(self) -> dict[int, ColumnInfo]:
-        context, store = self.context, cast("Any", self.context.store)
-        gap_bytes = context.store.profile.take_gap_bytes
-        found: dict[int, ColumnInfo] = drive_now(self._steps(), store, self.ref.key, gap_bytes, context.sinks_now())
+        found: dict[int, ColumnInfo] = drive_now(self._steps(), self.context, self.ref.key)
         return found
 
     async def later(self) -> dict[int, ColumnInfo]:

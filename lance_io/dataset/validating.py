@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.steps import Together
 from lance_io.dataset.loading import load_live, load_row_columns
@@ -83,9 +83,7 @@ class OpenFile:
 
     def now(self) -> OpenedFile:
         """See `Ask`."""
-        store: Any = self.context.store
-        gap_bytes = store.profile.take_gap_bytes
-        return drive_file_now(opened(self.context, self.ref, []), store, self.ref.key, gap_bytes)[0]
+        return drive_file_now(opened(self.context, self.ref, []), self.context, self.ref.key)[0]
 
     async def later(self) -> OpenedFile:
         """See `Ask`."""

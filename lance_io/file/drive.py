@@ -21,11 +21,10 @@ import numpy as np
 
 from lance_io.errors import FormatError, LanceError, first_error
 from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged
-from lance_io.io.budget import process_pool
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.scheduler import Handle
 from lance_io.io.settling import settled
-from lance_io.io.stats import count_round, sinks_now
+from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool
 from lance_io.spans import Fetched, Ranges, no_ranges
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from lance_io.file.steps import Request
     from lance_io.io.scheduler import FileReads, ReadScheduler
     from lance_io.io.stats import Sinks
-    from lance_io.store.api import SyncReads
 
 T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
@@ -71,20 +69,24 @@ def truncated(key: str, error: Exception) -> FormatError:
 
 def drive_now(
     steps: FileSteps[T],
-    store: SyncReads,
+    context: ReadContext,
     key: str,
-    gap_bytes: int,
-    sinks: Sinks | None = None,
     *,
+    gap_bytes: int | None = None,
+    sinks: Sinks | None = None,
     is_charged: bool = False,
 ) -> T:
     """Run a computation on the file `key` to its end, reading in this thread.
 
-    sinks       statistics that its reads count in; None for those of the store, the process and the blocks around it
-    is_charged  the caller has charged what is read to a budget; otherwise large reads are charged to the process
+    gap_bytes   ranges that lie closer are read as one; None for what the store's takes have
+    sinks       statistics that its reads count in; None for those of the context and of the blocks around the caller
+    is_charged  the caller has charged what is read to a budget; otherwise large reads are charged to the context's
     """
+    store: Any = context.store  # offers `SyncReads`
+    if gap_bytes is None:
+        gap_bytes = store.profile.take_gap_bytes
     if sinks is None:
-        sinks = sinks_now(store.identity)  # type: ignore[attr-defined]  # every store has one
+        sinks = context.sinks_now()
     charged_bytes = 0
     try:
         request = next(steps)
@@ -92,7 +94,7 @@ def drive_now(
             if type(request) is Ranges:
                 num_bytes = request.num_bytes
                 if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
-                    process_pool().charge(num_bytes - charged_bytes)
+                    context.pool.charge(num_bytes - charged_bytes)
                     charged_bytes = num_bytes
                 num_ranges = len(request.starts)
                 scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
@@ -115,7 +117,7 @@ def drive_now(
         raise truncated(key, error) from error
     finally:
         if charged_bytes:
-            process_pool().charge(-charged_bytes)
+            context.pool.charge(-charged_bytes)
         steps.close()
 
 

@@ -175,7 +175,7 @@ class LanceFileReader:
     def _drive(self, steps: FileSteps[Any], key: str) -> Any:
         context = self._context
         if self._is_sync:
-            return drive_now(steps, context.store, key, context.store.profile.take_gap_bytes)  # type: ignore[arg-type]
+            return drive_now(steps, context, key)
 
         async def later() -> Any:
             return await drive(steps, context.scheduler().file(key, size_bytes=None), key)

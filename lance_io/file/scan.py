@@ -48,6 +48,11 @@ class Readahead:
     spans: int | None = None
     is_asked_for: bool = False
 
+    @property
+    def spans_on_loop(self) -> int:
+        """Spans begun by drivers that wait for their bytes."""
+        return self.spans or SPANS_AHEAD
+
 
 DEFAULT_READAHEAD: Final = Readahead()
 

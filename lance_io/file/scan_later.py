@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import Finished, drive, in_pool, truncated
-from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD, Readahead, file_pieces
+from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -111,7 +111,7 @@ class _Jobs:
     def _open_ahead(self) -> None:
         while (
             self._next_span < len(self._spans)
-            and len(self._opening) < (self._ahead.spans or SPANS_AHEAD)
+            and len(self._opening) < self._ahead.spans_on_loop
             and (self._requested_bytes < self._ahead_bytes or not self._opening)
         ):
             index = self._next_span

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lance_io.file.projection import Projection
     from lance_io.file.scan import Span
     from lance_io.file.source import ReadContext
-    from lance_io.file.steps import FileSteps
     from lance_io.io.budget import Pool
     from lance_io.io.stats import Sinks
 
@@ -137,20 +136,19 @@ class _Ahead:
         if start < end:
             for here in self._projection.locate(source):
                 steps = file_pieces(self._context, here, start, end)
-                found += self._drive(steps, here.ref.key, self._context.store.profile.take_gap_bytes)
+                found += drive_now(steps, self._context, here.ref.key, sinks=self._sinks)
         return in_row_order(found)
 
     def _decode(self, groups: list[list[Piece]]) -> list[pa.Array]:
         """Read and decode the pieces of a job, file by file; runs on the CPU pool."""
-        gap_bytes = self._context.store.profile.scan_gap_bytes
+        context, gap_bytes = self._context, self._context.store.profile.scan_gap_bytes
         arrays: list[pa.Array] = []
         for group in groups:
-            arrays += self._drive(read_group(group), group[0].file.key, gap_bytes, is_charged=True)
+            key = group[0].file.key
+            arrays += drive_now(
+                read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
+            )
         return arrays
-
-    def _drive(self, steps: FileSteps[T], key: str, gap_bytes: int, *, is_charged: bool = False) -> T:
-        store: Any = self._context.store  # offers `SyncReads`
-        return drive_now(steps, store, key, gap_bytes, self._sinks, is_charged=is_charged)
 
     def _fill(self) -> None:
         while len(self._jobs) < self._ahead.pieces and self._begins_job:

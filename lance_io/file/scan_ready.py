@@ -11,7 +11,6 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lance_io.file.scan import SPANS_AHEAD
 from lance_io.file.scan_later import scan
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ async def scan_as_ready(
     context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None, ahead: Readahead
 ) -> AsyncGenerator[ScanBatch, None]:
     """See `TableReader.scan`, without order."""
-    at_once = max(1, min(ahead.spans or SPANS_AHEAD, len(spans)))
+    at_once = max(1, min(ahead.spans_on_loop, len(spans)))
     share = replace(context, io_buffer_bytes=-(-context.io_buffer_bytes // at_once))  # 0, for no bound, stays 0
     lane_ahead = replace(ahead, pieces=-(-ahead.pieces // at_once), spans=1)
     waiting = deque(enumerate(spans))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.io.budget import Pool, process_pool
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from lance_io.io.slots import SlotSource, Taker
     from lance_io.store.api import ObjectReads
 
+_LEAST: Final = {"concurrency": 1, "io_buffer_size": 0, "retries": 0, "gap_bytes_max": 0, "read_bytes_max": 1}
 
+
+@dataclass(eq=False)
 class IoScheduler:
     """Bounds and numbers for the reads of all datasets that are opened with one `Session(io_scheduler=...)`.
 
@@ -34,37 +38,25 @@ class IoScheduler:
     Raises `UsageError` for a number that cannot be.
     """
 
-    def __init__(
-        self,
-        concurrency: int | None = None,
-        io_buffer_size: int | None = None,
-        retries: int | None = None,
-        timeout: float | None = None,
-        priority: int = 0,
-        *,
-        gap_bytes_max: int | None = None,
-        read_bytes_max: int | None = None,
-    ) -> None:
-        for name, value, least in (
-            ("concurrency", concurrency, 1),
-            ("io_buffer_size", io_buffer_size, 0),
-            ("retries", retries, 0),
-            ("gap_bytes_max", gap_bytes_max, 0),
-            ("read_bytes_max", read_bytes_max, 1),
-        ):
+    concurrency: int | None = None
+    io_buffer_size: int | None = None
+    retries: int | None = None
+    timeout: float | None = None
+    priority: int = 0
+    _: KW_ONLY
+    gap_bytes_max: int | None = None
+    read_bytes_max: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 raise UsageError(f"{name} is a whole number of at least {least}, not {value!r}")
-        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
-            raise UsageError(f"timeout is a number of seconds above 0, not {timeout!r}")
-        if type(priority) is not int:
-            raise UsageError(f"priority is a whole number, not {priority!r}")
-        self.concurrency = concurrency
-        self.io_buffer_size = io_buffer_size
-        self.retries = retries
-        self.timeout = timeout
-        self.priority = priority
-        self.gap_bytes_max = gap_bytes_max
-        self.read_bytes_max = read_bytes_max
+        seconds = self.timeout
+        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < float("inf")):
+            raise UsageError(f"timeout is a number of seconds above 0, not {seconds!r}")
+        if type(self.priority) is not int:
+            raise UsageError(f"priority is a whole number, not {self.priority!r}")
         self.start_over()
         survive_fork(self)
 
@@ -102,15 +94,8 @@ class IoScheduler:
         }
         return {name: str(value) for name, value in options.items() if value is not None}
 
-    def __repr__(self) -> str:
-        return f"IoScheduler({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (self._values(),)
-
-    def _values(self) -> dict[str, Any]:
-        names = ("concurrency", "io_buffer_size", "retries", "timeout", "priority", "gap_bytes_max", "read_bytes_max")
-        return {name: getattr(self, name) for name in names}
+        return _made_again, ({each.name: getattr(self, each.name) for each in fields(self)},)
 
 
 def _made_again(values: dict[str, Any]) -> IoScheduler:

@@ -41,7 +41,7 @@ class Opened:
         self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())
-        file, _ = drive_now(opened(self.context, first, []), location.store, location.path, 4096)
+        file, _ = drive_now(opened(self.context, first, []), self.context, location.path)
         self.file = file
         leaves = tuple(leaf.leaf.id for leaf in file.paths)
         ref = FileRef(location.path, size, leaves, tuple(range(len(leaves))))

@@ -469,4 +469,5 @@ def opened_file(data: bytes) -> Any:
     store = MemoryStore(profile=SMALL_GAPS)
     store.put_now("file", data)
     ref = FileRef("file", len(data), (), ())
-    return drive_now(opened(ReadContext(store, Session().cache), ref, []), store, "file", 0)
+    context = ReadContext(store, Session().cache)
+    return drive_now(opened(context, ref, []), context, "file")

@@ -61,7 +61,7 @@ class Written:
         """From the descriptor to the end."""
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
-        file, _ = drive_now(opened(context, ref, []), self.store, KEY, 0)
+        file, _ = drive_now(opened(context, ref, []), context, KEY)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 
