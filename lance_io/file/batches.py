@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import merge
+from lance_io.levels.join import joined
 
 if TYPE_CHECKING:
     from lance_io.file.pieces import Piece
@@ -60,7 +61,7 @@ class _Leaf:
             if part_end == end:
                 break
             start = part_end
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return joined(parts)
 
 
 class Cutter:

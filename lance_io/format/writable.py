@@ -55,19 +55,20 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
             raise SchemaError(
                 f"Top level field {field.name} cannot contain `.`. Maybe you meant to create a struct field?"
             )
-    for siblings in (schema.fields, *(field.children for field in schema.walk())):
-        _check_names(siblings)
+    check_names(schema)
     for field in schema.fields:
         _check_field(field, version, in_list=False, below="")
     schema.derived[checked] = True
 
 
-def _check_names(siblings: tuple[Field, ...]) -> None:
-    names: set[str] = set()
-    for field in siblings:
-        if field.name in names:
-            raise SchemaError(f'Duplicate field name "{field.name}" in schema: every column needs its own')
-        names.add(field.name)
+def check_names(schema: Schema) -> None:
+    """Raise `SchemaError` for a name that two columns, or two members of one struct, have."""
+    for siblings in (schema.fields, *(field.children for field in schema.walk())):
+        names: set[str] = set()
+        for field in siblings:
+            if field.name in names:
+                raise SchemaError(f'Duplicate field name "{field.name}" in schema: every column needs its own')
+            names.add(field.name)
 
 
 def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:

@@ -142,3 +142,30 @@ def test_dictionaries_of_flags_that_begin_within_a_byte(version: str, first: int
     keys = pa.array([*range(17), None, 16, 0], pa.int8())
     rows = pa.table({"x": pa.DictionaryArray.from_arrays(keys, flags)})
     assert _problems(rows, tmp_path, version) == []
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("nesting", ["itself", "list", "struct"])
+def test_dictionaries_that_differ_by_chunk(version: str, nesting: str, tmp_path: Path) -> None:
+    problems = []
+    for number, (name, array) in enumerate(FAMILIES["dictionaries"].items()):
+        values = array.dictionary
+        others = [values, values.slice(1), pa.concat_arrays([values.slice(1), values]), values.slice(0, 1)]
+        chunks = [pa.DictionaryArray.from_arrays(pa.array([0, None, 0, 0], array.indices.type), one) for one in others]
+        rows = pa.table({"x": pa.chunked_array([NESTINGS[nesting](chunk) for chunk in chunks])})
+        problems += [f"{name}: {problem}" for problem in _problems(rows, tmp_path / str(number), version)]
+    assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("writer", [lance, lance_io], ids=["pylance", "ours"])
+@pytest.mark.parametrize("dtype", [pa.string(), pa.int32(), pa.float16()], ids=str)
+def test_rows_of_dictionaries_that_are_too_large_together(writer: Any, dtype: pa.DataType, tmp_path: Path) -> None:
+    keys = pa.array(range(100), pa.int8())
+    plain = pa.array(range(1000)).cast(dtype if dtype == pa.float16() else pa.int32()).cast(dtype)
+    chunks = [pa.DictionaryArray.from_arrays(keys, plain.slice(start, 100)) for start in range(0, 1000, 100)]
+    rows = pa.table({"x": pa.chunked_array(chunks)})
+    writer.write_dataset(rows, tmp_path / "t", max_page_bytes=150, data_cache_bytes=100)
+    for reader in (lance, lance_io):
+        found = reader.dataset(tmp_path / "t").take([1, 150, 101, 999])
+        assert found.schema == rows.schema
+        assert found["x"].to_pylist() == [rows["x"][row].as_py() for row in (1, 150, 101, 999)]

@@ -16,7 +16,7 @@ from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
-from lance_io.format.writable import check_writable
+from lance_io.format.writable import check_names, check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -90,6 +90,7 @@ def fitted(given: Schema, table: Schema) -> Schema:
     if known is not None and known[0] is table:
         fit: Schema = known[1]
         return fit
+    check_names(given)
     problems: list[str] = []
     fields = _fit_members(given.fields, table.fields, "", problems)
     if problems:

@@ -126,6 +126,8 @@ def _as(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
         raise SchemaError(f"expected record batches, found {type(batch).__name__}")
     if batch.schema == schema:
         return batch
+    if unexpected := set(batch.schema.names) - set(schema.names):
+        raise SchemaError(f"a record batch has columns that the given schema has not: {', '.join(sorted(unexpected))}")
     try:
         return batch.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:

@@ -232,6 +232,17 @@ REFUSED: dict[str, Callable[[Any, str], Any]] = {
     "metadata of a field that is no text": lambda library, uri: library.write_dataset(
         pa.table([[1]], schema=pa.schema([pa.field("a", pa.int64(), metadata={b"k\xff": b"v"})])), uri + "2"
     ),
+    "a member twice": lambda library, uri: library.write_dataset(
+        pa.table([[1], pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["p", "p"])], names=["n", "s"]),
+        uri,
+        mode="append",
+    ),
+    "a name twice in what is appended": lambda library, uri: library.write_dataset(
+        pa.table([[1], [2]], names=["n", "n"]), uri, mode="append"
+    ),
+    "batches with more columns than their schema": lambda library, uri: library.write_dataset(
+        iter(TABLE.to_batches()), uri + "2", TABLE.schema.remove(1)
+    ),
     "no place": lambda library, _: library.write_dataset(TABLE),
 }
 
