@@ -242,7 +242,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
 
     def get_fragment(self, fragment_id: int) -> AsyncFragment | None:
         """The fragment with this id, or None."""
-        place = self._state.place_by_id.get(fragment_id)
+        place = self._state.place_of(fragment_id)
         return None if place is None else AsyncFragment(self._state, place)
 
     async def validate(self) -> None:

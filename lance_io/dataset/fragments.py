@@ -45,7 +45,7 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
 
     def __init__(self, dataset: LanceDataset, fragment_id: int | None, *, fragment: object = None) -> None:
         # pyarrow's constructor would want a C++ fragment; every inherited method is overridden
-        place = None if fragment_id is None else dataset._state.place_by_id.get(fragment_id)
+        place = None if fragment_id is None else dataset._state.place_of(fragment_id)
         if place is None:
             raise UsageError(f"there is no fragment {fragment_id} in version {dataset.version} of {dataset.uri}")
         self._state = dataset._state

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, fields, replace
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.limits import BATCH_ROWS, from_environment
@@ -29,7 +32,14 @@ _LATER: Final = {
 }
 # hints about indices and statistics: without either the same rows come back
 _HINTS: Final = ("prefilter", "use_stats", "fast_search", "use_scalar_index", "disable_scoring_autoprojection")
-
+_FLAGS: Final = (
+    *_HINTS,
+    "scan_in_order",
+    "with_row_id",
+    "with_row_address",
+    "include_deleted_rows",
+    "strict_batch_size",
+)
 
 # counts, of rows, bytes or batches
 _COUNTS: Final = (
@@ -122,6 +132,8 @@ def scan_options(**given: Any) -> ScanOptions:
     known: dict[str, Any] = {}
     hints: dict[str, Any] = {}
     for name, value in given.items():
+        if name in _FLAGS and not isinstance(value, (bool, np.bool_, NoneType)):
+            raise TypeError(f"{name} must be a bool, got {type(value)}")
         if name in _HINTS:
             hints[name] = value
         elif name in _LATER:
@@ -143,6 +155,7 @@ def scan_options(**given: Any) -> ScanOptions:
 
 def limited(options: ScanOptions, num_rows: int) -> ScanOptions:
     """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
+    num_rows = operator.index(num_rows)
     if num_rows < 0:
         raise UsageError("Limit must be non-negative")
     return replace(options, limit=num_rows if options.limit is None else min(num_rows, options.limit))

@@ -55,8 +55,8 @@ class Ordering:
     def finish(self, table: pa.Table) -> Plan[pa.Table]:
         """Sort, cut and complete the rows of the scan."""
         order = self._sorted(table)
-        if not self._late:
-            return _compact(table.select(range(len(self._output.outputs)))).take(order)
+        if not self._late:  # the keys go last: a table without columns would forget how many rows were taken
+            return _compact(table).take(order).select(range(len(self._output.outputs)))
         addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
         places, offsets = yield from locate_addresses(self._state, addresses)
         prepared = prepare(self._state, self._output)
@@ -64,15 +64,16 @@ class Ordering:
 
     def _sorted(self, table: pa.Table) -> pa.Array:
         assert self._asked.order_by is not None
-        keys = [
-            (
-                _key_name(number),
-                "ascending" if one.ascending else "descending",
-                "at_start" if one.nulls_first else "at_end",
-            )
-            for number, one in enumerate(self._asked.order_by)
-        ]
-        order = pc.sort_indices(table, sort_keys=keys)
+        from lance_io.dataset.predicate.order import sortable
+
+        first_key = 0 if self._late else len(self._output.outputs)
+        keys, ways = {}, []
+        for number, one in enumerate(self._asked.order_by):
+            name = _key_name(number)
+            keys[name] = sortable(table.column(first_key + number), nulls_below=one.nulls_first is one.ascending)
+            direction = "ascending" if one.ascending else "descending"
+            ways.append((name, direction, "at_start" if one.nulls_first else "at_end"))
+        order = pc.sort_indices(pa.table(keys), sort_keys=ways)
         first = min(self._asked.offset or 0, len(order))
         return order.slice(first, self._asked.limit)
 

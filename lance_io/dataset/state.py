@@ -6,6 +6,7 @@ demand (deletion vectors, row ids) lives in the session's search cache, not here
 
 from __future__ import annotations
 
+import operator
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -219,6 +220,13 @@ class DatasetState:
     def place_by_id(self) -> dict[int, int]:
         """Places by fragment id."""
         return {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+
+    def place_of(self, fragment_id: int) -> int | None:
+        """The place of a fragment, None where no fragment has this id. Raises `TypeError` for what is no integer."""
+        number = operator.index(fragment_id)
+        if number < 0:
+            raise OverflowError("can't convert negative int to unsigned")
+        return self.place_by_id.get(number)
 
     def places_by_id(self, fragment_ids: Sequence[int]) -> list[int]:
         """Places of fragments given by id, in that order. Raises `ValueError` for an id that is not there."""

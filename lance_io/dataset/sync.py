@@ -247,7 +247,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         """The fragment with this id, or None."""
         from lance_io.dataset.fragments import LanceFragment
 
-        place = self._state.place_by_id.get(fragment_id)
+        place = self._state.place_of(fragment_id)
         return None if place is None else LanceFragment._of(self._state, place)
 
     def validate(self) -> None:

@@ -9,6 +9,7 @@ Everything is an array; no Python object exists per row.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,8 +123,11 @@ def locate_row_ids(state: DatasetState, row_ids: IntArray) -> Plan[tuple[IntArra
 def row_numbers(indices: Any) -> IntArray:
     """Row numbers as i64[n], from a list, range, numpy or Arrow array of integers.
 
-    Raises `TypeError` for anything else, and `OverflowError` for negative numbers and those beyond 64 bits.
+    Raises `TypeError` for anything else, masks and sets among it, and `OverflowError` for negative numbers and those
+    beyond 64 bits.
     """
+    if isinstance(indices, (Set, Mapping)):
+        raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
     if isinstance(indices, (pa.Array, pa.ChunkedArray)):
         if indices.null_count:
             raise TypeError("row numbers must not be null")
@@ -133,7 +137,7 @@ def row_numbers(indices: Any) -> IntArray:
     numbers = np.asarray(indices)
     if not numbers.size:
         return np.empty(0, dtype=np.int64)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iub":
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
     elif numbers.dtype == np.uint64:
         numbers = np.minimum(numbers, np.uint64(NO_ROW))

@@ -63,6 +63,9 @@ def test_fragments_are_found_by_id(mixed_uri: str) -> None:
     table = lance_io.dataset(mixed_uri)
     assert table.fragment_ids() == {0, 1, 2, 3}
     assert table.get_fragment(77) is None
+    for wrong, error in (("2", TypeError), (1.0, TypeError), (None, TypeError), (-1, OverflowError)):
+        with pytest.raises(error):
+            table.get_fragment(wrong)  # type: ignore[arg-type]
     assert LanceFragment(table, 1).fragment_id == 1
     with pytest.raises(ValueError, match="no fragment 77"):
         LanceFragment(table, 77)

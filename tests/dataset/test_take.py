@@ -83,6 +83,10 @@ def test_no_rows_and_no_columns(mixed_uri: str) -> None:
         ([None], TypeError),
         (pa.array([1, None]), TypeError),
         (["1"], TypeError),
+        (np.array([True, False]), TypeError),
+        (pa.array([True, False]), TypeError),
+        ({1, 2}, TypeError),
+        ({1: 2}, TypeError),
     ],
     ids=str,
 )

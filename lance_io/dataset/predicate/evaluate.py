@@ -19,8 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.dataset.arrays import scalar
-from lance_io.dataset.predicate import nested
+from lance_io.dataset.predicate import nested, order
 from lance_io.dataset.predicate.casts import sql_cast
 from lance_io.dataset.predicate.tree import (
     And,
@@ -56,7 +55,6 @@ _KERNELS = {
 }
 _NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
 _FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
-_BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 
 
 def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
@@ -169,9 +167,9 @@ def compare(op: CompareOp, left: Value, right: Value) -> Value:
     """Compare two values of one type, floats by total order."""
     if pa.types.is_nested(left.type):
         return nested.compare(op, left, right)
-    if left.type in _BITS and right.type in _BITS and not _is_ordinary(op, left, right):
+    if left.type in order.BITS and right.type in order.BITS and not _is_ordinary(op, left, right):
         same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
-        left, right = _sort_keys(left, same_zero), _sort_keys(right, same_zero)
+        left, right = _order_keys(left, same_zero), _order_keys(right, same_zero)
     return _KERNELS[op](left, right)
 
 
@@ -193,15 +191,8 @@ def _has_nan(floats: pa.Array) -> bool:
     return bool(np.isnan(values[floats.offset : floats.offset + len(floats)]).any())
 
 
-def _sort_keys(value: Value, same_zero: bool) -> Value:
-    """Signed integers that sort as floats do in total order: a negative float gets its lower bits flipped.
-
-    same_zero  give -0.0 the key of 0.0; the sum with 0.0 changes nothing else, NaN bits included
-    """
-    floats = _as_array(value)
-    bits = (pc.add(floats, scalar(0.0, floats.type)) if same_zero else floats).view(_BITS[floats.type])
-    zero, magnitude = scalar(0, bits.type), scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
-    keys = pc.if_else(pc.less(bits, zero), pc.bit_wise_xor(bits, magnitude), bits)
+def _order_keys(value: Value, same_zero: bool) -> Value:
+    keys = order.total_order(_as_array(value), same_zero=same_zero)
     return keys[0] if isinstance(value, pa.Scalar) else keys
 
 

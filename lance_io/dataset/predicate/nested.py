@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.predicate.rows import Value
 
+    Null = tuple[int]
+
 _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -36,9 +38,12 @@ def is_list(t: pa.DataType) -> bool:
     return bool(pt.is_list(t) or pt.is_large_list(t) or pt.is_fixed_size_list(t))
 
 
-def sort_keys(values: pa.Array) -> list[Any]:
-    """A Python object for each value such that the objects compare as the values do; None for nulls."""
-    to_key = _key_of(values.type)
+def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -> list[Any]:
+    """A Python object for each value such that the objects compare as the values do; None for nulls.
+
+    nulls_below  nulls inside a value are below everything else, or above
+    """
+    to_key = _key_of(values.type, (0,) if nulls_below else (2,))
     return [None if one is None else to_key(one) for one in values.to_pylist()]
 
 
@@ -53,21 +58,28 @@ def compare(op: str, left: Value, right: Value) -> Value:
     return pa.array([None if a is None or b is None else test(a, b) for a, b in pairs], pa.bool_())
 
 
-def _key_of(t: pa.DataType) -> Callable[[Any], Any]:
-    """The function from a Python value of a type, not null, to its key."""
+def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
+    """The function from a Python value of a type, not null, to its key.
+
+    null  the key of a null inside; those of other values begin with 1
+    """
     if is_list(t):
-        item = _or_null(_key_of(t.value_type))
+        item = _or_null(t.value_type, null)
         return lambda items: [item(one) for one in items]
+    if pt.is_map(t):
+        key, value = _or_null(t.key_type, null), _or_null(t.item_type, null)
+        return lambda entries: [(key(first), value(second)) for first, second in entries]
     if pt.is_struct(t):
-        members = [(field.name, _or_null(_key_of(field.type))) for field in t]
-        return lambda members_of: [key(members_of[name]) for name, key in members]
+        members = [(field.name, _or_null(field.type, null)) for field in t]
+        return lambda members_of: [member(members_of[name]) for name, member in members]
     if pt.is_floating(t):
         return _total_order
     return lambda value: value
 
 
-def _or_null(key: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: (0,) if value is None else (1, key(value))
+def _or_null(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
+    to_key = _key_of(t, null)
+    return lambda value: null if value is None else (1, to_key(value))
 
 
 def _total_order(number: float) -> int:
