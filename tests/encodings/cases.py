@@ -221,6 +221,10 @@ def random_rows(dtype: pa.DataType, count: int, null: float, empty: float, seed:
             return [(f"k{i}", one(t.item_type)) for i in range(dice.randint(1, 4))]
         if pa.types.is_list(t) or pa.types.is_large_list(t):
             return [] if dice.random() < empty else [one(t.value_type) for _ in range(dice.randint(1, 4))]
+        if pa.types.is_null(t):
+            return None
+        if pa.types.is_fixed_size_binary(t):
+            return dice.randbytes(t.byte_width)
         if pa.types.is_boolean(t):
             return dice.random() < 0.5
         if pa.types.is_floating(t):
@@ -346,6 +350,19 @@ def scalars() -> Iterator[Case]:
     yield Case(
         "dictionary of int64",
         lambda: pa.DictionaryArray.from_arrays(pa.array([i % 5 for i in range(N)], pa.int32()), pa.array(range(5))),
+    )
+    keys = pa.array([None if i % 7 == 3 else i % 20 for i in range(N)], pa.int16())
+    flags = pa.array([i % 3 == 0 for i in range(20)])
+    yield Case("dictionary of flags nulls", lambda: pa.DictionaryArray.from_arrays(keys, flags))
+    nothing = pa.list_(pa.null(), 3)
+    yield Case("vector of null", lambda: pa.array([[None] * 3] * 700, nothing))
+    yield Case("vector of null nulls", lambda: with_nulls([[None] * 3] * 700, nothing))
+    yield Case("list of vector of null", lambda: random_rows(pa.list_(nothing), 700, 0.2, 0.2, 51))
+    empty = pa.binary(0)
+    yield Case("fixed_size_binary 0", lambda: pa.array([b""] * N, empty), versions=("2.2",))
+    yield Case("fixed_size_binary 0 nulls", lambda: with_nulls([b""] * N, empty), versions=("2.2",))
+    yield Case(
+        "list of fixed_size_binary 0", lambda: random_rows(pa.list_(empty), 700, 0.2, 0.2, 53), versions=("2.2",)
     )
 
 

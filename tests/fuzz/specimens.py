@@ -37,7 +37,8 @@ FEW = (
     "null", "all-null string", "all lists null", "dictionary int8 nulls", "struct packed nulls",
     "packed struct with string", "lz4 int32", "zstd bss double", "zstd runs", "zstd long strings nulls",
     "lz4 few words", "full-zip list of list", "full-zip list of bool", "full-zip eight lists", "map of lists",
-    "vector of struct", "empty struct",
+    "vector of struct", "empty struct", "dictionary of flags nulls", "list of vector of null",
+    "fixed_size_binary 0 nulls",
 )  # fmt: skip
 
 
