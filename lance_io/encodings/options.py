@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from lance_io.errors import UsageError
+from lance_io.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,17 +60,17 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
 
     top   the top-level field, which names the layout
     leaf  the field that owns the column, which names everything else
-    Raises UsageError for unknown names, and for a ratio outside of (0, 1].
+    Raises SchemaError for unknown names, and for a ratio outside of (0, 1].
     """
     of = _Reader(leaf)
     dictionary_compression = of.text("dict-values-compression")
     if dictionary_compression == "fsst":
-        raise UsageError("fsst is not usable as a general buffer compressor")
+        raise SchemaError("fsst is not usable as a general buffer compressor")
     _check_scheme(dictionary_compression)
     _check_scheme(compression := of.text("compression"))
     ratio = of.number("dict-size-ratio", float, DICTIONARY_SIZE_RATIO)
     if not 0 < ratio <= 1:
-        raise UsageError(f"Invalid parameter: dict-size-ratio is {ratio:g} which is not in the range (0, 1].")
+        raise SchemaError(f"Invalid parameter: dict-size-ratio is {ratio:g} which is not in the range (0, 1].")
     split = of.text("bss")
     return ColumnOptions(
         compression=cast("Compression | None", compression),
@@ -88,7 +88,7 @@ def column_options(top: Field, leaf: Field) -> ColumnOptions:
 
 def _check_scheme(name: str | None) -> None:
     if name is not None and name not in COMPRESSIONS:
-        raise UsageError(f"Unknown compression scheme: {name}; expected one of {', '.join(COMPRESSIONS)}")
+        raise SchemaError(f"Unknown compression scheme: {name}; expected one of {', '.join(COMPRESSIONS)}")
 
 
 def _layout(name: str | None, top: Field) -> Literal["miniblock", "fullzip"] | None:
@@ -100,7 +100,7 @@ def _layout(name: str | None, top: Field) -> Literal["miniblock", "fullzip"] | N
         case "fullzip":
             return "fullzip"
         case _:
-            raise UsageError(
+            raise SchemaError(
                 f"Cannot determine structural encoding for field {top.name}: {PREFIX}structural-encoding is {name!r}, "
                 "expected 'miniblock' or 'fullzip'"
             )

@@ -99,8 +99,7 @@ class BlobSink:
         if field.is_blob_v2:
             return (yield from self._second_kind(field, array))
         members = []
-        for i, child in enumerate(field.children):
-            member = array.field(i)
+        for child, member in zip(field.children, array.flatten(), strict=True):  # null where their struct is
             members.append((yield from self._field(child, member)) if _has_blobs(child) else member)
         fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
         mask = array.is_null() if array.null_count else None

@@ -71,9 +71,12 @@ class Field:
     @property
     def is_packed(self) -> bool:
         """True for a struct whose members are stored together in one column."""
-        return self.logical_type == "struct" and any(
-            self.metadata.get(key, b"").lower() == b"true" for key in PACKED_KEYS
-        )
+        return self.logical_type == "struct" and self.is_marked_packed
+
+    @property
+    def is_marked_packed(self) -> bool:
+        """Whether its metadata ask for that, whatever its type."""
+        return any(self.metadata.get(key, b"").lower() == b"true" for key in PACKED_KEYS)
 
     @property
     def is_blob(self) -> bool:

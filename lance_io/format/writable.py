@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
-from lance_io.format.schema import BLOB_KEY
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION
 from lance_io.format.version import V2_1, V2_2
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _ITEMS: Final = frozenset(
     | {"fixed_size_binary"}
 )
 _FIXED_SIZE_LIST: Final = "fixed_size_list:"
+_BLOB_MEMBERS: Final = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))
 _VARIABLE: Final = frozenset({"string", "large_string", "binary", "large_binary", "json"})
 
 
@@ -55,20 +56,36 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
             raise SchemaError(
                 f"Top level field {field.name} cannot contain `.`. Maybe you meant to create a struct field?"
             )
-    check_names(schema)
+    check_shape(schema)
     for field in schema.fields:
         _check_field(field, version, in_list=False, below="")
     schema.derived[checked] = True
 
 
-def check_names(schema: Schema) -> None:
-    """Raise `SchemaError` for a name that two columns, or two members of one struct, have."""
-    for siblings in (schema.fields, *(field.children for field in schema.walk())):
-        names: set[str] = set()
-        for field in siblings:
-            if field.name in names:
-                raise SchemaError(f'Duplicate field name "{field.name}" in schema: every column needs its own')
-            names.add(field.name)
+def check_shape(schema: Schema) -> None:
+    """Raise `SchemaError` for what no schema may be: names that siblings share, blobs that are not laid out as such."""
+    _check_names(schema.fields)
+    for field in schema.walk():
+        _check_names(field.children)
+        if field.is_blob_v2 or field.extension_name == BLOB_V2_EXTENSION:
+            _check_blob(field)
+
+
+def _check_names(siblings: tuple[Field, ...]) -> None:
+    names: set[str] = set()
+    for field in siblings:
+        if field.name in names:
+            raise SchemaError(f'Duplicate field name "{field.name}" in schema: every column needs its own')
+        names.add(field.name)
+
+
+def _check_blob(field: Field) -> None:
+    members = tuple((child.name, child.logical_type) for child in field.children)
+    if members not in (_BLOB_MEMBERS[:2], _BLOB_MEMBERS) or not all(child.nullable for child in field.children):
+        raise SchemaError(
+            f"Blob v2 field '{field.name}' has unrecognized layout: expected nullable members data (large_binary) and "
+            "uri (string), both or with position and size (uint64)"
+        )
 
 
 def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: str) -> None:
@@ -93,7 +110,7 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
     if logical == "struct" and not field.children and in_list:
         raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
-    if field.is_packed and not field.is_blob_v2:
+    if field.is_marked_packed and not field.is_blob_v2 and (field.children or logical == "struct"):
         _check_packed(name, field, version)
     in_list = in_list or logical == "map" or logical.startswith(("list", "large_list"))
     for child in field.children:
@@ -114,6 +131,8 @@ def _check_dictionary(name: str, logical: str) -> None:
 
 
 def _check_packed(name: str, field: Field, version: FileVersion) -> None:
+    if field.logical_type != "struct" or not field.children:  # pylance would read nulls
+        raise UnsupportedError(f"{name}: only structs with members are packed, not {field.logical_type}")
     for child in field.children:
         logical = child.logical_type
         if logical == _EMPTY_BINARY:

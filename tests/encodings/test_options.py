@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io.encodings.options import ColumnOptions, column_options
-from lance_io.errors import UsageError
+from lance_io.errors import SchemaError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.levels.path import leaf_paths
@@ -59,7 +59,7 @@ def test_numbers_that_do_not_parse_are_passed_over(key: str) -> None:
     ],
 )
 def test_unknown_names_are_refused(metadata: dict[str, str], top: dict[str, str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(SchemaError, match=message):
         options_of(metadata, top=top)
 
 

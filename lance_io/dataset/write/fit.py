@@ -16,7 +16,7 @@ from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
-from lance_io.format.writable import check_names, check_writable
+from lance_io.format.writable import check_shape, check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 _FITTED: Final = "fitted"  # in `Schema.derived`: the table's schema, and this one fitted to it
+_BLOB_MEMBERS: Final = (Field(-1, "data", "large_binary"), Field(-1, "uri", "string"))
 _BY_PLACE: Final = ("list", "large_list", "map", "fixed_size_list")  # the name of their only member means nothing
 
 
@@ -51,25 +52,30 @@ def schema_of(arrow: pa.Schema) -> Schema:
 
 
 def of_version(schema: Schema, version: FileVersion) -> Schema:
-    """The schema of a new table whose files are of `version`: from 2.2 on blobs are of the second kind."""
-    if version < V2_2 or not any(field.is_blob for top in schema.fields for field in top.walk()):
+    """The schema of a new table whose files are of `version`: from 2.2 on blobs are of the second kind.
+
+    Raises `SchemaError` for names that siblings share, and for blobs that are not laid out as such.
+    """
+    check_shape(schema)
+    if version < V2_2 or not any(map(_is_marked_blob, schema.walk())):
         return schema
     ids = count()
     return Schema(tuple(_with_second_kind(field, ids) for field in schema.fields), dict(schema.metadata))
 
 
+def _is_marked_blob(field: Field) -> bool:
+    return BLOB_KEY in field.metadata and (field.is_blob or field.is_blob_v2)
+
+
 def _with_second_kind(field: Field, ids: Iterator[int]) -> Field:
-    field_id = next(ids)
-    if not field.is_blob:
-        return replace(field, id=field_id, children=tuple(_with_second_kind(child, ids) for child in field.children))
+    field_id, is_marked = next(ids), _is_marked_blob(field)
+    children = _BLOB_MEMBERS if is_marked else field.children
+    field = replace(field, id=field_id, children=tuple(_with_second_kind(child, ids) for child in children))
+    if not is_marked:
+        return field
     metadata = {key: value for key, value in field.metadata.items() if key != BLOB_KEY}
-    return replace(
-        field,
-        id=field_id,
-        logical_type="struct",
-        children=(Field(next(ids), "data", "large_binary"), Field(next(ids), "uri", "string")),
-        metadata={**metadata, EXTENSION_NAME.decode(): BLOB_V2_EXTENSION.encode()},
-    )
+    metadata[EXTENSION_NAME.decode()] = BLOB_V2_EXTENSION.encode()
+    return replace(field, logical_type="struct", metadata=metadata)
 
 
 def check_version(schema: Schema, version: FileVersion) -> None:
@@ -90,7 +96,7 @@ def fitted(given: Schema, table: Schema) -> Schema:
     if known is not None and known[0] is table:
         fit: Schema = known[1]
         return fit
-    check_names(given)
+    check_shape(given)
     problems: list[str] = []
     fields = _fit_members(given.fields, table.fields, "", problems)
     if problems:
