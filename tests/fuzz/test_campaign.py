@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CASES = int(os.environ.get("LANCE_IO_FUZZ_CASES", "300"))
 SEED = int(os.environ.get("LANCE_IO_FUZZ_SEED", "1"))
-pytestmark = pytest.mark.timeout(120 + CASES)
+pytestmark = pytest.mark.timeout(120 + CASES if CASES <= 1000 else 0)  # a campaign takes the time it takes
 
 
 @pytest.fixture(scope="module")
