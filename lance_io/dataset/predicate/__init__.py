@@ -5,7 +5,7 @@
     bind.py, bindsql.py  tree + schema -> checked tree              casts.py      conversions of SQL text
     evaluate.py          checked tree + batch -> values             functions.py  functions of SQL text, by name
     compiled.py          the face of the room                       arguments.py  arguments checked and converted
-    nested.py            the order of lists and structs             search.py     texts inside texts
+    nested.py, order.py  the order of values of every type          search.py     texts inside texts
 
 What computes the functions: texts.py, codes.py, regexes.py, blake3.py; maths.py; lists.py, listedit.py; moments.py,
 intervals.py (times); made.py, typenames.py (structs, maps, types); documents.py, jsonpath.py (JSON); rows.py for all.

@@ -10,7 +10,7 @@ import pyarrow.types as pt
 from lance_io.dataset.predicate.bind import _as as as_type
 from lance_io.dataset.predicate.bind import _fold as fold_types
 from lance_io.dataset.predicate.casts import sql_cast
-from lance_io.dataset.predicate.coerce import common_type, is_string, is_text, kind
+from lance_io.dataset.predicate.coerce import cast, common_type, is_string, is_text, kind
 from lance_io.dataset.predicate.nested import is_list
 from lance_io.dataset.predicate.tree import Cast, Literal, SqlCast, describe
 from lance_io.errors import BindError
@@ -33,6 +33,7 @@ _NULLS = {
     "float": _FLOAT,
     "number": _FLOAT,
     "when": _STAMP,
+    "clock": _STAMP,
     "json": pa.large_binary(),
     "vector": pa.list_(_FLOAT),
 }
@@ -41,6 +42,7 @@ _NULLS = {
 _SHOWN = {
     "word": "a text literal",
     "when": "a date or timestamp",
+    "clock": "a date, timestamp or time",
     "list": "a list",
     "vector": "a list of numbers",
     "span": "an interval literal",
@@ -99,12 +101,14 @@ class Arguments:
                 return as_type(bound, found, _FLOAT)
             case "number" if kind(found) == "number":
                 return operand
-            case "when" if kind(found) == "calendar":
+            case "clock" if kind(found) == "time":
                 return operand
-            case "when" if is_string(found):
+            case "when" | "clock" if kind(found) == "calendar":
+                return operand
+            case "when" | "clock" if is_string(found):
                 return self._cast(operand, _STAMP), _STAMP
             case "list" | "lists" if is_list(found):
-                return operand
+                return _list_of(operand, found.value_type)
             case "vector" if is_list(found) and _are_numbers(found.value_type):
                 return _list_of(operand, _FLOAT, safe=False)
             case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
@@ -132,6 +136,7 @@ class Arguments:
     def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
         if places:
             common = fold_types([operands[i] for i in places], self._expr, exact=True)
+            common = _TEXT if pt.is_null(common) else common  # nulls of any type: those of texts have kernels
             for i in places:
                 operands[i] = as_type(*operands[i], common)
 
@@ -169,7 +174,8 @@ def _are_numbers(items: pa.DataType) -> bool:
 
 def _list_of(operand: Operand, items: pa.DataType, *, safe: bool = True) -> Operand:
     bound, found = operand
+    """Lists as lists of items of a type; those of a fixed size, which hold items for nulls too, as any other."""
     to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
-    if found.value_type == items:
+    if found.value_type == items and not pt.is_fixed_size_list(found):
         return operand
-    return (Literal(bound.value.cast(to, safe=safe)) if isinstance(bound, Literal) else Cast(bound, to, safe)), to
+    return (Literal(cast(bound.value, to, safe=safe)) if isinstance(bound, Literal) else Cast(bound, to, safe)), to

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.dataset.predicate.coerce import (
+    cast,
     common_type,
     decimal_of,
     fit_literal,
@@ -226,14 +227,19 @@ def _decoded(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
         bound, found = _decoded(column, stored.storage_type)
         return (Cast(column, found), found) if isinstance(bound, Column) else (bound, found)
     if pt.is_dictionary(stored):
-        return Cast(column, stored.value_type), stored.value_type
+        return _widened(Cast(column, stored.value_type), stored.value_type)
+    return _widened(column, stored)
+
+
+def _widened(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """Values of a type without kernels as values of one that has them."""
     if pt.is_float16(stored):
-        return Cast(column, pa.float32()), pa.float32()
+        return Cast(bound, pa.float32()), pa.float32()
     if pt.is_string_view(stored):
-        return Cast(column, pa.large_string()), pa.large_string()
+        return Cast(bound, pa.large_string()), pa.large_string()
     if pt.is_binary_view(stored):
-        return Cast(column, pa.large_binary()), pa.large_binary()
-    return column, stored
+        return Cast(bound, pa.large_binary()), pa.large_binary()
+    return bound, stored
 
 
 def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:
@@ -317,7 +323,7 @@ def _as(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.Data
     safe = not pt.is_floating(to)  # a large integer becomes the nearest float
     if isinstance(bound, Literal):
         fitted = fit_literal(bound.value, to)
-        return Literal(bound.value.cast(to, safe=safe) if fitted is None else fitted), to
+        return Literal(cast(bound.value, to, safe=safe) if fitted is None else fitted), to
     return Cast(bound, to, safe), to
 
 

@@ -16,17 +16,20 @@ casts to integers and rounded, halves away from zero, by casts to decimals.
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.predicate.coerce import decimal_of, is_string
+from lance_io.dataset.predicate.coerce import cast, decimal_of, is_string
 from lance_io.dataset.predicate.intervals import parse_interval
 from lance_io.dataset.predicate.nested import is_list
 from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Value: TypeAlias = pa.Array | pa.Scalar
 
@@ -135,7 +138,13 @@ def _convert(value: pa.Array, to: pa.DataType) -> pa.Array:
         return pc.not_equal(value, pa.scalar(0, source))
     if pt.is_integer(source) and pt.is_temporal(to):
         return value.cast(pa.int32() if pt.is_date32(to) else pa.int64()).cast(to)
-    return pc.cast(value, to, safe=False)
+    if pt.is_integer(source) and pt.is_binary(to):
+        return value.view(pa.binary(source.bit_width // 8)).cast(to)
+    if pt.is_timestamp(to) and (pt.is_floating(source) or pt.is_decimal(source)):
+        return _to_integer(value, pa.int64()).cast(to)
+    if (pt.is_timestamp(source) or pt.is_duration(source)) and pt.is_floating(to):
+        return value.cast(pa.int64()).cast(to, safe=False)
+    return cast(value, to, safe=False)
 
 
 def _to_integer(value: pa.Array, to: pa.DataType) -> pa.Array:
@@ -162,6 +171,8 @@ def _integer_range(t: pa.DataType) -> tuple[int, int]:
 
 
 def _to_decimal(value: pa.Array, to: pa.DataType) -> pa.Array:
+    if pt.is_timestamp(value.type) or pt.is_duration(value.type):
+        value = value.cast(pa.int64())
     if pt.is_integer(value.type):
         value = value.cast(decimal_of(value.type))
     elif pt.is_floating(value.type) or (pt.is_decimal(value.type) and value.type.scale > to.scale):
@@ -174,15 +185,56 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     if is_list(source):
         return _list_to_string(value, to)
     if pt.is_floating(source):
+        return _spelled_once(value, lambda number: _spelled(number, source)).cast(to)
+    if pt.is_duration(source):
         distinct = value.dictionary_encode()
-        spelled = pa.array([_spelled(one, source) for one in distinct.dictionary.to_numpy().tolist()], to)
-        return spelled.take(distinct.indices)
-    if pt.is_timestamp(source):
-        text = pc.strftime(value, "%Y-%m-%dT%H:%M:%S")  # fractions come with the seconds, in all digits of the unit
-        text = pc.replace_substring_regex(text, r"\.0+$", "")
-        text = pc.replace_substring_regex(text, r"(\.[0-9]{3})(000|000000)$", r"\1")
-        return pc.replace_substring_regex(text, r"(\.[0-9]{6})000$", r"\1").cast(to)
-    return pc.cast(value, to)
+        shown = [_shown_span(one, source.unit) for one in distinct.dictionary.cast(pa.int64()).to_pylist()]
+        return pa.array(shown, to).take(distinct.indices)
+    if pt.is_date64(source):
+        return _to_string(value.cast(pa.timestamp("s")), to)
+    if pt.is_timestamp(source):  # fractions come with the seconds, in all digits of the unit
+        text = _in_threes(pc.strftime(value, "%Y-%m-%dT%H:%M:%S"))
+        if source.tz:
+            zone = pc.replace_substring_regex(pc.strftime(value, "%Ez"), r"^\+00:00$", "Z")
+            text = pc.binary_join_element_wise(text, zone, "")
+        return text.cast(to)
+    text = pc.cast(value, to)
+    return _in_threes(text) if pt.is_time(source) else text
+
+
+def positional(floats: pa.Array) -> pa.Array:
+    """Floats as text with all their digits before and behind the point, and neither where there are none."""
+    kind = floats.type.to_pandas_dtype()
+
+    def spelled(number: float) -> str:
+        if number != number:
+            return "NaN"
+        return str(np.format_float_positional(kind(number), unique=True, trim="-"))
+
+    return _spelled_once(floats, spelled)
+
+
+def _spelled_once(floats: pa.Array, spelled: Callable[[float], str]) -> pa.Array:
+    distinct = floats.dictionary_encode()
+    return pa.array([spelled(one) for one in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+
+
+def _in_threes(text: pa.Array) -> pa.Array:
+    """Times whose fractions have no digits, three, six or nine: as many as they need."""
+    text = pc.replace_substring_regex(text, r"\.0+$", "")
+    text = pc.replace_substring_regex(text, r"(\.[0-9]{3})(000|000000)$", r"\1")
+    return pc.replace_substring_regex(text, r"(\.[0-9]{6})000$", r"\1")
+
+
+def _shown_span(ticks: int, unit: str) -> str:
+    """A duration in days, hours, minutes and seconds, each with the sign of the whole."""
+    sign = "-" if ticks < 0 else ""
+    digits = _FRACTION_DIGITS[unit]
+    seconds, below = divmod(abs(ticks), 10**digits)
+    counts = (seconds // 86400, "days"), (seconds // 3600 % 24, "hours"), (seconds // 60 % 60, "mins")
+    fraction = f".{below:0{digits}}" if digits else ""
+    last = f"{sign if seconds % 60 or below else ''}{seconds % 60}{fraction} secs"
+    return " ".join([*(f"{sign if count else ''}{count} {name}" for count, name in counts), last])
 
 
 def _list_to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
@@ -231,7 +283,10 @@ def _from_string(value: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
-    """ISO 8601 texts, with or without a zone; without one they are UTC. Digits below the unit are dropped."""
+    """ISO 8601 texts, with or without a zone; without one they are times on the clocks of `to`, or UTC.
+
+    Digits below the unit are dropped.
+    """
     value = pc.replace_substring_regex(value, rf"(\.[0-9]{{{_FRACTION_DIGITS[to.unit]}}})[0-9]+", r"\1")
     if to.unit == "s":
         value = pc.replace_substring_regex(value, r"\.($|[Z+-])", r"\1")
@@ -239,6 +294,6 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
     nothing = pa.scalar(None, value.type)
     local = pc.cast(pc.if_else(zoned, nothing, value), pa.timestamp(to.unit))
     if not pc.any(zoned).as_py():
-        return local.cast(to)
+        return cast(local, to)
     shifted = pc.cast(pc.if_else(zoned, value, nothing), pa.timestamp(to.unit, "UTC"))
-    return pc.coalesce(shifted.cast(pa.timestamp(to.unit)), local).cast(to)
+    return pc.coalesce(shifted.cast(to), cast(local, to))

@@ -4,7 +4,8 @@
     bool       bool                                     bool
     number     integers, floats, decimals               number
     text       strings and binaries of every layout     text
-    calendar   dates and timestamps                     calendar; without a zone a timestamp is UTC
+    calendar   dates and timestamps                     calendar; without a zone a timestamp is a time on the clocks
+                                                        of the other's zone, a date begins at midnight in UTC
     time, duration                                      their own kind
 
 A null literal goes with everything.
@@ -12,12 +13,17 @@ A null literal goes with everything.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.dataset.arrays import from_scalars, scalar
 from lance_io.dataset.predicate.nested import is_list
+
+if TYPE_CHECKING:
+    from lance_io.dataset.predicate.rows import Value
 
 _DECIMAL_DIGITS_MAX = 38  # of decimal128
 _UNITS = ("s", "ms", "us", "ns")  # coarse to fine
@@ -123,6 +129,23 @@ def _common_calendar(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     return pa.timestamp(unit, next((t.tz for t in stamps if t.tz), None))
 
 
+def cast(value: Value, to: pa.DataType, *, safe: bool = True) -> Value:
+    """As Arrow casts, but for two things. Timestamps without a zone become times on the clocks of the zone they are
+    given; and null lists of a fixed size, which hold items, become empty ones as other null lists are.
+
+    Raises pa.ArrowInvalid, also for times that a zone's clocks show twice or never.
+    """
+    if pt.is_timestamp(to) and to.tz and pt.is_timestamp(value.type) and not value.type.tz:
+        return pc.assume_timezone(pc.cast(value, pa.timestamp(to.unit), safe=safe), to.tz)
+    if pt.is_fixed_size_list(value.type) and pt.is_list(to) and isinstance(value, pa.Array) and value.null_count:
+        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(value), 0).cast(pa.int32()))
+        size = scalar(value.type.list_size, ends.type)
+        starts = pc.if_else(value.is_valid(), pc.subtract(ends, size), pa.scalar(None, ends.type))
+        items = cast(pc.list_flatten(value), to.value_type, safe=safe)
+        return pa.ListArray.from_arrays(pa.concat_arrays([starts, ends[-1:]]), items).cast(to)
+    return pc.cast(value, to, safe=safe)
+
+
 def fit_literal(value: pa.Scalar, to: pa.DataType) -> pa.Scalar | None:
     """A literal as a value of a column's type; None if that would change it.
 
@@ -187,8 +210,8 @@ def _cast_exactly(values: pa.Array, to: pa.DataType) -> pa.Array | None:
     try:
         if pt.is_integer(values.type) and pt.is_decimal(to):  # straight, Arrow wants room for digits that are not there
             values = values.cast(decimal_of(values.type))
-        fitted = values.cast(to)
+        fitted = cast(values, to)
         # Arrow's safe cast of a timestamp to a date drops the time of day
-        return fitted if kind(to) != "calendar" or fitted.cast(values.type).equals(values) else None
+        return fitted if not pt.is_date(to) or fitted.cast(values.type).equals(values) else None
     except pa.ArrowInvalid:
         return None

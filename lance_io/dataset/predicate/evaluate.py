@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from lance_io.dataset.predicate import nested, order
 from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.coerce import cast
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -215,7 +216,7 @@ def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
         if pa.types.is_floating(value.type):
             value = pc.trunc(value)
         safe = pa.types.is_floating(value.type) or pa.types.is_integer(value.type)
-    return pc.cast(value, to, safe=safe)
+    return cast(value, to, safe=safe)
 
 
 def square_root(value: Value) -> Value:

@@ -5,6 +5,7 @@ A function is defined with the kinds of its arguments, which the binder checks a
     text, bytes   strings; strings or byte strings      int, float   64-bit integers, 64-bit floats
     shown         anything, converted to a string       number       as it is
     bool          conditions                            when         dates and timestamps
+    clock         these, and times of a day
     any           as it is                              same         values of one common type
     list          lists                                 item         of the type of the items of the list before it
     lists         lists whose items have one type       word         a string literal
@@ -260,7 +261,7 @@ _define("inner_product dot_product", "vector vector", vectors.inner_product)
 _define("cosine_distance", "vector vector", vectors.cosine_distance)
 _define("array_normalize list_normalize", "vector", vectors.normalized)
 
-_define("date_part datepart", "word when", moments.part)
+_define("date_part datepart", "word clock", moments.part)
 _define("date_trunc datetrunc", "word when", moments.truncated)
 _define("to_date", "any word*", moments.to_date)
 _define("to_timestamp", "any word*", moments.to_timestamp)
@@ -270,7 +271,7 @@ _define("to_timestamp_micros", "any word*", moments.to_timestamp_micros)
 _define("to_timestamp_nanos", "any word*", moments.to_timestamp_nanos)
 _define("to_unixtime", "any word*", moments.to_unixtime)
 _define("to_time", "any word*", moments.to_time)
-_define("to_char date_format", "when word", moments.shown_as)
+_define("to_char date_format", "clock word", moments.shown_as)
 _define("make_date", "int int int", moments.make_date)
 _define("make_time", "int int int", moments.make_time)
 _define("to_local_time", "when", moments.to_local_time)

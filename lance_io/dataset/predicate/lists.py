@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
-from lance_io.dataset.predicate.casts import sql_cast
+from lance_io.dataset.predicate.casts import positional, sql_cast
 from lance_io.dataset.predicate.evaluate import compare
 from lance_io.dataset.predicate.rows import arrays
 
@@ -121,7 +122,8 @@ def make(*values: Value) -> Value:
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
     """The items joined by a separator; null items are left out, or shown as the third argument."""
     (lists,) = arrays(lists)
-    items = sql_cast(pc.list_flatten(lists), pa.string(), lenient=False)
+    items = pc.list_flatten(lists)
+    items = positional(items) if pt.is_floating(items.type) else sql_cast(items, pa.string(), lenient=False)
     if null is not None and null.is_valid:
         items = pc.fill_null(items, null)
     kept = items.is_valid()

@@ -119,8 +119,6 @@ def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
     if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
         (items,) = arrays(sql_cast(value, to.value_type, lenient=False))
         return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
-    if pt.is_timestamp(to) and to.tz and pt.is_timestamp(source) and not source.tz:  # times on that zone's clocks
-        return pc.assume_timezone(pc.cast(value, pa.timestamp(to.unit), safe=False), to.tz)
     if pt.is_duration(to) and pt.is_integer(source):
         return pc.cast(pc.cast(value, pa.int64()), to)
     if pt.is_time(to) and pt.is_integer(source):

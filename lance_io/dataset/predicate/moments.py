@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,26 +36,38 @@ _PARTS: dict[str, Callable[[Value], Value]] = {
     "millisecond": lambda value: _below_minute(value, 10**3),
     "microsecond": lambda value: _below_minute(value, 10**6),
     "nanosecond": lambda value: _below_minute(value, 10**9),
-    "epoch": lambda value: pc.divide(_ticks(value, "us").cast(pa.float64()), 1e6),
+    "epoch": lambda value: _seconds(value),
 }
+_OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "doy")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _TIMES = ("%H:%M:%S%.f", "%H:%M")
 
 
-def _stamp(value: Value, unit: str = "us") -> Value:
-    return value if pt.is_timestamp(value.type) else pc.cast(value, pa.timestamp(unit))
+def _stamp(value: Value) -> Value:
+    """As a timestamp; a time of a day as one of the first day of 1970."""
+    if pt.is_time(value.type):
+        ticks = pc.cast(value, pa.int32() if pt.is_time32(value.type) else pa.int64())
+        return pc.cast(pc.cast(ticks, pa.int64()), pa.timestamp(value.type.unit))
+    return value if pt.is_timestamp(value.type) else pc.cast(value, pa.timestamp("us"))
 
 
-def _ticks(value: Value, unit: str) -> Value:
-    stamp = pc.cast(_stamp(value), pa.timestamp(unit, getattr(_stamp(value).type, "tz", None)), safe=False)
-    return pc.cast(stamp, pa.int64())
+def _seconds(value: Value) -> Value:
+    """Since 1970, with their fraction, as f64."""
+    stamp = _stamp(value)
+    ticks = pc.cast(pc.cast(stamp, pa.int64()), pa.float64(), safe=False)
+    return pc.divide(ticks, float(_PER_SECOND[stamp.type.unit]))
 
 
 def _below_minute(value: Value, per_second: int) -> Value:
-    """Seconds with their fraction, in smaller units."""
-    stamp = _stamp(value)
-    fraction = pc.round(pc.multiply(pc.subsecond(stamp), float(per_second)))
-    return pc.add(pc.multiply(pc.second(stamp), per_second), fraction.cast(pa.int64()))
+    """Seconds with their fraction, in whole smaller units, i64."""
+    return pc.divide(_nanoseconds(_stamp(value), "minute"), 10**9 // per_second)
+
+
+def _nanoseconds(stamp: Value, since: str) -> Value:
+    """How many went by since the minute or second began, i64."""
+    passed = pc.subtract(stamp, pc.floor_temporal(stamp, unit=since))
+    return pc.cast(pc.cast(passed, pa.duration("ns")), pa.int64())
 
 
 def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value], Value]]) -> str:
@@ -66,10 +79,12 @@ def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value],
 
 
 def part(word: pa.Scalar, value: Value) -> Value:
-    """A component as i32, of `epoch` the seconds since 1970 as f64."""
+    """A component as i32, `nanosecond` as i64; of `epoch` the seconds since 1970 as f64."""
     name = _known(word, _PARTS)
+    if pt.is_time(value.type) and name in _OF_DAYS:
+        raise BindError(f"Date part {name!r} not supported for {value.type}, which belongs to no day")
     found = _PARTS[name](value)
-    return found if name == "epoch" else pc.cast(found, pa.int32())
+    return found if name in ("epoch", "nanosecond") else pc.cast(found, pa.int32())
 
 
 def truncated(word: pa.Scalar, value: Value) -> Value:
@@ -112,7 +127,7 @@ def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ())
     """Numbers count `unit`s since 1970; the result has that unit."""
     to = pa.timestamp(unit)
     if pt.is_timestamp(value.type):
-        return pc.cast(value, pa.timestamp(unit, value.type.tz), safe=False)
+        return pc.cast(value, to, safe=False)
     if patterns and is_string(value.type):
         return _read(read_time, value, _words(patterns), "timestamp").cast(pa.timestamp("ns")).cast(to, safe=False)
     if is_string(value.type) or pt.is_date(value.type):
@@ -168,12 +183,30 @@ def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
         return pc.cast(value, pa.int64())
     if is_string(value.type):
         value = _to_timestamp(value, "ns", patterns)
-    return _ticks(pc.floor_temporal(_stamp(value), unit="second"), "s")
+    stamp = pc.floor_temporal(_stamp(value), unit="second")
+    return pc.cast(pc.cast(stamp, pa.timestamp("s")), pa.int64())
 
 
 def shown_as(value: Value, pattern: pa.Scalar) -> Value:
-    """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on."""
-    return pc.strftime(value, format=pattern.as_py() or "", locale="C")
+    """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its kin are digits of the second."""
+    stamp = _stamp(value)
+    digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
+    # Arrow writes the digits of the unit behind `%S`
+    seconds = pc.cast(pc.floor_temporal(stamp, unit="second"), pa.timestamp("s", stamp.type.tz))
+    pieces = re.split(r"(%\.?[369]?f)", pattern.as_py() or "")
+    texts = [pc.strftime(seconds, format=piece, locale="C") for piece in pieces[::2]]
+    for number, piece in enumerate(pieces[1::2]):
+        texts.insert(2 * number + 1, _fraction(digits, piece))
+    return pc.binary_join_element_wise(*texts, "")
+
+
+def _fraction(digits: pa.Array, piece: str) -> pa.Array:
+    """Nine digits after `%.3f` and the like: a point, and so many of them; `%.f` leaves out threes of zeros."""
+    count, point = piece.strip("%.f"), "." if "." in piece else ""
+    if not count and point:
+        kept = pc.replace_substring_regex(digits, r"^0{9}$|0{6}$|0{3}$", "")
+        return pc.replace_substring_regex(kept, r"^(.)", r".\1")
+    return pc.binary_join_element_wise(point, pc.utf8_slice_codeunits(digits, 0, int(count or 9)), "")
 
 
 def make_date(year: Value, month: Value, day: Value) -> Value:

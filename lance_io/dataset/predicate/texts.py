@@ -12,7 +12,7 @@ from lance_io.dataset.predicate import search
 from lance_io.dataset.predicate.rows import by_value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lance_io.dataset.predicate.rows import Value
 
@@ -38,12 +38,16 @@ def num_bits(value: Value) -> Value:
 
 def joined(*values: Value) -> Value:
     """One after the other; nulls are empty."""
-    return pc.binary_join_element_wise(*values, "", null_handling="replace", null_replacement="")
+    return pc.binary_join_element_wise(*values, _nothing(values), null_handling="replace", null_replacement="")
 
 
 def joined_strictly(left: Value, right: Value) -> Value:
     """One after the other; null if one of them is."""
-    return pc.binary_join_element_wise(left, right, "")
+    return pc.binary_join_element_wise(left, right, _nothing([left]))
+
+
+def _nothing(like: Sequence[Value]) -> pa.Scalar:
+    return pa.scalar("", like[0].type)
 
 
 def joined_with(separator: Value, *values: Value) -> Value:
