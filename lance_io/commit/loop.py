@@ -47,7 +47,7 @@ from lance_io.table.apply import Creation, build_manifest
 from lance_io.table.conflicts import check_conflict
 from lance_io.table.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
-from lance_io.table.operations import Delete, Overwrite, Restore, Update
+from lance_io.table.operations import Append, Delete, Overwrite, Restore, Update
 from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS
 from lance_io.table.rebase import Rebased, adapt
 
@@ -181,7 +181,8 @@ class _Loop:
     written   keys of transaction files of this commit, and of files made by rebasing
     fetched   manifest files that were read, by version
     told      transactions of versions that other commits of this process made meanwhile
-    checked   versions up to this one have been checked for conflicts
+    since     the version after which changes of others count: what was made for none (0) begins at the base
+    checked   versions up to this one have been looked at
     made_on   the version that the deletion files of a Delete or Update were made on
     adapted   whether the transaction is no longer the one that was written
     turn      this commit's among those of the process
@@ -199,7 +200,10 @@ class _Loop:
         self.written: list[str] = []
         self.fetched: dict[int, bytes] = {}
         self.told: dict[int, Transaction] = {}
-        self.checked = self.transaction.read_version
+        self.since = self.transaction.read_version
+        if not self.since and self.base is not None and isinstance(self.transaction.operation, (Append, Overwrite)):
+            self.since = self.base.version
+        self.checked = self.transaction.read_version if request.is_repeated else self.since
         self.prepared = False
         self.made_on = request.base
         self.adapted = False
@@ -400,12 +404,12 @@ class _Loop:
             if not self._knows(file):  # cleaned up meanwhile
                 continue
             other = yield from self._transaction_in(file)
-            if other.uuid == self.transaction.uuid and other.name == self.transaction.name:
+            if other is not None and other.uuid == self.transaction.uuid and other.name == self.transaction.name:
                 if file.version not in self.fetched:
                     yield from self._read(file.version, file.key)
                 yield from self._forget_other_names(other)
                 return CommittedVersion(file, self._manifest(file.version), other, attempts=0)
-            if not self.request.is_strict:
+            if other is not None and file.version > self.since and not self.request.is_strict:
                 self._adapt(other, file.version)
             if file.version not in (newest.version, self._restored):
                 self.fetched.pop(file.version, None)
@@ -425,13 +429,14 @@ class _Loop:
         self.adapted = self.adapted or adapted is not self.transaction
         self.transaction = adapted
 
-    def _transaction_in(self, file: VersionFile) -> Plan[Transaction]:
+    def _transaction_in(self, file: VersionFile) -> Plan[Transaction | None]:
+        """What made a version; None where nobody knows, and nobody needs to."""
         if file.version in self.told:
             return self.told[file.version]
         place, data = self.target.place, self.fetched[file.version]
         origin = self._decoded(file.version, decode_origin)
         found = yield from recorded_transaction(place, file.key, origin, data)
-        if found is not None:
+        if found is not None or file.version <= self.since:
             return found
         raise CommitConflictError(
             f"Dataset version {file.version} does not have a transaction file, so nobody can tell whether "

@@ -64,6 +64,7 @@ async def commit_async(
 def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
     check_not_here(given)
     transaction = given["operation"]
+    is_repeated = not isinstance(transaction, LanceOperation.BaseOperation)
     if not isinstance(transaction, StoredTransaction):
         transaction = as_transaction(transaction, given.get("read_version"), given.get("commit_message"))
     target = write_target(
@@ -78,6 +79,7 @@ def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
         max_retries=given.get("max_retries", 20),
         stable_row_ids=bool(given.get("enable_stable_row_ids")),
         timeout_seconds=None if timeout is None else timeout.total_seconds(),
+        is_repeated=is_repeated,
     )
     return plan, target.answers_now
 

@@ -30,8 +30,11 @@ def commit_operation(
     max_retries: int,
     stable_row_ids: bool,
     timeout_seconds: float | None,
+    is_repeated: bool = True,
 ) -> Plan[DatasetState]:
     """Commit a transaction to the table; an overwrite creates one where there is none.
+
+    is_repeated  whether it may have been committed before: it is not committed again then
 
     Raises as `commit` and `create_table` do.
     """
@@ -53,7 +56,7 @@ def commit_operation(
         max_retries=max_retries,
         timeout_s=TIMEOUT_S if timeout_seconds is None else timeout_seconds,
         detached=detached,
-        is_repeated=True,
+        is_repeated=is_repeated,
     )
     state = target.state((yield from commit(where, request)))
     if not detached:

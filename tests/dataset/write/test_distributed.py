@@ -343,6 +343,48 @@ def test_a_creation_that_pylance_committed_is_recognised(tmp_path: Path) -> None
     assert lance.dataset(uri).version == 1
 
 
+BEFORE: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda _: None,
+    "append": lambda table: lance.write_dataset(ROWS, table.uri, mode="append"),
+    "overwrite": lambda table: lance.write_dataset(ROWS, table.uri, mode="overwrite"),
+    "delete": lambda table: table.delete("a > 7"),
+    "restore": lambda table: table.restore(),
+    "update": lambda table: table.update({"a": "a + 1"}),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize(
+    ("make", "read_version"), [(append, 0), (overwrite, None), (overwrite, 0), (restore, None), (restore, 0)]
+)
+def test_what_was_made_for_no_version_joins_the_newest(
+    tmp_path: Path, read_version: int | None, make: Any, before: str
+) -> None:
+    """Or the one of the dataset that is handed over."""
+    found, refused = [], []
+    for library in (lance, lance_io):
+        uri = str(tmp_path / NAMES[library])
+        old = library.dataset(lance.write_dataset(ROWS, uri, max_rows_per_file=10).uri)
+        BEFORE[before](lance.dataset(uri))
+        operation = make(library, library, uri)
+        found.append(library.LanceDataset.commit(uri, operation, read_version=read_version))
+        try:
+            refused.append(library.LanceDataset.commit(old, make(library, library, uri), read_version=read_version))
+        except library.commit.CommitConflictError:
+            refused.append(None)
+    assert shape(found[0]) == shape(found[1])
+    assert_same(found[1].to_table(), found[0].to_table())
+    assert [one and shape(one) for one in refused[:1]] == [one and shape(one) for one in refused[1:]]
+
+
+def test_what_was_made_for_no_version_is_recognised(tmp_path: Path) -> None:
+    table = lance_io.write_dataset(ROWS, tmp_path / "t")
+    transaction = lance_io.Transaction(0, overwrite(lance_io, lance_io, table.uri))
+    for _ in range(2):
+        assert lance_io.LanceDataset.commit(table.uri, transaction).version == 2
+        lance.dataset(table.uri).update_config({"k": "v"})
+
+
 # -- what others put into manifests ------------------------------------------------------------------------------------
 
 
