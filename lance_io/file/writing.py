@@ -244,7 +244,7 @@ def version_for_files(name: str | None) -> FileVersion:
     Raises `UsageError` for a name that is none, `UnsupportedError` for a version that is not written.
     """
     try:
-        version = version_of_name(name or "stable")
+        version = version_of_name("stable" if name is None else str(name).lower())
     except UnsupportedError as error:
         raise UsageError(f"Unknown Lance storage version: {name}") from error
     if version == V0_1:

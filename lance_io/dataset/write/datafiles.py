@@ -64,14 +64,15 @@ class FileLimits:
     cache_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("max_rows_per_file", self.rows), ("max_bytes_per_file", self.num_bytes)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, got {value}")
+        limits = {"rows_per_file": self.rows, "bytes_per_file": self.num_bytes, "page_bytes": self.page_bytes}
+        for name, value in limits.items():
+            if value is not None and value < 1:
+                raise UsageError(f"max_{name} must be at least 1, got {value}")
 
     @property
     def options(self) -> dict[str, Any]:
         """What of them concerns the inside of a file."""
-        page_bytes = PAGE_BYTES if self.page_bytes is None else max(1, min(PAGE_BYTES, self.page_bytes))
+        page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
         return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes}
 
 

@@ -68,7 +68,9 @@ def _put(state: DatasetState, key: str, data: bytes, durability: Durability | No
 def matching_rows(
     state: DatasetState, predicate: Any, fragment_ids: tuple[int, ...] | None = None
 ) -> Plan[dict[int, U32Array]]:
-    """Offsets of the rows that pass a filter, ascending, by fragment id."""
+    """Offsets of the rows that pass a filter, ascending, by fragment id. Raises `TypeError` for None."""
+    if predicate is None:  # a scan would give all rows, and they would be gone
+        raise TypeError("predicate: expected SQL text or an expression, found None")
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)

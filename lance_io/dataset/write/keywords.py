@@ -35,9 +35,15 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
     "namespace_client_managed_versioning": (False,),
 }
 
+CLEANUP_INTERVAL: Final = 20  # versions
+CLEANUP_AGE: Final = "14days"
+
 
 class AutoCleanupConfig(TypedDict, total=False):
-    """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds."""
+    """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds.
+
+    By default at every 20th, of what is older than two weeks.
+    """
 
     interval: int
     older_than_seconds: int
@@ -64,13 +70,13 @@ class Write:
             given["uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
         )
         limits = FileLimits(
-            rows=given.get("max_rows_per_file", ROWS_PER_FILE),
-            num_bytes=given.get("max_bytes_per_file", BYTES_PER_FILE),
+            rows=_given(given, "max_rows_per_file", ROWS_PER_FILE),
+            num_bytes=_given(given, "max_bytes_per_file", BYTES_PER_FILE),
             page_bytes=given.get("max_page_bytes"),
             cache_bytes=given.get("data_cache_bytes"),
         )
         options = WriteOptions(
-            mode=given["mode"],
+            mode=str(_given(given, "mode", "create")).lower(),
             version=None if version is None else version_for_files(version),
             limits=limits,
             progress=given.get("progress"),
@@ -97,6 +103,11 @@ def check_not_here(given: Mapping[str, Any]) -> None:
             raise UnsupportedError(f"{name} is not part of this release")
 
 
+def _given(keywords: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = keywords.get(name)
+    return default if value is None else value
+
+
 def _properties(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
     return {**(properties or {}), **({} if message is None else {LANCE_COMMIT_MESSAGE_KEY: message})}
 
@@ -105,12 +116,13 @@ def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
     if options is None:
         return {}
     unknown = options.keys() - AutoCleanupConfig.__annotations__.keys()
-    if unknown or "interval" not in options:
+    if unknown:
         raise UsageError(f"auto_cleanup_options: expected interval and older_than_seconds, found {sorted(options)}")
-    config = {"lance.auto_cleanup.interval": str(options["interval"])}
-    if "older_than_seconds" in options:
-        config["lance.auto_cleanup.older_than"] = f"{options['older_than_seconds']}s"
-    return config
+    seconds = options.get("older_than_seconds")
+    return {
+        "lance.auto_cleanup.interval": str(options.get("interval", CLEANUP_INTERVAL)),
+        "lance.auto_cleanup.older_than": CLEANUP_AGE if seconds is None else f"{seconds}s",
+    }
 
 
 def write_target(

@@ -280,7 +280,7 @@ def test_refusals_are_those_of_pylance(tmp_path: Path, case: str) -> None:
     assert all(shared in message for message in messages), messages
 
 
-@pytest.mark.parametrize("name", ["max_rows_per_file", "max_bytes_per_file"])
+@pytest.mark.parametrize("name", ["max_rows_per_file", "max_bytes_per_file", "max_page_bytes"])
 def test_a_file_of_nothing_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 1"):
         lance_io.write_dataset(TABLE, tmp_path / "t", **{name: 0})
@@ -299,6 +299,40 @@ def test_files_end_where_they_should(tmp_path: Path) -> None:
     assert all(size < 80_000 for size in sizes)
     for name in ("rows", "bytes"):
         assert lance.dataset(tmp_path / name).to_table().equals(rows)
+
+
+LOOSE: dict[str, dict[str, Any]] = {
+    "no limits": {"max_rows_per_file": None, "max_bytes_per_file": None, "max_page_bytes": None, "mode": None},
+    "capitals": {"mode": "Create", "data_storage_version": "STABLE"},
+    "cleanup": {"auto_cleanup_options": {}},
+    "cleanup at times": {"auto_cleanup_options": {"interval": 3}},
+    "cleanup of age": {"auto_cleanup_options": {"older_than_seconds": 5}},
+}
+
+
+@pytest.mark.parametrize("keywords", LOOSE.values(), ids=LOOSE)
+def test_keywords_are_taken_as_loosely_as_by_pylance(tmp_path: Path, keywords: dict[str, Any]) -> None:
+    ours, theirs = (
+        library.write_dataset(TABLE, tmp_path / library.__name__, **keywords) for library in (lance_io, lance)
+    )
+    same(tmp_path / "lance_io", tmp_path / "lance")
+    assert ours.config() == theirs.config()
+    assert ours.data_storage_version == theirs.data_storage_version
+
+
+def test_no_version_is_no_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="Unknown Lance storage version"):
+        lance_io.write_dataset(TABLE, tmp_path / "t", data_storage_version="")
+
+
+def test_deleting_needs_a_filter(tmp_path: Path) -> None:
+    """Or every row would go."""
+    for library in (lance, lance_io):
+        table = library.write_dataset(TABLE, tmp_path / library.__name__)
+        for delete in (table.delete, table.get_fragments()[0].delete):
+            with pytest.raises(TypeError):
+                delete(None)
+        assert lance.dataset(tmp_path / library.__name__).count_rows() == len(TABLE)
 
 
 @WRITERS
