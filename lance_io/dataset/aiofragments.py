@@ -12,10 +12,11 @@ from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.fragmentsession import AsyncFragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.options import scan_options
-from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.take import take_fragment_positions
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
 from lance_io.dataset.write.fragments import fragment_of_file
+from lance_io.file.numbers import row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -11,8 +11,9 @@ from lance_io.dataset.blobs import blob_field, locate_blobs, read_located
 from lance_io.dataset.execute import run
 from lance_io.dataset.reading import ReadBytes, bytes_of
 from lance_io.dataset.rows import Grouped, addresses, group_rows
-from lance_io.dataset.take import group_positions, locate_addresses, locate_row_ids, row_numbers
+from lance_io.dataset.take import group_positions, locate_addresses, locate_row_ids
 from lance_io.errors import UsageError
+from lance_io.file.numbers import row_numbers
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:

@@ -23,10 +23,11 @@ from lance_io.dataset.projection import project_pruned
 from lance_io.dataset.reading import ReadBytes, is_taken
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
-from lance_io.dataset.take import group_positions, row_numbers
+from lance_io.dataset.take import group_positions
 from lance_io.encodings.api import RowSelection
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.drive import truncated
+from lance_io.file.numbers import row_numbers
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces, goes_with
 from lance_io.file.projection import Projection

@@ -13,11 +13,12 @@ from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
-from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.take import take_fragment_positions
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
 from lance_io.dataset.write.fragments import fragment_of_file
 from lance_io.errors import UsageError
+from lance_io.file.numbers import row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,8 @@ from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.dataset import execute
 from lance_io.dataset.system import ROW_ADDRESS
-from lance_io.dataset.take import row_numbers, take_fragment_positions
+from lance_io.dataset.take import take_fragment_positions
+from lance_io.file.numbers import row_numbers
 
 if TYPE_CHECKING:
     import pyarrow as pa

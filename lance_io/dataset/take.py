@@ -8,8 +8,6 @@ Everything is an array; no Python object exists per row.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
 from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
+from lance_io.file.numbers import row_numbers
 from lance_io.file.projection import Projection as FileProjection
 from lance_io.levels.retype import batch_as, concat, needs_retyping
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
     from lance_io.spans import IntArray
-
-NO_ROW = np.iinfo(np.int64).max  # stands for row numbers above the range of i64: no table has such a row
 
 
 class RowNotFound(StoreError, UsageError):
@@ -118,40 +115,6 @@ def locate_row_ids(state: DatasetState, row_ids: IntArray) -> Plan[tuple[IntArra
     offsets = np.full(len(row_ids), -1, dtype=np.int64)
     places[found], offsets[found] = yield from locate_addresses(state, addresses[found])
     return places, offsets
-
-
-def row_numbers(indices: Any) -> IntArray:
-    """Row numbers as i64[n], from a list, range, numpy or Arrow array of integers.
-
-    Raises `TypeError` for anything else, masks and sets among it, and `OverflowError` for negative numbers and those
-    beyond 64 bits.
-    """
-    if isinstance(indices, (Set, Mapping)):
-        raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
-    if isinstance(indices, (pa.Array, pa.ChunkedArray)):
-        if indices.null_count:
-            raise TypeError("row numbers must not be null")
-        indices = indices.to_numpy(zero_copy_only=False)
-    if not hasattr(indices, "__len__"):
-        indices = list(indices)
-    numbers = np.asarray(indices)
-    if not numbers.size:
-        return np.empty(0, dtype=np.int64)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
-    elif numbers.dtype == np.uint64:
-        numbers = np.minimum(numbers, np.uint64(NO_ROW))
-    numbers = numbers.astype(np.int64, copy=False)
-    if int(numbers.min()) < 0:
-        raise OverflowError("can't convert negative int to unsigned")
-    return numbers
-
-
-def _one_number(one: Any) -> int:
-    number = operator.index(one)
-    if number >= 1 << 64:
-        raise OverflowError("int too big to convert")
-    return min(number, NO_ROW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from lance_io.errors import BindError, UsageError
 from lance_io.file.describe import FileMetadata, FileStatistics, file_metadata, file_statistics
 from lance_io.file.drive import drive, drive_now
+from lance_io.file.numbers import batch_rows, count, row_numbers
 from lance_io.file.opening import load_columns, opened
 from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
@@ -51,7 +52,7 @@ class FileAccess:
         self.context = context
         self.file = file
         schema = file.descriptor.schema
-        self.schema = schema if columns is None else schema.project(list(columns))
+        self.schema = schema if columns is None else schema.project(_names(columns))
         leaves = tuple(path.leaf.id for path in file.paths)
         whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (whole,))
@@ -70,8 +71,9 @@ class FileAccess:
         return batch_as(arrays, self.arrow_schema, retype=self.retype)
 
     def span(self, start: int, num_rows: int) -> list[tuple[FragmentSource, int, int]]:
-        """The rows to scan; raises UsageError beyond the end of the file."""
-        if start < 0 or num_rows < 0 or start + num_rows > self.file.num_rows:
+        """The rows to scan; raises UsageError beyond the end of the file, and what `count` raises."""
+        start, num_rows = count(start), count(num_rows)
+        if start + num_rows > self.file.num_rows:
             raise UsageError(
                 f"Invalid read params: rows {start} to {start + num_rows} of a file of {self.file.num_rows} rows",
                 path=self.key,
@@ -80,12 +82,12 @@ class FileAccess:
 
     def rows(self, indices: Sequence[int] | IntArray) -> tuple[IntArray, IntArray | None]:
         """Row numbers, each once, and how to repeat them as asked; checks order and range."""
-        rows = np.asarray(indices, dtype=np.int64).reshape(-1)
+        rows = row_numbers(indices)
         backwards = np.flatnonzero(rows[1:] < rows[:-1])
         if len(backwards):
             i = int(backwards[0])
             raise UsageError(f"indices must be in ascending order for the file API, got {rows[i]} > {rows[i + 1]}")
-        if len(rows) and not (rows[0] >= 0 and rows[-1] < self.file.num_rows):
+        if len(rows) and rows[-1] >= self.file.num_rows:
             raise UsageError(f"Invalid read params: row {int(rows[-1])} of a file of {self.file.num_rows} rows")
         unique, inverse = np.unique(rows, return_inverse=True)
         return unique, None if len(unique) == len(rows) else inverse
@@ -104,6 +106,14 @@ class FileAccess:
             raise UsageError(f"global buffer {index}; the file has {len(table.positions)}", path=self.key)
         start = int(table.positions[index])
         return Ranges.of((start, start + int(table.sizes[index])), purpose="metadata")
+
+
+def _names(columns: Sequence[str]) -> list[str]:
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a list of names, got {columns!r}")
+    if not columns:
+        raise UsageError("Attempt to read zero columns from the file, at least one column must be specified")
+    return list(columns)
 
 
 def _leaf_ids(ids: tuple[int, ...]) -> tuple[int, ...]:
@@ -200,7 +210,7 @@ class LanceFileReader:
     ) -> ReaderResults:
         """Rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
         access = self._access
-        spans = access.span(start, num_rows)
+        spans, batch_size = access.span(start, num_rows), batch_rows(batch_size)
         if self._is_sync:
             batches: Iterator[ScanBatch] = access.reader.scan_now(spans, batch_size)
         else:
@@ -211,7 +221,7 @@ class LanceFileReader:
         self, indices: Sequence[int], *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
     ) -> ReaderResults:
         """Rows by number, ascending; repetitions are kept. Raises UsageError for others."""
-        access = self._access
+        access, batch_size = self._access, batch_rows(batch_size)
         rows, repeat = access.rows(indices)
         picks = [(access.source, rows)]
         arrays = access.reader.take_now(picks) if self._is_sync else run(access.reader.take(picks))
@@ -302,7 +312,7 @@ class AsyncFileReader:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Batches of rows `start` to `start + num_rows`. Raises UsageError beyond the end of the file."""
         access = self._opened
-        spans = access.span(start, num_rows)
+        spans, batch_size = access.span(start, num_rows), batch_rows(batch_size)
         batches = stream(lambda: access.reader.scan(spans, batch_size))
         try:
             async for batch in batches:
