@@ -1,10 +1,13 @@
-"""Scans in the caller's thread, over a store whose bytes are at hand: pieces are read and decoded on the CPU pool."""
+"""Scans in the caller's thread, over a store whose bytes are at hand: pieces are read and decoded on the CPU pool.
+
+With one processor a thread that waits for another gains nothing: the caller does what it needs itself. Only when it
+goes away with a batch are the pieces behind it handed over, and those that were not begun are taken back afterwards.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.file.batches import Collector, Cutter
@@ -12,10 +15,10 @@ from lance_io.file.drive import drive_now
 from lance_io.file.pieces import goes_behind, goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, in_row_order
 from lance_io.io.stats import count_held
-from lance_io.runtime import cpu_pool
+from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -62,17 +65,19 @@ class _Held:
 class _Job:
     """What a thread of the pool reads and decodes at once: small pieces of one file, or those of some files.
 
+    work       does it: an array for each piece, in order
     groups     pieces that are read and decoded together, each of one file
     num_bytes  what will be read
     """
 
-    __slots__ = ("_arrays", "_future", "_places", "groups", "num_bytes")
+    __slots__ = ("_arrays", "_future", "_places", "_work", "groups", "num_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
         self.groups: list[list[Piece]] = []
         self.num_bytes = 0
+        self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once the caller has begun it
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
-        self._arrays: deque[pa.Array] = deque()
+        self._arrays: deque[pa.Array] | None = None
         self._future: Future[list[pa.Array]] | None = None
 
     def add(self, place: tuple[int, int, Piece]) -> None:
@@ -85,9 +90,10 @@ class _Job:
         self.num_bytes += piece.num_bytes
         self._places.append(place)
 
-    def run_by(self, future: Future[list[pa.Array]]) -> None:
-        """It has been handed over; its arrays come in the order of its pieces."""
-        self._future = future
+    def hand_over(self) -> None:
+        """Let the pool do it, unless it has been told before or the caller has begun."""
+        if self._work is not None and self._future is None:
+            self._future = cpu_pool().submit(self._work, self)
 
     @property
     def first(self) -> tuple[int, Piece]:
@@ -97,18 +103,27 @@ class _Job:
 
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded; nothing of it is kept."""
-        if self._future is not None:
-            self._arrays, self._future = deque(self._future.result()), None
+        if self._arrays is None:
+            self._arrays = deque(self._done())
         _, leaf_id, piece = self._places.popleft()
         return leaf_id, piece, self._arrays.popleft()
+
+    def _done(self) -> list[pa.Array]:
+        if self._future is not None:
+            return self._future.result()
+        work, self._work = self._work, None
+        assert work is not None, "done once"
+        return work(self)
 
     def __bool__(self) -> bool:
         return bool(self._places)
 
-    def cancel(self) -> None:
-        """Let go of it, if it has not begun."""
-        if self._future is not None:
-            self._future.cancel()
+    def take_back(self) -> bool:
+        """Whether nobody has begun it; the pool will not begin it any more then."""
+        if self._work is None or (self._future is not None and not self._future.cancel()):
+            return False
+        self._future = None
+        return True
 
 
 class _Ahead:
@@ -127,6 +142,7 @@ class _Ahead:
         self._next = next(self._source, None)
         self._jobs: deque[_Job] = deque()
         self._ahead = ahead
+        self._is_alone = cpu_count() == 1
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._fill()
 
@@ -139,25 +155,31 @@ class _Ahead:
                 found += drive_now(steps, self._context, here.ref.key, sinks=self._sinks)
         return in_row_order(found)
 
-    def _decode(self, groups: list[list[Piece]]) -> list[pa.Array]:
-        """Read and decode the pieces of a job, file by file; runs on the CPU pool."""
+    def _decode(self, job: _Job) -> list[pa.Array]:
+        """Read and decode the pieces of a job, file by file; runs in any thread."""
         context, gap_bytes = self._context, self._context.store.profile.scan_gap_bytes
         arrays: list[pa.Array] = []
-        for group in groups:
-            key = group[0].file.key
-            arrays += drive_now(
-                read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
-            )
+        try:
+            for group in job.groups:
+                key = group[0].file.key
+                arrays += drive_now(
+                    read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
+                )
+        finally:
+            self._held.charge(-job.num_bytes)
         return arrays
 
     def _fill(self) -> None:
         while len(self._jobs) < self._ahead.pieces and self._begins_job:
-            job = _Job()
+            job = _Job(self._decode)
             while not job or self._goes_into(job):
                 assert self._next is not None, "looked at above"
                 job.add(self._next)
                 self._next = next(self._source, None)
-            self._submit(job)
+            self._held.charge(job.num_bytes)
+            self._jobs.append(job)
+            if not self._is_alone:
+                job.hand_over()
 
     @property
     def _begins_job(self) -> bool:
@@ -182,17 +204,6 @@ class _Ahead:
     def _is_near(self, index: int, oldest: _Job) -> bool:
         return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
 
-    def _submit(self, job: _Job) -> None:
-        self._held.charge(job.num_bytes)
-        future = cpu_pool().submit(self._decode, job.groups)
-        future.add_done_callback(partial(self._ended, job.num_bytes))
-        job.run_by(future)
-        self._jobs.append(job)
-
-    def _ended(self, num_bytes: int, _: Future[list[pa.Array]]) -> None:
-        """A job is done, has failed, or was cancelled before it began."""
-        self._held.charge(-num_bytes)
-
     def before(self, span_index: int, row: int) -> bool:
         """True when the next piece belongs to the span and starts before the row."""
         if not self._jobs:
@@ -203,16 +214,24 @@ class _Ahead:
     def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
         job = self._jobs[0]
+        if self._is_alone:
+            job.take_back()
         found = job.pop()
         if not job:
             self._jobs.popleft()
             self._fill()
         return found
 
+    def go_ahead(self) -> None:
+        """The caller goes away: the pool may begin what it has not needed so far."""
+        for job in self._jobs:
+            job.hand_over()
+
     def close(self) -> None:
         """Let go of what has not begun."""
         for job in self._jobs:
-            job.cancel()
+            if job.take_back():
+                self._held.charge(-job.num_bytes)
         self._jobs.clear()
 
 
@@ -231,7 +250,9 @@ def scan_now(
             while cutter.position < end:
                 while pieces.before(index, cutter.needs_rows_before):
                     cutter.add(*pieces.pop())
-                yield cutter.cut()
+                batch = cutter.cut()
+                pieces.go_ahead()
+                yield batch
     finally:
         pieces.close()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.file.writesteps import Begin, Complete, Result, Write
 from lance_io.limits import KIB
-from lance_io.runtime import cpu_pool
+from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
     from lance_io.file.writesteps import WriteSteps
@@ -74,7 +74,7 @@ class WritesNow:
 
     def _answer(self, request: Any) -> Any:
         if type(request) is Begin:
-            return _begun(request)
+            return (request.work(),) if cpu_count() == 1 else _begun(request)
         if type(request) is Result:
             ticket = request.ticket
             return ticket.result() if isinstance(ticket, Future) else ticket[0]

@@ -19,7 +19,7 @@ from __future__ import annotations
 from lance_io.runtime.calls import run, wrap
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
-from lance_io.runtime.pool import cpu_count, cpu_pool
+from lance_io.runtime.pool import cpu_count, cpu_pool, use_cpus
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     # work on the CPU
     "cpu_count",
     "cpu_pool",
+    "use_cpus",
     # memory
     "memory_limit_bytes",
     # the engine itself

@@ -10,15 +10,30 @@ from lance_io.limits import from_environment
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
+_share: int | None = None
 
 
 def cpu_count() -> int:
-    """How many processors this process may use, at least 1; or what LANCE_CPU_THREADS says."""
-    if (told := from_environment("LANCE_CPU_THREADS", None)) is not None:
+    """How many processors this process may use, at least 1; or what LANCE_CPU_THREADS or `use_cpus` say."""
+    if (told := from_environment("LANCE_CPU_THREADS", _share)) is not None:
         return told
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
+
+
+def use_cpus(share: int | None) -> None:
+    """Take no more than a share of the processors from now on; not while anything is under way.
+
+    share  processors, at least 1; None for all
+    """
+    global _pool, _share
+    if share == _share:
+        return
+    with _lock:
+        pool, _pool, _share = _pool, None, share
+    if pool is not None:
+        pool.shutdown(wait=False)  # what it has been given is still done
 
 
 def cpu_pool() -> ThreadPoolExecutor:

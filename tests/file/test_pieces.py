@@ -73,9 +73,9 @@ def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest
     jobs: list[int] = []
     decode = scan_now._Ahead._decode
 
-    def counted(self: Any, groups: list[list[Any]]) -> list[pa.Array]:
-        jobs.extend(len(group) for group in groups)
-        return decode(self, groups)
+    def counted(self: Any, job: Any) -> list[pa.Array]:
+        jobs.extend(len(group) for group in job.groups)
+        return decode(self, job)
 
     monkeypatch.setattr(scan_now._Ahead, "_decode", counted)
     for job_rows, pages_per_job in ((limits.SCAN_JOB_ROWS, 30), (250, 2), (1, 1)):
