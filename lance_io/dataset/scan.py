@@ -83,9 +83,16 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
 
 
 def _compiled(state: DatasetState, filter: Any) -> Predicate:
-    from lance_io.dataset.predicate import compile_filter  # loads the parser: only for filters
+    """The filter against the schema; texts are remembered from one scan to the next."""
+    key = ("filter", filter if isinstance(filter, str) else None)
+    found: Predicate | None = state.prepared.get(key)
+    if found is None:
+        from lance_io.dataset.predicate import compile_filter  # loads the parser: only for filters
 
-    return compile_filter(filter, state.stored_schema)
+        found = compile_filter(filter, state.stored_schema)
+        if isinstance(filter, str):
+            state.prepared.put(key, found)
+    return found
 
 
 def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:

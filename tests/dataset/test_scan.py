@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
@@ -13,8 +13,14 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
+from lance_io.commit.steps import drive_now
 from lance_io.dataset import ColumnOrdering, ScannerBuilder
+from lance_io.dataset.options import scan_options
+from lance_io.dataset.scan import plan_scan
 from lance_io.errors import BindError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCANS: list[dict[str, Any]] = [
     {},
@@ -241,3 +247,15 @@ def test_the_plan_names_what_is_read_first_and_later(mixed_uri: str) -> None:
     plan = lance_io.dataset(mixed_uri).scanner(["s"], filter=pc.field("doubled") > 100).explain_plan()
     assert plan.index("ReadLate: projection=[s]") < plan.index("Filter") < plan.index("projection=[doubled]")
     assert "bytes_read" in lance_io.dataset(mixed_uri).scanner(["s"]).analyze_plan()
+
+
+def test_the_text_of_a_filter_is_compiled_once(tmp_path: Path) -> None:
+    lance_io.write_dataset(pa.table({"a": range(9)}), tmp_path / "t.lance")
+    state = lance_io.dataset(tmp_path / "t.lance")._state
+
+    def compiled(filter: Any) -> Any:
+        return drive_now(plan_scan(state, scan_options(filter=filter))).predicate
+
+    assert compiled("a > 5") is compiled("a > 5")
+    assert str(compiled("a > 4")) == "(a > 4)"
+    assert compiled(pc.field("a") > 5) is not compiled(pc.field("a") > 5)
