@@ -26,7 +26,7 @@ from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Coroutine, Mapping
     from types import TracebackType
 
     from lance_io.file.writer import WrittenFile
@@ -394,7 +394,8 @@ class AsyncFileWriter:
     """The async twin of `LanceFileWriter`: `async with AsyncFileWriter(path, schema) as writer`.
 
     Methods may be awaited from any event loop, one at a time. Cancelling one of them, or leaving the block by an
-    exception, removes what was written.
+    exception, removes what was written, and comes back when that has ended; a file that was just getting its name when
+    `close` was cancelled may be there, whole.
     """
 
     def __init__(
@@ -425,7 +426,7 @@ class AsyncFileWriter:
         if writing is None:
             writing = self._open(schema)
             for data in self._wishes.global_buffers:
-                await wrap(writing.add_global_buffer(data))
+                await self._run(writing.add_global_buffer(data))
         return writing
 
     async def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -433,7 +434,7 @@ class AsyncFileWriter:
         self._check_open()
         writing = await self._opened(batch.schema)
         for piece in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
-            await wrap(writing.write(piece))
+            await self._run(writing.write(piece))
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
@@ -446,7 +447,7 @@ class AsyncFileWriter:
         if self._writing is None:
             self._wishes.global_buffers.append(data)
             return len(self._wishes.global_buffers)
-        return await wrap(self._writing.add_global_buffer(data))
+        return await self._run(self._writing.add_global_buffer(data))
 
     async def close(self) -> int | None:
         """Complete the file; the number of its rows, None when it was closed before."""
@@ -456,7 +457,7 @@ class AsyncFileWriter:
         writing = await self._opened(None)
         for key, value in self._wishes.metadata.items():
             writing.writer.add_schema_metadata(key, value)
-        written = await wrap(writing.close())
+        written = await self._run(writing.close())
         self.size_bytes = written.size_bytes
         return written.num_rows
 
@@ -465,6 +466,13 @@ class AsyncFileWriter:
         self.closed = True
         if self._writing is not None:
             await wrap(self._writing.abort())
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await wrap(work, to_the_end=True)
+        except asyncio.CancelledError:
+            await self.abort()  # what was cancelled may not have begun
+            raise
 
     def _check_open(self) -> None:
         if self.closed:

@@ -41,6 +41,7 @@ class _Call(Generic[T]):
         assert coro is not None
         if self._cancelled:
             coro.close()
+            self._notify()
             return
         self._task = self._engine.loop.create_task(coro, context=self._context)
         self._task.add_done_callback(lambda _: self._notify())
@@ -89,10 +90,12 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     return call.result()
 
 
-async def wrap(coro: Coroutine[Any, Any, T]) -> T:
+async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
     """Run a coroutine on the engine and await its result from a coroutine on any loop.
 
     Cancelling the caller cancels the coroutine. On the engine's own loop it is simply awaited.
+
+    to_the_end  a caller that is cancelled comes back only when the coroutine has ended
     """
     engine, loop = current_engine(), asyncio.get_running_loop()
     if loop is engine.loop:
@@ -105,9 +108,11 @@ async def wrap(coro: Coroutine[Any, Any, T]) -> T:
 
     call = _Call(engine, coro, tell)
     try:
-        await ended
-    except BaseException:
+        await (asyncio.shield(ended) if to_the_end else ended)
+    except BaseException as error:
         call.cancel()
+        if to_the_end and isinstance(error, asyncio.CancelledError):
+            await asyncio.wait({ended})
         raise
     return call.result()
 

@@ -366,6 +366,7 @@ async def test_async_exceptions_and_cancellation_leave_nothing(tmp_path: Path) -
     async def write() -> None:
         async with AsyncFileWriter(tmp_path / "one.lance", schema) as writer:
             await writer.write_batch(big)
+            await asyncio.sleep(60)
 
     task = asyncio.create_task(write())
     await asyncio.sleep(0.05)
@@ -373,6 +374,17 @@ async def test_async_exceptions_and_cancellation_leave_nothing(tmp_path: Path) -
     with pytest.raises(asyncio.CancelledError):
         await task
     assert leftovers(tmp_path) == []
+
+
+async def test_a_close_that_is_cancelled_comes_back_when_it_has_ended(tmp_path: Path) -> None:
+    for number in range(20):
+        writer = AsyncFileWriter(tmp_path / f"{number}.lance", SCHEMA)
+        await writer.write_batch(batch(0, 10))
+        closing = asyncio.create_task(writer.close())
+        await asyncio.sleep(0.0005 * number)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert not [name for name in leftovers(tmp_path) if not name.endswith(".lance")]
 
 
 async def test_bytes_do_not_depend_on_the_driver(tmp_path: Path) -> None:
