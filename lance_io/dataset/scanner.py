@@ -12,6 +12,7 @@ from lance_io.dataset.options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
+from lance_io.levels.compact import portable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -61,9 +62,10 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         return execute.stream(self._state, self._options, schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches as an Arrow reader."""
+        """The batches as an Arrow reader, for other engines too."""
         schema = self.projected_schema
-        return pa.RecordBatchReader.from_batches(schema, execute.stream(self._state, self._options, schema))
+        batches = map(portable, execute.stream(self._state, self._options, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""

@@ -1,4 +1,4 @@
-"""Arrays that may be filtered and taken from.
+"""Arrays that may be filtered and taken from, and given to other engines.
 
 `pyarrow` (26.0) selects wrong rows from a fixed-size list of fixed-size lists that is a slice: its inner lists are
 looked up as if the slice began at row 0. Structs around such a list hand their own slice down to it. Arrays as they
@@ -17,6 +17,27 @@ def compact(array: pa.Array) -> pa.Array:
     if array.offset == 0 or not _has_nested_vectors(array.type):
         return array
     return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
+
+
+def portable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows for engines that misread some slices: those columns as copies.
+
+    DuckDB (2.0) refuses structs within a struct that is a slice; Polars (2.1) fixed-size lists with nulls that are one.
+    """
+    if not any(array.offset and _is_misread(array) for array in batch.columns):
+        return batch
+    arrays = [
+        pa.concat_arrays([array, array.slice(0, 0)]) if array.offset and _is_misread(array) else array
+        for array in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _is_misread(array: pa.Array) -> bool:
+    t = array.type
+    if pa.types.is_struct(t) or not pa.types.is_fixed_size_list(t):
+        return any(pa.types.is_nested(t.field(i).type) for i in range(t.num_fields))
+    return pa.types.is_nested(t.value_type) or array.null_count > 0
 
 
 @lru_cache(maxsize=1024)

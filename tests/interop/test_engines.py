@@ -81,3 +81,18 @@ def test_pickles_open_the_same_version_without_a_request(table: lance_io.LanceDa
     assert received._state.location.store.stats.snapshot().requests == 0
     assert (received.version, received.to_table()) == (table.version, expected)
     assert copy.copy(table).to_table() == expected
+
+
+def test_engines_read_batches_that_are_slices(tmp_path: Path) -> None:
+    """Of nested columns DuckDB and Polars misread slices, which most batches are."""
+    rows = pa.table(
+        {
+            "n": pa.array([{"x": i, "y": {"z": i}} if i % 5 else None for i in range(100)]),
+            "l": pa.array([[{"z": i}] * (i % 3) for i in range(100)]),
+            "v": pa.array([[i, i] if i % 4 else None for i in range(100)], pa.list_(pa.float32(), 2)),
+        }
+    )
+    sliced = lance_io.write_dataset(rows, tmp_path / "t").scanner(batch_size=7)
+    assert sliced.to_reader().read_all() == rows
+    assert duckdb.sql("select sum(n.y.z), sum(l[1].z), count(v) from sliced").fetchall() == [(4000, 3267, 75)]
+    assert pl.from_arrow(sliced.to_reader())["v"].to_list() == rows["v"].to_pylist()
