@@ -63,7 +63,9 @@ def cleanup_policy(
 
 
 def clean_up(state: DatasetState, policy: CleanupPolicy, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
-    """Remove what the rules say."""
+    """Remove what the rules say. Raises `BindError` for a rate at which nothing would be removed."""
+    if deletes_per_s is not None and deletes_per_s < 1:
+        raise BindError(f"delete_rate_limit must be greater than 0, got {deletes_per_s}")
     target = _target(state)
     plan = yield from plan_cleanup(target, policy, root=state.root, branch=state.manifest.branch)
     return (yield from run_cleanup(target, plan, deletes_per_s=deletes_per_s))

@@ -119,3 +119,11 @@ def test_a_failing_cleanup_leaves_the_commit(tmp_path: Path, caplog: pytest.LogC
         table.insert(ROWS)
     assert "the cleanup after it failed: expected a duration" in caplog.text
     assert lance.dataset(tmp_path / "t").count_rows() == 200
+
+
+@pytest.mark.parametrize("name", ["retain_versions", "delete_rate_limit"])
+def test_cleaning_up_by_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    for library in (lance, lance_io):
+        table = library.write_dataset(pa.table({"a": [1]}), tmp_path / library.__name__)
+        with pytest.raises((OSError, ValueError), match=f"{name} must be greater than 0, got 0"):
+            table.cleanup_old_versions(**{name: 0})
