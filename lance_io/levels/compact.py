@@ -24,20 +24,22 @@ def portable(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     DuckDB (2.0) refuses structs within a struct that is a slice; Polars (2.1) fixed-size lists with nulls that are one.
     """
-    if not any(array.offset and _is_misread(array) for array in batch.columns):
+    misread = [_is_misread(array) for array in batch.columns]
+    if not any(misread):
         return batch
     arrays = [
-        pa.concat_arrays([array, array.slice(0, 0)]) if array.offset and _is_misread(array) else array
-        for array in batch.columns
+        pa.concat_arrays([array, array.slice(0, 0)]) if wrong else array
+        for array, wrong in zip(batch.columns, misread, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
 
 
 def _is_misread(array: pa.Array) -> bool:
     t = array.type
-    if pa.types.is_struct(t) or not pa.types.is_fixed_size_list(t):
-        return any(pa.types.is_nested(t.field(i).type) for i in range(t.num_fields))
-    return pa.types.is_nested(t.value_type) or array.null_count > 0
+    if pa.types.is_fixed_size_list(t):
+        is_slice = len(array.values) > len(array) * t.list_size
+        return is_slice and bool(pa.types.is_nested(t.value_type) or array.null_count)
+    return array.offset > 0 and any(pa.types.is_nested(t.field(i).type) for i in range(t.num_fields))
 
 
 @lru_cache(maxsize=1024)
