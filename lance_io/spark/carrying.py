@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from lance_io.spark.options import ReadOptions
 
 Serialized: TypeAlias = bytes  # `bytes` is also the name of a field below
+DECODED_PER_BYTE: Final = 16  # memory of what is made of a serialized manifest, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +108,31 @@ def restored(options: ReadOptions, header: bytes, branch: str | None, part: Part
     """The part of a table version that a partition reads, opened without a request.
 
     header  of the version, as `header_of` gives it
+    Partitions of the same fragments share it, as long as the process's session remembers it.
     """
+    session, settings = process_session(), storage_options(options)
+    root = session.locate(options.path, settings)
+    digest = blake2b(b"".join((header, *part.fragments)), digest_size=16).hexdigest()
+    key = ("partition", root.store.identity, options.path, tuple(sorted(settings.items())), branch, digest)
+    found: DatasetState | None = session.cache.get(key)
+    if found is None:
+        found = DatasetState(
+            location=branch_location(root, branch),
+            root=root,
+            manifest=from_message(_message(header, part, digest), VERSION_MAX),
+            session=session,
+            given_uri=options.path,
+            storage_options=settings,
+        )
+        session.cache.put(key, found, DECODED_PER_BYTE * (len(header) + sum(map(len, part.fragments))))
+    return found
+
+
+def _message(header: bytes, part: PartitionPlan, digest: str) -> table_pb2.Manifest:
     message = table_pb2.Manifest()
     message.ParseFromString(header)
     for fragment in part.fragments:
         message.fragments.add().ParseFromString(fragment)
     # what caches know of a version goes by its transaction; here places count from the partition's first fragment
-    digest = blake2b(b"".join(part.fragments), digest_size=16).hexdigest()
     message.transaction_file = f"{message.transaction_file}#{digest}"
-    session, settings = process_session(), storage_options(options)
-    root = session.locate(options.path, settings)
-    return DatasetState(
-        location=branch_location(root, branch),
-        root=root,
-        manifest=from_message(message, VERSION_MAX),
-        session=session,
-        given_uri=options.path,
-        storage_options=settings,
-    )
+    return message

@@ -7,6 +7,7 @@ from a process that has imported this.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -32,11 +33,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DAEMON: Final = "pyspark.daemon"  # what forks planners and workers, and runs as their main module
+KEPT_BYTES_MAX: Final = 64 << 20  # freed memory that a worker keeps; larger blocks than half of it go back at once
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 REQUESTS_MIN: Final = 16  # per worker process, however many share the machine
 
 _session: Session | None = None
 _session_pid = 0
-_frozen_pid = 0
+_settled_pid = 0
+_frozen: tuple[int, int] = (0, 0)  # the process, and how many modules it had
 
 
 def process_session() -> Session:
@@ -49,17 +53,46 @@ def process_session() -> Session:
 
 
 def freeze_loaded() -> None:
-    """Take what a process of Spark's daemon has loaded out of the garbage collector's sight; once, after its first job.
+    """Take what a process of Spark's daemon has loaded out of the garbage collector's sight, once it has loaded more.
 
     The daemon's processes collect garbage after every task or plan, and that takes 20 ms for the hundred thousand
     objects of modules, which never become garbage. Frozen objects are still freed when nothing refers to them.
     """
-    global _frozen_pid
-    if _frozen_pid == os.getpid() or getattr(sys.modules["__main__"].__spec__, "name", "") != DAEMON:
+    global _frozen
+    found = (os.getpid(), len(sys.modules))
+    if _frozen == found or not _is_daemons():
         return
-    _frozen_pid = os.getpid()
+    _frozen = found
     gc.collect()
     gc.freeze()
+
+
+def settle_in_worker() -> None:
+    """Fit this process to the task that it has been given; nothing outside of Spark's workers.
+
+    It takes the processors of one task (`spark.task.cpus`): the executor's others are for the tasks beside it. What a
+    batch has freed is kept for the next one, within bounds: fresh memory costs a page fault for each 4 KiB, which
+    takes as long as decoding into it.
+    """
+    global _settled_pid
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None or not _is_daemons():
+        return
+    runtime.use_cpus(context.cpus())
+    if _settled_pid == os.getpid():
+        return
+    _settled_pid = os.getpid()
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library; others have nothing like it
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES_MAX // 2)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
+
+
+def _is_daemons() -> bool:
+    """Whether Spark's daemon has forked this process."""
+    return getattr(sys.modules["__main__"].__spec__, "name", "") == DAEMON
 
 
 def executor_cores() -> int:

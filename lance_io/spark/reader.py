@@ -26,7 +26,7 @@ from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned, restored
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, decoded_width, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, run
+from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, run, settle_in_worker
 from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark
 
@@ -116,6 +116,7 @@ def _batches(
 ) -> Iterator[pa.RecordBatch]:
     if not part.ranges:
         return
+    settle_in_worker()
     state = restored(options, header, branch, part)
     projection = read_projection(state, options, declared.names)
     cast = ReadCast(projection.arrow_schema, declared, timestamp_ns=options.timestamp_ns)

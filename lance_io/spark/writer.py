@@ -25,7 +25,7 @@ from lance_io.dataset.write.datafiles import FileLimits, Keeping
 from lance_io.dataset.write.input import AsyncRows, Rows
 from lance_io.errors import LanceError
 from lance_io.runtime.feeding import run_fed
-from lance_io.spark.engine import freeze_loaded
+from lance_io.spark.engine import freeze_loaded, settle_in_worker
 from lance_io.spark.jobs import open_target, plan_job, run_plan
 from lance_io.spark.taskfiles import TaskFiles
 from lance_io.spark.writecast import WriteCast
@@ -134,6 +134,7 @@ def write_task(
         for _ in batches:  # Spark expects its rows to be taken
             pass
         return TaskMessage(job, partition, attempt, (), (), 0, 0)
+    settle_in_worker()
     target = open_target(options)
     limits = FileLimits(rows=options.max_rows_per_file, num_bytes=options.max_bytes_per_file)
     files = TaskFiles(target.location, job, limits, is_rows_hard=options.rows_per_file_given)

@@ -98,6 +98,7 @@ def probed(folder: str) -> Iterator[None]:
         "clients": sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession"),
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
         "frozen": frozen,
+        "cpus": runtime.cpu_count(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
     }

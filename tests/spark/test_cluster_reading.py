@@ -148,7 +148,7 @@ def test_a_worker_keeps_one_engine(
         for kept in ("sessions", "loops", "clients", "engines"):
             assert all(one[kept] == tasks[0][kept] for one in tasks), kept
             assert len(tasks[0][kept]) == (tasks[0]["tables"] if kept == "clients" else 1), kept
-        assert all(one["frozen"] > 10_000 for one in tasks)
+        assert all(one["frozen"] > 10_000 and one["cpus"] == 1 for one in tasks)
     reads = sum(one["reads"] for one in told)
     assert reads == 2 * warm + len(by_process) * (cold - warm)  # each process has read the file's metadata once
 

@@ -66,6 +66,8 @@ CLAIMS = {
     "No task reads a manifest": "test_cluster_reading.test_a_dataframe_keeps_its_version",
     "keeps one engine": "test_cluster_reading.test_a_worker_keeps_one_engine",
     "leaves alone what was loaded": "test_cluster_reading.test_a_worker_keeps_one_engine",
+    "as `spark.task.cpus` says": "test_cluster_reading.test_a_worker_keeps_one_engine",
+    "stays with the worker": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "are bounded by `io_buffer_bytes`": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",
     "name the table, the version": "test_local_reading.test_errors_of_tasks_name_table_and_rows",

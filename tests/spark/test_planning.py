@@ -28,6 +28,7 @@ from lance_io import runtime
 from lance_io.errors import BindError, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
+from lance_io.spark.carrying import restored
 from lance_io.spark.columns import decoded_width
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from servers import S3Server
+
+    from lance_io.dataset.state import DatasetState
+    from lance_io.spark.carrying import PartitionPlan
+    from lance_io.spark.reader import LanceReader
 
 ROWS = 20_000
 FRAGMENT_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_FRAGMENT_MIB", "64"))
@@ -362,6 +367,23 @@ def test_tasks_share_a_session_and_read_no_manifest(table: lance.LanceDataset) -
         assert sum(batch.num_rows for one in partitions for batch in reader.read(one)) == table.count_rows()
     finally:
         os.rename(versions + "-moved", versions)
+
+
+def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.LanceDataset) -> None:
+    source = LanceDataSource({"path": table.uri, "num_partitions": "50"})
+    reader = source.reader(schema=source.schema())
+    plans = [one.value for one in reader.partitions()]
+    again = LanceDataSource({"path": table.uri, "num_partitions": "50", "columns": "id"})
+    other = again.reader(schema=again.schema())
+
+    def opened(reader: LanceReader, plan: PartitionPlan) -> DatasetState:
+        return restored(reader._options, reader._header, reader._branch, plan)
+
+    states = {plan.fragments: opened(reader, plan) for plan in plans}
+    assert 1 < len(states) < len(plans)
+    assert len(set(map(id, states.values()))) == len(states)
+    for plan in plans:
+        assert opened(reader, plan) is opened(other, plan) is states[plan.fragments]
 
 
 def test_a_forked_process_has_its_own_session(table: lance.LanceDataset) -> None:
