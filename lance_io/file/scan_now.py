@@ -75,7 +75,7 @@ class _Job:
     def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
         self.groups: list[list[Piece]] = []
         self.num_bytes = 0
-        self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once the caller has begun it
+        self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once its arrays have been asked for
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
         self._arrays: deque[pa.Array] | None = None
         self._future: Future[list[pa.Array]] | None = None
@@ -91,7 +91,7 @@ class _Job:
         self._places.append(place)
 
     def hand_over(self) -> None:
-        """Let the pool do it, unless it has been told before or the caller has begun."""
+        """Let the pool do it, unless it has been told before or is done."""
         if self._work is not None and self._future is None:
             self._future = cpu_pool().submit(self._work, self)
 
@@ -110,7 +110,9 @@ class _Job:
 
     def _done(self) -> list[pa.Array]:
         if self._future is not None:
-            return self._future.result()
+            arrays = self._future.result()
+            self._future = self._work = None  # the future would hold all arrays until the last is popped
+            return arrays
         work, self._work = self._work, None
         assert work is not None, "done once"
         return work(self)
