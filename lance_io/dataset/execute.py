@@ -19,6 +19,7 @@ from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
 from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now
+from lance_io.levels.compact import Portable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator
@@ -156,35 +157,35 @@ async def stream_async(
 
 
 def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
-    batch_rows = _batch_rows(run.options, schema)
+    batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
     if run.options.order_by:
-        yield from _cut(run.table_now(schema), batch_rows)
+        yield from map(portable, _cut(run.table_now(schema), batch_rows))
         return
     rebatch = Rebatcher(batch_rows, across=_across(run.options))
     for span, batch in run.pieces_now(_piece_rows(run.options, batch_rows)):
-        yield from rebatch.push(batch, span)
-    yield from rebatch.flush()
+        yield from map(portable, rebatch.push(batch, span))
+    yield from map(portable, rebatch.flush())
 
 
 async def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
     """`_stream_now` on the engine's loop, in one task from the first item to the end."""
-    batch_rows = _batch_rows(run.options, schema)
+    batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
     with counting(run.watch):
         if run.options.order_by:
-            for batch in _cut(await run.table(schema), batch_rows):
+            for batch in map(portable, _cut(await run.table(schema), batch_rows)):
                 yield batch
             return
         rebatch = Rebatcher(batch_rows, across=_across(run.options))
         pieces = run.pieces(_piece_rows(run.options, batch_rows))
         try:
             async for span, piece in pieces:
-                for batch in rebatch.push(piece, span):
+                for batch in map(portable, rebatch.push(piece, span)):
                     if run.state.schedulers is not None:  # what was read before they were closed is not given any more
                         run.state.schedulers.check()
                     yield batch
         finally:
             await pieces.aclose()
-        for batch in rebatch.flush():
+        for batch in map(portable, rebatch.flush()):
             yield batch
 
 

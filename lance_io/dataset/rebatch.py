@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lance_io.levels.compact import Portable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -69,5 +71,5 @@ def empty_columns(num_rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def to_table(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """A table over the batches, without copying them."""
-    return pa.Table.from_batches(batches, schema=schema)
+    """A table over the batches, without copying them; columns that other engines would misread are copied."""
+    return pa.Table.from_batches(map(Portable(schema), batches), schema=schema)

@@ -12,7 +12,6 @@ from lance_io.dataset.options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
-from lance_io.levels.compact import portable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,10 +61,9 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         return execute.stream(self._state, self._options, schema)
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """The batches as an Arrow reader, for other engines too."""
+        """The batches as an Arrow reader."""
         schema = self.projected_schema
-        batches = map(portable, execute.stream(self._state, self._options, schema))
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        return pa.RecordBatchReader.from_batches(schema, execute.stream(self._state, self._options, schema))
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""

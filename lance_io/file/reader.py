@@ -23,6 +23,7 @@ from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
 from lance_io.format.schema import Schema
 from lance_io.io.cache import SearchCache
+from lance_io.levels.compact import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.runtime import iterate, run, stream, wrap
@@ -59,6 +60,7 @@ class FileAccess:
         shown = Schema(tuple(field.described() for field in self.schema.fields), schema.metadata)
         self.arrow_schema = shown.to_arrow(json_as_text=False)
         self.retype = needs_retyping(self.arrow_schema)
+        self.portable = Portable(self.arrow_schema)
         self.reader = TableReader(context, self.schema.fields)
 
     @property
@@ -68,7 +70,7 @@ class FileAccess:
 
     def batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         """A record batch of the projected schema."""
-        return batch_as(arrays, self.arrow_schema, retype=self.retype)
+        return self.portable(batch_as(arrays, self.arrow_schema, retype=self.retype))
 
     def span(self, start: int, num_rows: int) -> list[tuple[FragmentSource, int, int]]:
         """The rows to scan; raises UsageError beyond the end of the file, and what `count` raises."""
@@ -226,7 +228,7 @@ class LanceFileReader:
         picks = [(access.source, rows)]
         arrays = access.reader.take_now(picks) if self._is_sync else run(access.reader.take(picks))
         batch = access.taken(arrays, repeat)
-        return self._results(batch.slice(at, batch_size) for at in range(0, len(batch), batch_size))
+        return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
         return ReaderResults(pa.RecordBatchReader.from_batches(self._access.arrow_schema, batches))

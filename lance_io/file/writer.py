@@ -26,6 +26,7 @@ from lance_io.file.fileplan import file_plan
 from lance_io.file.places import FilePlaces
 from lance_io.file.writesteps import Begin, GatheredWrites, Result
 from lance_io.levels.chunks import array_bytes, leaf_chunks
+from lance_io.levels.compact import copied
 from lance_io.levels.shred import shred
 from lance_io.limits import KIB, MIB
 from lance_io.runtime import cpu_count
@@ -158,7 +159,7 @@ class FileWriter:
         self.num_rows += num_rows
         num_bytes = sum([array_bytes(array) for array in arrays])
         if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
-            yield from self._gather(arrays if held else [_copy(array) for array in arrays], num_rows, num_bytes)
+            yield from self._gather(arrays if held else [copied(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
             yield from self._write_pages(self._closed_by(arrays, held=held))
@@ -253,7 +254,3 @@ class FileWriter:
             version=self.version,
             sidecars=sidecars,
         )
-
-
-def _copy(array: pa.Array) -> pa.Array:
-    return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
