@@ -20,6 +20,7 @@ from lance_io import _kernels
 from lance_io.commit.steps import Head
 from lance_io.dataset.arrays import numbers as indices
 from lance_io.dataset.places import StoredObject
+from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.levels.retype import concat
@@ -27,6 +28,8 @@ from lance_io.store.url import open_store
 from lance_io.table.paths import check_relative
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from lance_io.commit.steps import Plan
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
@@ -52,10 +55,14 @@ def blob_field(state: DatasetState, name: str) -> Field:
     return field
 
 
-def binary_field(field: Field, name: str) -> pa.Field:
-    """The Arrow field of a blob column that is shown as bytes."""
-    metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
-    return pa.field(name, pa.large_binary(), field.nullable, metadata or None)
+def with_binaries(field: Field) -> Field:
+    """A field with every blob that is no item of a list shown as bytes."""
+    if is_blob(field):
+        metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
+        return replace(field, logical_type="large_binary", children=(), metadata=metadata)
+    if field.logical_type != "struct":
+        return field.described()
+    return replace(field, children=tuple(with_binaries(child) for child in field.children))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,40 +199,59 @@ def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:
 
 
 class BlobBinaries:
-    """Turns the descriptions of blob columns into their bytes.
+    """Turns the descriptions of blobs into their bytes.
 
-    names  top-level blob columns that are wanted as binary
+    blobs  paths of the blobs that are wanted as bytes, from the top-level column down, and their field ids
     """
 
-    def __init__(self, state: DatasetState, names: tuple[str, ...]) -> None:
+    def __init__(self, state: DatasetState, blobs: dict[tuple[str, ...], int]) -> None:
         self._state = state
-        self._names = names
+        self._blobs = blobs
 
     def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
         """Replace descriptions in `columns` by bytes.
 
         runs  places of the rows and how many of them lie there, in order
         """
-        for name in self._names:
+        for path, field_id in self._blobs.items():
+            descriptions = extract(columns[path[0]], path[1:])
             pieces = []
             start = 0
             for place, num_rows in runs:
-                field_id = self._state.schema.field(name).id
-                descriptions = columns[name].slice(start, num_rows)
-                located = yield from locate_blobs(self._state, place, field_id, descriptions)
+                located = yield from locate_blobs(self._state, place, field_id, descriptions.slice(start, num_rows))
                 pieces.append((yield from read_located(self._state, located)))
                 start += num_rows
-            columns[name] = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
+            binaries = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
+            columns[path[0]] = _with_member(columns[path[0]], path[1:], binaries)
+
+
+def _with_member(column: pa.Array, path: tuple[str, ...], values: pa.Array) -> pa.Array:
+    """A column whose member at `path` (below the column) is replaced."""
+    if not path:
+        return values
+    fields = list(column.type)
+    members = [column.field(number) for number in range(len(fields))]
+    number = column.type.get_field_index(path[0])
+    members[number] = _with_member(members[number], path[1:], values)
+    fields[number] = fields[number].with_type(members[number].type)
+    return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null() if column.null_count else None)
 
 
 def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
-    """What reads the blob columns that a projection shows as bytes; None when it shows none so."""
-    names = tuple(
-        one.path[0]
-        for one in projection.outputs
-        if not one.is_system
-        and len(one.path) == 1
-        and one.field.type == pa.large_binary()
-        and is_blob(state.schema.field(one.path[0]))
-    )
-    return BlobBinaries(state, names) if names else None
+    """What reads the blobs that a projection shows as bytes; None when it shows none so."""
+    blobs: dict[tuple[str, ...], int] = {}
+    for one in projection.outputs:
+        if not one.is_system and one.computed is None:
+            blobs.update(_shown_as_bytes(state.field_at(one.path), one.field.type, one.path))
+    return BlobBinaries(state, blobs) if blobs else None
+
+
+def _shown_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    if is_blob(field):
+        if shown == pa.large_binary():
+            yield path, field.id
+    elif field.logical_type == "struct":
+        members = {each.name: each.type for each in shown}
+        for child in field.children:
+            if child.name in members:
+                yield from _shown_as_bytes(child, members[child.name], (*path, child.name))

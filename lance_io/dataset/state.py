@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.dataset.blobs import binary_field, is_blob
+from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.places import Places, Sources
 from lance_io.dataset.projection import prune
 from lance_io.dataset.reading import RowReader
@@ -178,17 +178,22 @@ class DatasetState:
         return replace(projection, outputs=tuple(outputs))
 
     def _shown(self, output: OutputColumn, blob_handling: str | None) -> OutputColumn:
-        field = self.schema.field(output.path[0])
-        for name in output.path[1:]:
-            child = field.child(name)
-            assert child is not None, "projections name fields that are there"
-            field = child
+        field = self.field_at(output.path)
         described = field.described()
         if described is field:
             return output
-        if blob_handling == "all_binary" and len(output.path) == 1 and is_blob(field):
-            return replace(output, field=binary_field(field, output.name))
-        return replace(output, field=described.to_arrow().with_name(output.name))
+        shown = with_binaries(field) if blob_handling == "all_binary" else described
+        arrow = shown.to_arrow().with_name(output.name).with_nullable(output.field.nullable)
+        return replace(output, field=arrow)
+
+    def field_at(self, path: tuple[str, ...]) -> Field:
+        """The field at a projection's path, names from the top-level column down."""
+        field = self.schema.field(path[0])
+        for name in path[1:]:
+            child = field.child(name)
+            assert child is not None, "projections name fields that are there"
+            field = child
+        return field
 
     def pruned_fields(self, paths: Iterable[tuple[str, ...]]) -> list[Field]:
         """The top-level fields that hold `paths`, pruned to them, in schema order."""

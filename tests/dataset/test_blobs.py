@@ -19,6 +19,7 @@ from lance_io.errors import FormatError, UnsupportedError
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
 BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]
+MARK = {"lance-encoding:blob": "true"}
 ROWS = [3, 1, 0, 1, 5, 20]  # row 3 is null, row 5 empty
 
 
@@ -37,6 +38,32 @@ def test_scans_show_blobs_as_asked(blob_uri: str, handling: Any) -> None:
         got = lance_io.dataset(blob_uri).scanner(blob_handling=handling, with_row_id=True, **options).to_table()
         start = options.get("offset", 0)
         assert got.combine_chunks().equals(expected.slice(start, options["limit"]).combine_chunks())
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_bytes_of_blobs_inside_structs(tmp_path: Path, version: str) -> None:
+    values = [None if i % 4 == 3 else bytes([i]) * (i % 5) for i in range(30)]
+    if version == "2.1":
+        blobs, field = pa.array(values, pa.large_binary()), pa.field("b", pa.large_binary(), metadata=MARK)
+    else:
+        blobs, field = blob_array(values), blob_field("b")
+    inner = pa.StructArray.from_arrays([blobs, pa.array(range(30))], fields=[field, pa.field("i", pa.int64())])
+    is_null = pa.array([i % 7 == 2 for i in range(30)])
+    outer = pa.StructArray.from_arrays([inner], fields=[pa.field("inner", inner.type)], mask=is_null)
+    rows = pa.table({"id": range(30), "s": outer, "t": inner})
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version=version, max_rows_per_file=11)
+    ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    for options in (
+        {},
+        {"columns": ["t.b", "id"]},
+        {"columns": ["s"], "filter": "id % 3 = 1"},
+        {"limit": 5, "offset": 9},
+    ):
+        got = ours.scanner(blob_handling="all_binary", **options)  # type: ignore[arg-type]
+        expected = theirs.scanner(blob_handling="all_binary", **options).to_table()
+        assert got.projected_schema.equals(expected.schema, check_metadata=True)
+        assert got.to_table().to_pylist() == expected.to_pylist()
+    assert [row["b"] for row in ours.to_table(blob_handling="all_binary")["t"].to_pylist()] == values
 
 
 def test_a_take_shows_descriptions(blob_uri: str) -> None:
