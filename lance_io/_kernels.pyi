@@ -243,8 +243,9 @@ def shred(
 
     Returns `(num_slots, num_items, rep, def, layers, (chunk, first), values)`: page rows, visible items, levels u16
     (None where absent), RepDefLayer numbers innermost first, and the streams of the visible items as `[data]`,
-    `[offsets, bytes]` (from 0) or, for validity, `[bitmap or None]` each. Null items are zeros, or empty. `values` is
-    None when they are slots `first .. first + num_items` of that chunk's leaf as they are and none is null.
+    `[offsets, bytes]` (from 0) or, for validity, `[bitmap or None]` each. Null items of fixed width are like the item
+    before, the first ones like the first valid one, bits are 0 and texts empty. `values` is None when they are slots
+    `first .. first + num_items` of that chunk's leaf as they are and none is null.
 
     Raises `NotImplementedError` for fixed-size lists of structs inside lists.
     """

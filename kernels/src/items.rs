@@ -1,4 +1,4 @@
-//! The values of a page, gathered from the arrays they come from: visible items only, nothing under nulls.
+//! The values of a page, gathered from the arrays they come from: visible items only, nothing of what is under nulls.
 //!
 //! A leaf is one or more *streams*, buffers that hold so many units per slot: a fixed-size list of 4 floats is a stream
 //! of floats with 4 units per slot and one of validity bits, a packed struct has a stream per member.
@@ -120,7 +120,6 @@ impl Stream<'_> {
 fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
     let slot_bytes = parts.first().map_or(0, |(stream, _)| stream.units_per_slot) * size;
     let mut out = Bytes::with_capacity(items.count().saturating_mul(slot_bytes)).map_err(no_memory)?;
-    let (mut first, mut nulls) = (0, items.nulls.iter().peekable());
     for (stream, runs) in parts {
         let data = stream.data.unwrap_or_default();
         for run in *runs {
@@ -128,16 +127,37 @@ fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
             let Some(source) = data.get(start.saturating_mul(size)..(start + count).saturating_mul(size)) else {
                 return refused!("{count} values of {size} bytes from {start} on in {} bytes", data.len());
             };
-            let values = out.grow(source.len());
-            values.copy_from_slice(source);
-            while let Some(null) = nulls.next_if(|&&item| item < first + run.count) {
-                let at = (null - first) * slot_bytes;
-                values[at..at + slot_bytes].fill(0);
-            }
-            first += run.count;
+            out.grow(source.len()).copy_from_slice(source);
         }
     }
+    repeat_under_nulls(out.as_mut_slice(), slot_bytes, &items.nulls);
     Ok(out)
+}
+
+/// Put the value before it, for the first ones the value behind, under each null: runs go on, and nothing is new to a
+/// dictionary. Zeros where all are null.
+fn repeat_under_nulls(values: &mut [u8], slot_bytes: usize, nulls: &[usize]) {
+    if slot_bytes == 0 {
+        return;
+    }
+    let leading = nulls.iter().enumerate().take_while(|&(index, &null)| index == null).count();
+    let head = leading * slot_bytes;
+    match values.split_at_mut(head) {
+        (head, []) => head.fill(0),
+        (head, rest) => head.chunks_exact_mut(slot_bytes).for_each(|slot| slot.copy_from_slice(&rest[..slot_bytes])),
+    }
+    let nulls = &nulls[leading..];
+    match slot_bytes {
+        4 => repeat_words(values.as_chunks_mut::<4>().0, nulls),
+        8 => repeat_words(values.as_chunks_mut::<8>().0, nulls),
+        _ => nulls.iter().for_each(|null| {
+            values.copy_within((null - 1) * slot_bytes..null * slot_bytes, null * slot_bytes);
+        }),
+    }
+}
+
+fn repeat_words<const SIZE: usize>(values: &mut [[u8; SIZE]], nulls: &[usize]) {
+    nulls.iter().for_each(|&null| values[null] = values[null - 1]);
 }
 
 fn bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {

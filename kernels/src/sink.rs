@@ -74,6 +74,10 @@ impl Bytes {
         &bytemuck::cast_slice(&self.words)[..self.length]
     }
 
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.length]
+    }
+
     pub fn into_buffer(self) -> OwnedBuffer {
         OwnedBuffer::aligned(self.words, self.length)
     }

@@ -26,8 +26,9 @@ class LeafPage:
     layers      RepDefLayer numbers, innermost first, as the page message lists them
     repetition  u16[num_levels], or None when no list is on the way
     definition  u16[num_levels], or None when no layer has nulls or empty lists
-    values      one slot per visible item, null items included (their bytes mean nothing; zero where we fill them);
-                storage type of the leaf, no validity of its own except inside fixed-size lists, no garbage
+    values      one slot per visible item, null items included (their bytes mean nothing; where we fill them, they
+                repeat their neighbour's); storage type of the leaf, no validity of its own except inside fixed-size
+                lists, no garbage
     """
 
     num_rows: int

@@ -1,9 +1,9 @@
 """Chunks of a leaf column to a page: levels, and the values of visible items.
 
 One kernel call takes the nesting apart and leaves garbage behind: what lies in null lists, in lists of null structs and
-outside of slices is not part of a page, what lies under null items is cleared. Where there is nothing to remove, to
-clear or to join, the values are a slice of the array that came in, for plain columns without that call. Specification:
-structural encodings 2.1, section 2.
+outside of slices is not part of a page, what lies under null items is overwritten. Where there is nothing to remove,
+to overwrite or to join, the values are a slice of the array that came in, for plain columns without that call.
+Specification: structural encodings 2.1, section 2.
 """
 
 from __future__ import annotations

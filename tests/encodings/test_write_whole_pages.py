@@ -129,7 +129,7 @@ def test_lists_repeat_in_control_words() -> None:
 
 
 def test_null_items_of_fixed_width_carry_bytes() -> None:
-    assert buffers(fullzip(pa.array([1, None, 3], pa.int16()))) == ["00 01 00 01 00 00 00 03 00"]
+    assert buffers(fullzip(pa.array([1, None, 3], pa.int16()))) == ["00 01 00 01 01 00 00 03 00"]
 
 
 def test_lists_of_one_size_put_bitmaps_before_items() -> None:

@@ -67,17 +67,20 @@ def visible(layers: list[reference.Layer], rows: list[Any]) -> list[Any]:
     return held
 
 
-def cleared(dtype: pa.DataType) -> Any:
-    """What the slot of a null holds."""
-    if pa.types.is_fixed_size_list(dtype):
-        return "list"
+def filled(dtype: pa.DataType, items: list[Any]) -> list[Any]:
+    """The items with what stands under nulls: of fixed width the value before, under the first ones that behind."""
     if pa.types.is_boolean(dtype):
-        return False
-    if pa.types.is_integer(dtype):
-        return 0
-    if pa.types.is_fixed_size_binary(dtype):
-        return bytes(dtype.byte_width)
-    return b"" if pa.types.is_large_binary(dtype) else ""
+        return [item or False for item in items]
+    if not (pa.types.is_integer(dtype) or pa.types.is_fixed_size_binary(dtype)):
+        empty = b"" if pa.types.is_large_binary(dtype) else ""
+        return [empty if item is None else item for item in items]
+    zero = 0 if pa.types.is_integer(dtype) else bytes(dtype.byte_width)
+    before = next((item for item in items if item is not None), zero)
+    found = []
+    for item in items:
+        before = before if item is None else item
+        found.append(before)
+    return found
 
 
 @settings(max_examples=150, deadline=None)
@@ -123,11 +126,10 @@ def check_values(found: pa.Array, items: list[Any]) -> None:
     assert found.null_count == 0
     assert found.buffers()[0] is None
     values = found.to_pylist()
-    for value, item in zip(values, items, strict=True):
-        if item is not None:
-            assert value == item
-        elif not pa.types.is_nested(found.type) and not pa.types.is_dictionary(found.type):
-            assert value == cleared(found.type)
+    if pa.types.is_nested(found.type) or pa.types.is_dictionary(found.type):
+        assert all(value == item for value, item in zip(values, items, strict=True) if item is not None)
+    else:
+        assert values == filled(found.type, items)
     if pa.types.is_fixed_size_list(found.type):
         has_null_items = any(None in item for item in items if item is not None)
         assert (found.flatten().null_count > 0) == has_null_items
@@ -205,7 +207,7 @@ def test_the_example_of_the_specification() -> None:
     assert page.layers == (3, 6, 3, 6, 3)
     assert page.repetition.tolist() == [2, 1, 0, 1, 1, 2, 2, 2]
     assert page.definition.tolist() == [4, 0, 1, 2, 3, 7, 6, 5]
-    assert page.values.to_pylist() == [1, 0]
+    assert page.values.to_pylist() == [1, 1]
 
 
 # -- sizes and memory --------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ def test_dictionaries_become_one() -> None:
     page = shred([chunk for array in (one, two) for chunk in leaf_chunks(field, array)])
     assert page.definition.tolist() == [0, 0, 1, 0, 1, 0, 1]
     assert page.values.dictionary.to_pylist() == ["a", "b", "c"]
-    assert page.values.indices.to_pylist() == [0, 1, 0, 0, 0, 2, 0]
+    assert page.values.indices.to_pylist() == [0, 1, 1, 0, 0, 2, 2]
     many = [
         pa.DictionaryArray.from_arrays(pa.array(range(99), pa.int8()), [f"{k}{i}" for i in range(99)]) for k in "ab"
     ]

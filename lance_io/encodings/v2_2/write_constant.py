@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lance_io.codecs.encode import RUN_LENGTH_BITS
 from lance_io.codecs.tree import VariableShape, shape_bits
 from lance_io.encodings.leafvalues import leaf_values
 from lance_io.encodings.v2_1.write_constant import constant_layout, constant_page, raw_levels
@@ -66,7 +67,7 @@ def encode_constant_page(page: LeafPage, rules: VersionRules) -> EncodedPage | N
 def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: VersionRules) -> bool:
     """Whether compressed levels and packed values take less than levels as they are.
 
-    Nulls are 0: beside them, a value packs to its own width, and one that is no machine word to a dictionary index.
+    Under nulls a value goes on: a machine word makes runs. Others are bits, or indices of a dictionary of two values.
     """
     levels = [each for each in (page.repetition, page.definition) if each is not None]
     if not levels:
@@ -75,9 +76,10 @@ def _is_smaller_in_chunks(page: LeafPage, value: tuple[bytes, ...], rules: Versi
     level_bytes = sum(memoryview(encode_level_block(each, rules).data).nbytes for each in levels)
     if value == (b"",):
         return False  # chunks hold values of a byte at least
-    is_word = len(value) == 1 and len(value[0]) <= 8
-    bits = int.from_bytes(value[0], "little").bit_length() if is_word else 1
-    return level_bytes + len(page.values) * bits // 8 + _CHUNKS_SHARE * plain_bytes < plain_bytes
+    num_values, is_bits = len(page.values), pa.types.is_boolean(page.values.type)
+    makes_runs = len(value) == 1 and len(value[0]) <= 8 and not is_bits
+    value_bytes = ((num_values >> RUN_LENGTH_BITS) + 1) * (len(value[0]) + 1) if makes_runs else num_values // 8
+    return level_bytes + value_bytes + _CHUNKS_SHARE * plain_bytes < plain_bytes
 
 
 def _only_value(page: LeafPage) -> tuple[bytes, ...] | None:
