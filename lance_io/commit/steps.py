@@ -22,7 +22,16 @@ from lance_io.store.probe import ConditionalProbe
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, SyncReads, SyncWrites
+    from lance_io.store.api import (
+        Buffer,
+        Durability,
+        HoldsFolders,
+        ObjectMeta,
+        ObjectStore,
+        Selection,
+        SyncReads,
+        SyncWrites,
+    )
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -179,6 +188,22 @@ class Remove:
     async def later(self) -> None:
         """See `Ask`."""
         await self.store.delete(self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEmptyFolders:
+    """Remove a folder and those below it as far as nothing is in them."""
+
+    store: HoldsFolders
+    folder: str
+
+    def now(self) -> None:
+        """See `Ask`."""
+        self.store.remove_empty_folders_now(self.folder)
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await self.store.remove_empty_folders(self.folder)
 
 
 @dataclass(frozen=True, slots=True)

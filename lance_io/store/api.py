@@ -476,6 +476,17 @@ class SyncWrites(Protocol):
         """As `ObjectStore.delete`."""
 
 
+@runtime_checkable
+class HoldsFolders(Protocol):
+    """A store where folders stay when the last object in them is removed."""
+
+    def remove_empty_folders_now(self, folder: str) -> None:
+        """Remove a folder and those below it as far as nothing is in them; links are neither followed nor removed."""
+
+    async def remove_empty_folders(self, folder: str) -> None:
+        """The same on the running loop."""
+
+
 def offers_sync_writes(store: object) -> TypeGuard[SyncWrites]:
     """Whether a store can be written to, and read from, without a loop."""
     return _offers(type(store), SyncWrites) and _offers(type(store), SyncReads)

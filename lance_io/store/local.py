@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -205,6 +206,12 @@ class LocalStore:
                 except OSError as error:
                     raise failed(folder, error) from error
 
+    def remove_empty_folders_now(self, folder: str) -> None:
+        """Remove a folder and those below it as far as nothing is in them; see `HoldsFolders`."""
+        for path, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):  # it is in use, a link, or not ours to remove: then it stays
+                os.rmdir(path)
+
     def publish(self, key: str, file: NewFile, num_bytes: int, *, if_absent: bool) -> ObjectMeta:
         """Give a finished file its name, whatever comes of it remove its temporary one; the errors are ours."""
         operation: Operation = "put_create" if if_absent else "put"
@@ -303,6 +310,10 @@ class LocalStore:
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
         await self.job(self.delete_now, tuple(keys))
+
+    async def remove_empty_folders(self, folder: str) -> None:
+        """See `remove_empty_folders_now`."""
+        await self.job(self.remove_empty_folders_now, folder)
 
     async def aclose(self) -> None:
         """Close the files and end the pool's threads; both come back when the store is used again."""

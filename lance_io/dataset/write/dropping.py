@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io import runtime
 from lance_io.commit.cleanup import unfinished_files
-from lance_io.commit.steps import List, Remove, drive, drive_now
+from lance_io.commit.steps import List, Remove, RemoveEmptyFolders, drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
-from lance_io.store.api import SyncReads
+from lance_io.store.api import HoldsFolders, SyncReads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,3 +50,5 @@ def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
     keys.sort(key=lambda key: (not key.startswith(versions), key))
     for start in range(0, len(keys), KEYS_AT_ONCE):
         yield Remove(location.store, keys[start : start + KEYS_AT_ONCE])
+    if isinstance(location.store, HoldsFolders):
+        yield RemoveEmptyFolders(location.store, location.path)

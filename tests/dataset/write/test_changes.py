@@ -187,10 +187,21 @@ def test_drop(tmp_path: Path) -> None:
     fresh(lance_io, tmp_path / "t").delete("a = 1")
     (tmp_path / "t" / "data" / ".lance-io-unfinished").write_bytes(b"half")
     lance_io.LanceDataset.drop(tmp_path / "t")
-    assert not [path for path in tmp_path.glob("t/**/*") if path.is_file()]
+    assert list(tmp_path.iterdir()) == []
     with pytest.raises(OSError, match="Not found"):
         lance_io.LanceDataset.drop(tmp_path / "t")
     lance_io.LanceDataset.drop(tmp_path / "t", ignore_not_found=True)
+
+
+async def test_drop_leaves_links_and_what_is_behind_them(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
+    fresh(lance_io, tmp_path / "t")
+    (tmp_path / "t" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "t" / "data" / "empty").mkdir()
+    await lance_io.AsyncDataset.drop(tmp_path / "t")
+    assert [path.name for path in (tmp_path / "t").iterdir()] == ["link"]
+    assert (tmp_path / "elsewhere" / "empty").is_dir()
+    assert lance_io.write_dataset(ROWS, tmp_path / "t").count_rows() == len(ROWS)
 
 
 async def test_the_awaitable_twins(tmp_path: Path) -> None:
