@@ -19,7 +19,7 @@ from lance_io.dataset import execute
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.system import ROW_ADDRESS
-from lance_io.errors import UsageError
+from lance_io.errors import OperationError, UsageError
 from lance_io.table.deletion import deletion_kind, encode_deletions
 from lance_io.table.fragment import DeletionFile
 from lance_io.table.paths import deletion_file_place
@@ -68,13 +68,19 @@ def _put(state: DatasetState, key: str, data: bytes, durability: Durability | No
 def matching_rows(
     state: DatasetState, predicate: Any, fragment_ids: tuple[int, ...] | None = None
 ) -> Plan[dict[int, U32Array]]:
-    """Offsets of the rows that pass a filter, ascending, by fragment id. Raises `TypeError` for None."""
+    """Offsets of the rows that pass a filter, ascending, by fragment id.
+
+    Raises `TypeError` for None, `OperationError` for a filter that cannot be computed for a row.
+    """
     if predicate is None:  # a scan would give all rows, and they would be gone
         raise TypeError("predicate: expected SQL text or an expression, found None")
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
-    found: dict[int, U32Array] = yield _FindRows(state, options)
+    try:
+        found: dict[int, U32Array] = yield _FindRows(state, options)
+    except pa.ArrowInvalid as error:
+        raise OperationError(f"the filter fails: {error}", path=state.location.uri) from error
     return found
 
 

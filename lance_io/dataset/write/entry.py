@@ -18,6 +18,7 @@ from lance_io.dataset.write.input import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.keywords import Write, check_known
 from lance_io.dataset.write.rows import write_rows
 from lance_io.errors import OperationError
+from lance_io.file.numbers import count
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.table.fragment import FRAGMENT_ROWS_MAX
 
@@ -195,15 +196,16 @@ def write_fragment(
     dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
 ) -> FragmentMetadata:
     """See `LanceFragment.create`."""
-    return _only(_run(_one_file(dataset_uri, options), data, schema, write_new_fragments), fragment_id)
+    number = _fragment_number(fragment_id)
+    return _only(_run(_one_file(dataset_uri, options), data, schema, write_new_fragments), number)
 
 
 async def write_fragment_async(
     dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
 ) -> FragmentMetadata:
     """See `AsyncFragment.create`."""
-    write = _one_file(dataset_uri, options)
-    return _only(await _run_async(write, data, schema, write_new_fragments), fragment_id)
+    number, write = _fragment_number(fragment_id), _one_file(dataset_uri, options)
+    return _only(await _run_async(write, data, schema, write_new_fragments), number)
 
 
 def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
@@ -212,8 +214,16 @@ def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
     return Write.of({**options, "uri": dataset_uri, **unbounded})
 
 
-def _only(written: NewFragments, fragment_id: int | None) -> FragmentMetadata:
+def _fragment_number(fragment_id: int | None) -> int:
+    """The id of a new fragment. Raises `TypeError` and `OverflowError` for what is none."""
+    number = 0 if fragment_id is None else count(fragment_id)
+    if number >= 1 << 64:
+        raise OverflowError("int too big to convert")
+    return number
+
+
+def _only(written: NewFragments, fragment_id: int) -> FragmentMetadata:
     fragments = fragments_of(written)
     if not fragments:
         raise OperationError("no rows: a fragment has at least one")
-    return replace(fragments[0], id=fragment_id or 0)
+    return replace(fragments[0], id=fragment_id)

@@ -117,6 +117,24 @@ def test_refusals_are_those_of_pylance(tmp_path: Path, case: str) -> None:
     assert lance.dataset(tmp_path / "ours").version == 1
 
 
+@pytest.mark.parametrize("library", [lance, lance_io])
+def test_a_predicate_that_fails_deletes_nothing(tmp_path: Path, library: Any) -> None:
+    table = fresh(library, tmp_path / "t")
+    for target in (table, table.get_fragments()[0]):
+        for predicate in ("cast(s as int) = 1", "1 / (a - 20) = 1"):
+            with pytest.raises(OSError, match=r"(?i)cast|parse|divide"):
+                target.delete(predicate)
+    assert (table.version, table.count_rows()) == (1, 100)
+
+
+@pytest.mark.parametrize("library", [lance, lance_io])
+def test_ids_of_new_fragments_fit(tmp_path: Path, library: Any) -> None:
+    for number, error in ((-1, OverflowError), (1 << 64, OverflowError), (1.5, TypeError), ("1", TypeError)):
+        with pytest.raises(error):
+            library.LanceFragment.create(tmp_path / "t", ROWS, fragment_id=number)
+    assert library.LanceFragment.create(tmp_path / "t", ROWS, fragment_id=7).id == 7
+
+
 def test_many_deleted_rows_become_a_bitmap_and_stay_merged(tmp_path: Path) -> None:
     rows = pa.table({"a": range(20_000)})
     table = lance_io.write_dataset(rows, tmp_path / "t")
