@@ -191,6 +191,22 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnFiles:
+    """Keys of all files in a folder and below it, and of links in it."""
+
+    store: HoldsFolders
+    folder: str
+
+    def now(self) -> Sequence[str]:
+        """See `Ask`."""
+        return self.store.own_files_now(self.folder)
+
+    async def later(self) -> Sequence[str]:
+        """See `Ask`."""
+        return await self.store.own_files(self.folder)
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveEmptyFolders:
     """Remove a folder and those below it as far as nothing is in them."""
 

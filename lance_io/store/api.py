@@ -478,7 +478,13 @@ class SyncWrites(Protocol):
 
 @runtime_checkable
 class HoldsFolders(Protocol):
-    """A store where folders stay when the last object in them is removed."""
+    """A store where folders stay when the last object in them is removed, and where links lead elsewhere."""
+
+    def own_files_now(self, folder: str) -> Sequence[str]:
+        """Keys of all files in a folder and below it, and of links in it; what is behind a link is not its own."""
+
+    async def own_files(self, folder: str) -> Sequence[str]:
+        """The same on the running loop."""
 
     def remove_empty_folders_now(self, folder: str) -> None:
         """Remove a folder and those below it as far as nothing is in them; links are neither followed nor removed."""

@@ -206,6 +206,19 @@ class LocalStore:
                 except OSError as error:
                     raise failed(folder, error) from error
 
+    def own_files_now(self, folder: str) -> Sequence[str]:
+        """Keys of all files in a folder and below it, and of links in it; see `HoldsFolders`."""
+
+        def give_up(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise failed(folder, error) from error
+
+        found = []
+        for path, folders, files in os.walk(folder, onerror=give_up):
+            found += [os.path.join(path, name) for name in files]
+            found += [link for name in folders if os.path.islink(link := os.path.join(path, name))]
+        return found
+
     def remove_empty_folders_now(self, folder: str) -> None:
         """Remove a folder and those below it as far as nothing is in them; see `HoldsFolders`."""
         for path, _, _ in os.walk(folder, topdown=False):
@@ -310,6 +323,10 @@ class LocalStore:
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
         await self.job(self.delete_now, tuple(keys))
+
+    async def own_files(self, folder: str) -> Sequence[str]:
+        """See `own_files_now`."""
+        return await self.job(self.own_files_now, folder)
 
     async def remove_empty_folders(self, folder: str) -> None:
         """See `remove_empty_folders_now`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io import runtime
 from lance_io.commit.cleanup import unfinished_files
-from lance_io.commit.steps import List, Remove, RemoveEmptyFolders, drive, drive_now
+from lance_io.commit.steps import List, OwnFiles, Remove, RemoveEmptyFolders, drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.store.api import HoldsFolders, SyncReads
@@ -40,10 +40,16 @@ async def drop_async(
 
 
 def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
-    """Manifests first: a drop that is interrupted leaves garbage, not versions whose files are missing."""
-    found = yield List(location.store, location.key("") if location.path else "")
-    unfinished = yield from unfinished_files(location)
-    keys = [meta.key for meta in (*found, *unfinished.values())]
+    """Manifests first: a drop that is interrupted leaves garbage, not versions whose files are missing.
+
+    What is behind a link in the table's folder is not the table's; the link is.
+    """
+    if isinstance(location.store, HoldsFolders):
+        keys = [*(yield OwnFiles(location.store, location.path))]
+    else:
+        found = yield List(location.store, location.key("") if location.path else "")
+        unfinished = yield from unfinished_files(location)
+        keys = [meta.key for meta in (*found, *unfinished.values())]
     if not keys and not ignore_not_found:
         raise NotFound(f"Not found: {location.uri}: there is no table to drop", path=location.uri)
     versions = location.key("_versions") + "/"

@@ -211,15 +211,22 @@ def test_drop(tmp_path: Path) -> None:
     lance_io.LanceDataset.drop(tmp_path / "t", ignore_not_found=True)
 
 
-async def test_drop_leaves_links_and_what_is_behind_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["lance", "lance_io", "awaited"])
+async def test_drop_leaves_what_is_behind_links(who: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
-    fresh(lance_io, tmp_path / "t")
-    (tmp_path / "t" / "link").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "t" / "data" / "empty").mkdir()
-    await lance_io.AsyncDataset.drop(tmp_path / "t")
-    assert [path.name for path in (tmp_path / "t").iterdir()] == ["link"]
+    (tmp_path / "elsewhere" / "kept").write_text("not the table's")
+    table = tmp_path / "t"
+    fresh(lance_io, table)
+    (table / "link").symlink_to(tmp_path / "elsewhere")
+    (table / "data" / "file").symlink_to(tmp_path / "elsewhere" / "kept")
+    (table / "data" / "empty").mkdir()
+    if who == "awaited":
+        await lance_io.AsyncDataset.drop(table)
+    else:
+        {"lance": lance, "lance_io": lance_io}[who].LanceDataset.drop(str(table))
+    assert not table.exists()
+    assert (tmp_path / "elsewhere" / "kept").read_text() == "not the table's"
     assert (tmp_path / "elsewhere" / "empty").is_dir()
-    assert lance_io.write_dataset(ROWS, tmp_path / "t").count_rows() == len(ROWS)
 
 
 async def test_the_awaitable_twins(tmp_path: Path) -> None:
