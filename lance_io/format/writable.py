@@ -17,23 +17,9 @@ WRITABLE: Final = frozenset({V2_1, V2_2})
 _EMPTY_BINARY: Final = "fixed_size_binary:0"
 _DICTIONARY: Final = "dict:"
 _ITEMS: Final = frozenset(
-    {
-        "null",
-        "bool",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "halffloat",
-        "float",
-        "double",
-    }
-    | {"lance.bfloat16", "date32", "date64", "time32", "time64", "timestamp", "duration", "decimal"}
-    | {"fixed_size_binary"}
+    {"null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"}
+    | {"halffloat", "float", "double", "lance.bfloat16", "decimal", "fixed_size_binary"}
+    | {"date32", "date64", "time32", "time64", "timestamp", "duration"}
 )
 _FIXED_SIZE_LIST: Final = "fixed_size_list:"
 _BLOB_MEMBERS: Final = (("data", "large_binary"), ("uri", "string"), ("position", "uint64"), ("size", "uint64"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from lance_io.levels.compact import copied
 from lance_io.levels.path import NodeKind
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class LeafChunk:
             nests.append(nest.cut(start, end))
             start, end = nest.below(start, end)
         items = self.leaf.slice(start, end - start)
-        leaf = pa.concat_arrays([items, items.slice(0, 0)])  # one array alone would not be copied
-        return LeafChunk(tuple(nests), leaf, 0, self.num_rows)
+        return LeafChunk(tuple(nests), copied(items), 0, self.num_rows)
 
     def _bytes(self, num_rows: int) -> int:
         start, end = self.start, self.start + num_rows
