@@ -83,6 +83,7 @@ class Column:
     keys: list[tuple[Any, ...]]
     skeleton: pa.DataType
     accepted: pa.DataType | None = None
+    _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it
 
     def join_key(self, numbers: Sequence[int]) -> str | None:
         """What these pages have in common with all pages whose rows can be decoded into one array with theirs.
@@ -90,10 +91,17 @@ class Column:
         Rows of pages, be they of several files, whose keys are equal make one array. None for pages that are decoded
         one by one, and for no pages.
         """
-        if len(numbers) == 1:  # the usual case, without a set
-            return _join_key(self.pages[numbers[0]])
+        alike = self._alike
+        if alike is not None and alike[1].issuperset(numbers):  # the usual case, without looking at pages
+            return alike[0] if numbers else None
         found = {_join_key(self.pages[number]) for number in numbers}
-        return found.pop() if len(found) == 1 else None
+        key = found.pop() if len(found) == 1 else None
+        if key is not None:
+            if alike is None:
+                alike = self._alike = key, set()  # of two threads that come first, one is remembered
+            if alike[0] == key:
+                alike[1].update(numbers)
+        return key
 
     def expect_type(self, dtype: pa.DataType) -> None:
         """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
