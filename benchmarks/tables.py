@@ -189,7 +189,7 @@ class Tables:
         if name not in self._ready:
             self._ready[name] = RECIPES[name].ready(self.cache, self.scale)
         table = self._ready[name]
-        read_through(Path(table.lance_uri).parent)  # for each case: some systems give back what was not read for a while
+        read_through(Path(table.lance_uri).parent)  # for each case: some systems drop what was not read for a while
         return table
 
     def rows(self, name: str) -> pa.Table:
