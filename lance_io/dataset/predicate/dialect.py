@@ -57,9 +57,8 @@ class LanceFilter(Dialect):
         IDENTIFIERS = ["`"]
         STRING_ESCAPES = ["'", '"']  # a quote is doubled inside its own kind of string; a backslash is a character
         HEX_STRINGS = [("X'", "'"), ("x'", "'")]
-        SINGLE_TOKENS = {
-            sign: kind for sign, kind in BaseTokenizer.SINGLE_TOKENS.items() if sign not in "@#"
-        }  # in names
+        # `@` and `#` are letters of names
+        SINGLE_TOKENS = {sign: kind for sign, kind in BaseTokenizer.SINGLE_TOKENS.items() if sign not in "@#"}
         KEYWORDS = {
             "==": TokenType.EQ,
             "!=": TokenType.NEQ,
