@@ -133,41 +133,38 @@ def decode_miniblock(
     buffer, range_offsets  the fetched bytes and where each planned range starts in them
     """
 
-def plan_pages(
-    pages: list[IndexedPage], rows: Buffer, cuts: Buffer, /
-) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer]:
+@final
+class PagesPlan:
     """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
-    rows   i64[s], page-relative, ascending within a page
-    cuts   i64[pages + 1], where the rows of each page begin in `rows`
-
-    Returns `(chunk_ids, range_firsts, range_starts, range_ends, chunk_cuts, range_cuts)`: the plans of the pages one
-    after the other, and where each begins; `range_firsts` count from the first chunk of their page.
+    pages        those of each column one after the other; value buffers of a column's pages are of one kind
+    rows         i64 each, together the wanted rows of all pages: page-relative, ascending within a page
+    counts       wanted rows of each page
+    sources      which buffer holds the chunks of each page
+    columns      how many of the pages each column has
+    num_sources  how many buffers there are
     """
 
-def decode_pages(
-    pages: list[IndexedPage],
-    columns: Buffer,
-    buffers: list[Buffer],
-    sources: Buffer,
-    range_offsets: Buffer,
-    range_firsts: Buffer,
-    range_cuts: Buffer,
-    chunk_ids: Buffer,
-    chunk_cuts: Buffer,
-    rows: Buffer,
-    cuts: Buffer,
-    /,
-) -> list[Leaf]:
-    """`decode_miniblock` for what `plan_pages` planned: one leaf per column, its pages one after the other.
+    def __new__(
+        cls,
+        pages: list[IndexedPage],
+        rows: list[Buffer],
+        counts: list[int],
+        sources: list[int],
+        columns: list[int],
+        num_sources: int,
+        /,
+    ) -> PagesPlan: ...
+    def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
+        """`(starts, ends, bounds)` of the ranges to fetch; source i has those from `bounds[i]` to `bounds[i + 1]`."""
 
-    columns        i64[columns + 1], where the pages of each column begin; value buffers of its pages are of one kind
-    buffers        what was fetched, one buffer per file
-    sources        i64[pages], the buffer that holds the chunks of each page
-    range_offsets  i64[ranges], where each planned range starts in its buffer
+    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], /) -> list[Leaf]:
+        """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other.
 
-    A `DamagedError` carries the index of the page as its second argument.
-    """
+        fetched  per source what was fetched, and i64 where each of its ranges starts there; None where it has none
+
+        A `DamagedError` carries the index of the page as its second argument.
+        """
 
 def index_pages(
     pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /
@@ -206,6 +203,27 @@ def decode_fullzip(
 
 def decode_levels(codec: bytes, buffer: Buffer, num_values: int, /) -> OwnedBuffer:
     """A block-compressed vector of levels, as u16[num_values]."""
+
+def distinct_rows(rows: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer] | None:
+    """The rows (i64) in order and each once, and for each row given, i64, its place among them.
+
+    None for rows that ascend without repetition already.
+    """
+
+def split_rows(
+    rows: Buffer, row_starts: Buffer, ends: list[int], /
+) -> tuple[list[int], list[int], list[int], OwnedBuffer]:
+    """Which pages of each column hold the rows: `(pages, counts, page_ends, relative)`.
+
+    rows        i64[r], ascending, all of them within each column
+    row_starts  i64, of all columns one after the other: where the rows of each page begin, then where the last ends
+    ends        where the part of each column ends in `row_starts`
+
+    pages      numbers of the pages that hold some, ascending within a column, columns one after the other
+    counts     how many each of them holds
+    page_ends  where the part of each column ends in `pages`
+    relative   i64[columns, r], the rows counted from the start of their page
+    """
 
 def unravel_rows(
     rep: Buffer | None,

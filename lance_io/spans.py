@@ -73,6 +73,16 @@ class Fetched:
         return memoryview(self.buffer).cast("B")[start : start + length_bytes]
 
 
+def int64s(memory: Any) -> IntArray:
+    """Kernel memory as i64[n], without a copy."""
+    return np.frombuffer(memory, dtype=np.int64)
+
+
+def uint8s(memory: Any) -> npt.NDArray[np.uint8]:
+    """Kernel memory as u8[n], without a copy."""
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
 Steps: TypeAlias = Generator[Ranges, Fetched, T]
 """A computation that yields the byte ranges it needs and is sent the buffers: each `yield` is one I/O round."""
 

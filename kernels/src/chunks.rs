@@ -167,7 +167,8 @@ pub fn plan_chunks(
     let (byte_offsets, starts) = (byte_offsets.i64s()?, starts.i64s()?);
     let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), base_bytes)?;
     let rows = RowRanges::new(&row_starts, row_ends.as_ref(), table.num_rows())?;
-    let plan = gil::release(py, rows.len(), || table.plan(&rows));
+    let mut plan = ChunkPlan::default();
+    gil::release(py, rows.len(), || table.plan(&rows, &mut plan));
     Ok((plan.chunk_ids.into(), plan.range_firsts.into(), plan.range_starts.into(), plan.range_ends.into()))
 }
 
@@ -177,9 +178,13 @@ pub struct ChunkTable<'a> {
     starts: &'a [i64],
     preamble: Option<&'a [u8]>,
     base_bytes: i64,
+    /// Rows per chunk, about.
+    chunk_rows: i64,
 }
 
-/// Chunks that hold some rows, and the byte ranges they lie in.
+/// Chunks that hold some rows, and the byte ranges they lie in; of several pages, one page after the other.
+///
+/// `range_firsts` count from the first chunk of their page.
 #[derive(Default)]
 pub struct ChunkPlan {
     pub chunk_ids: Vec<i64>,
@@ -210,32 +215,41 @@ impl<'a> ChunkTable<'a> {
         if base_bytes < 0 || base_bytes.checked_add(byte_offsets[num_chunks]).is_none() {
             return Err(PyValueError::new_err(format!("chunk buffer at byte {base_bytes} is out of range")));
         }
-        Ok(ChunkTable { byte_offsets, starts, preamble, base_bytes })
+        let num_rows = starts[num_chunks];
+        let (chunks, first) = (num_chunks as i64, starts.get(1).copied().unwrap_or(0));
+        // Chunks of fixed-width values are of one length, but for the last.
+        let is_even = first > 0 && (num_rows - 1) / first + 1 == chunks;
+        let chunk_rows = if is_even { first } else { (num_rows / chunks.max(1)).max(1) };
+        Ok(ChunkTable { byte_offsets, starts, preamble, base_bytes, chunk_rows })
     }
 
     pub fn num_rows(&self) -> i64 {
         self.starts[self.starts.len() - 1]
     }
 
-    pub fn plan(&self, rows: &RowRanges) -> ChunkPlan {
-        let mut plan = ChunkPlan::default();
+    /// Add a page's part to a plan.
+    pub fn plan(&self, rows: &RowRanges, plan: &mut ChunkPlan) {
+        let first_chunk = plan.chunk_ids.len();
         let (mut position, mut planned) = (0, 0);
         for (start, end) in rows.iter().filter(|(start, end)| start < end) {
             let first = self.seek(position, start);
             let last = self.last_chunk(first, end);
             if planned <= last {
-                self.add(&mut plan, first.max(planned), last);
+                self.add(plan, first_chunk, first.max(planned), last);
             }
             position = first.max(last);
             planned = planned.max(last + 1);
         }
-        plan
     }
 
     /// The chunk from `position` on in which a row begins: the last one whose start is not behind it.
     ///
-    /// Doubling steps, then bisection: rows near each other are found in a step or two, far ones in a logarithm.
+    /// From where it would be if all chunks were alike: doubling steps, then bisection. Rows far apart would otherwise
+    /// touch a dozen places of the table each, and most of them are not in the processor's caches.
     fn seek(&self, position: usize, row: i64) -> usize {
+        let guess = (row / self.chunk_rows) as usize;
+        let is_behind = guess > position && self.starts.get(guess).is_some_and(|&start| start <= row);
+        let position = if is_behind { guess } else { position };
         let ahead = &self.starts[position + 1..];
         let mut step = 1;
         while step <= ahead.len() && ahead[step - 1] <= row {
@@ -258,14 +272,15 @@ impl<'a> ChunkTable<'a> {
         }
     }
 
-    /// Append chunks `first..=last`, to the last range where they follow it directly.
-    fn add(&self, plan: &mut ChunkPlan, first: usize, last: usize) {
-        let follows = plan.chunk_ids.last().is_some_and(|&previous| previous + 1 == first as i64);
+    /// Append chunks `first..=last`, to the last range where they follow it directly. The page's part of the plan begins
+    /// at `first_chunk`.
+    fn add(&self, plan: &mut ChunkPlan, first_chunk: usize, first: usize, last: usize) {
+        let follows = plan.chunk_ids[first_chunk..].last().is_some_and(|&previous| previous + 1 == first as i64);
         let end = self.base_bytes + self.byte_offsets[last + 1];
         match plan.range_ends.last_mut().filter(|_| follows) {
             Some(range_end) => *range_end = end,
             None => {
-                plan.range_firsts.push(plan.chunk_ids.len() as i64);
+                plan.range_firsts.push((plan.chunk_ids.len() - first_chunk) as i64);
                 plan.range_starts.push(self.base_bytes + self.byte_offsets[first]);
                 plan.range_ends.push(end);
             }

@@ -77,13 +77,14 @@ impl IndexedPage {
 }
 
 impl IndexedPage {
-    /// The chunks of single rows, ascending, and the byte ranges that they lie in.
-    pub fn plan(&self, rows: &[i64]) -> PyResult<ChunkPlan> {
+    /// Add the chunks of single rows, ascending, and the byte ranges that they lie in, to a plan of several pages.
+    pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
         let byte_offsets = self.byte_offsets.i64s()?;
         let starts = self.row_starts.as_ref().unwrap_or(&self.item_starts).i64s()?;
         let preamble = self.preamble.as_ref().map(Input::bytes);
         let table = ChunkTable::new(&byte_offsets, &starts, preamble, self.base_bytes)?;
-        Ok(table.plan(&RowRanges::of_rows(rows, table.num_rows())?))
+        table.plan(&RowRanges::of_rows(rows, table.num_rows())?, plan);
+        Ok(())
     }
 
     /// Decode the wanted rows from `bytes`.

@@ -64,11 +64,14 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<held::IndexedPage>()?;
+    m.add_class::<many::PagesPlan>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::plan_chunks, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::fullzip_bounds, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::fullzip_pairs, m)?)?;
+    m.add_function(wrap_pyfunction!(rows::distinct_rows, m)?)?;
+    m.add_function(wrap_pyfunction!(rows::split_rows, m)?)?;
     m.add_function(wrap_pyfunction!(rows::unravel_rows, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::decode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(fullzip::decode_fullzip, m)?)?;
@@ -93,8 +96,6 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_miniblock::plan_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::encode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::repetition_index, m)?)?;
-    m.add_function(wrap_pyfunction!(many::plan_pages, m)?)?;
-    m.add_function(wrap_pyfunction!(many::decode_pages, m)?)?;
     m.add_function(wrap_pyfunction!(columns::column_pages, m)?)?;
     m.add_function(wrap_pyfunction!(whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(whole::scan_pages, m)?)?;

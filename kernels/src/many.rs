@@ -1,11 +1,7 @@
-//! Single rows of many mini-block pages, of all columns and files of a take, in one call each for planning and decoding.
+//! Single rows of many mini-block pages, of all columns and files of a take, planned in one call and decoded in one.
 //!
 //! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
-//! Arrow arrays of a few rows. The caller's tables are those of a single page, page after page:
-//!
-//!     pages   an `IndexedPage` each
-//!     rows    i64[s], page-relative, ascending within a page
-//!     cuts    i64[p + 1], where the rows of each page begin in `rows`
+//! Arrow arrays of a few rows.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::chunks::ChunkPlan;
@@ -18,107 +14,147 @@ use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
 use crate::threads::side_by_side;
 use pyo3::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
-/// The parts of `values` that `cuts` names, as many as there are pages.
-fn cut<'a>(values: &'a [i64], cuts: &[i64], num_pages: usize) -> PyResult<Vec<&'a [i64]>> {
-    let fits = cuts.len() == num_pages + 1
-        && cuts.first() == Some(&0)
-        && cuts.last() == Some(&(values.len() as i64))
-        && cuts.is_sorted();
-    match fits {
-        true => Ok(cuts.windows(2).map(|pair| &values[pair[0] as usize..pair[1] as usize]).collect()),
-        false => Err(invalid("cuts do not divide the rows, chunks or ranges among the pages")),
+/// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which source these are.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct PagesPlan {
+    pages: Vec<PlannedPage>,
+    /// Pages of each column.
+    columns: Vec<Range<usize>>,
+    rows: Vec<i64>,
+    chunks: ChunkPlan,
+    num_sources: usize,
+}
+
+/// A page, and its parts of the tables of all pages.
+struct PlannedPage {
+    page: Py<IndexedPage>,
+    source: usize,
+    rows: Range<usize>,
+    chunks: Range<usize>,
+    ranges: Range<usize>,
+}
+
+#[pymethods]
+impl PagesPlan {
+    #[new]
+    #[pyo3(signature = (pages, rows, counts, sources, columns, num_sources, /))]
+    fn new(
+        py: Python<'_>,
+        pages: Vec<Py<IndexedPage>>,
+        rows: Vec<Bound<'_, PyAny>>,
+        counts: Vec<usize>,
+        sources: Vec<usize>,
+        columns: Vec<usize>,
+        num_sources: usize,
+    ) -> PyResult<Self> {
+        let mut all_rows = Vec::new();
+        for part in &rows {
+            all_rows.extend_from_slice(&Input::new(part)?.i64s()?);
+        }
+        let sum = |counts: &[usize]| counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
+        let fits = counts.len() == pages.len()
+            && sources.len() == pages.len()
+            && sum(&counts) == Some(all_rows.len())
+            && sources.iter().all(|&source| source < num_sources)
+            && sum(&columns) == Some(pages.len());
+        if !fits {
+            return Err(invalid("pages, rows, counts, sources and columns do not go together"));
+        }
+        gil::release(py, all_rows.len() + pages.len(), || {
+            let mut chunks = ChunkPlan::default();
+            let mut planned = Vec::with_capacity(pages.len());
+            let mut row = 0;
+            for ((page, count), source) in pages.into_iter().zip(counts).zip(sources) {
+                let rows = row..row + count;
+                row = rows.end;
+                let (first_chunk, first_range) = (chunks.chunk_ids.len(), chunks.range_starts.len());
+                page.get().plan(&all_rows[rows.clone()], &mut chunks)?;
+                let (chunks, ranges) = (first_chunk..chunks.chunk_ids.len(), first_range..chunks.range_starts.len());
+                planned.push(PlannedPage { page, source, rows, chunks, ranges });
+            }
+            let ends = columns.iter().scan(0, |end, &count| {
+                *end += count;
+                Some(*end - count..*end)
+            });
+            Ok(PagesPlan { columns: ends.collect(), pages: planned, rows: all_rows, chunks, num_sources })
+        })
+    }
+
+    /// `(starts, ends, bounds)`: the ranges of each source behind those of the one before, in the order of the pages.
+    fn ranges(&self) -> (OwnedBuffer, OwnedBuffer, Vec<usize>) {
+        let mut bounds = vec![0; self.num_sources + 1];
+        self.pages.iter().for_each(|page| bounds[page.source + 1] += page.ranges.len());
+        (1..bounds.len()).for_each(|at| bounds[at] += bounds[at - 1]);
+        let mut next = bounds.clone();
+        let num_ranges = self.chunks.range_starts.len();
+        let (mut starts, mut ends) = (vec![0i64; num_ranges], vec![0i64; num_ranges]);
+        for page in &self.pages {
+            let at = next[page.source]..next[page.source] + page.ranges.len();
+            next[page.source] = at.end;
+            starts[at.clone()].copy_from_slice(&self.chunks.range_starts[page.ranges.clone()]);
+            ends[at].copy_from_slice(&self.chunks.range_ends[page.ranges.clone()]);
+        }
+        (starts.into(), ends.into(), bounds)
+    }
+
+    /// One leaf per column, its pages one after the other.
+    #[pyo3(signature = (fetched, /))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+    ) -> PyResult<Vec<Leaf<'py>>> {
+        if fetched.len() != self.num_sources {
+            return Err(invalid(format!("{} buffers for {} sources", fetched.len(), self.num_sources)));
+        }
+        let inputs = fetched.iter().map(|one| match one {
+            None => Ok(None),
+            Some((buffer, offsets)) => Ok(Some((Input::new(buffer)?, Input::new(offsets)?))),
+        });
+        let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+        let mut sources = Vec::with_capacity(inputs.len());
+        for input in &inputs {
+            sources.push(match input {
+                None => (&[][..], Cow::Borrowed(&[][..])),
+                Some((buffer, offsets)) => (buffer.bytes(), offsets.i64s()?),
+            });
+        }
+        let work = self.work(&sources)?;
+        let columns: Vec<&[Work<'_>]> = self.columns.iter().map(|pages| &work[pages.clone()]).collect();
+        let steps = sources.iter().map(|(bytes, _)| bytes.len()).sum::<usize>() / 64 + self.rows.len();
+        let leaves = gil::release(py, steps, || decode_columns(&columns, steps))?;
+        leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
     }
 }
 
-/// `plan_pages` of the contract.
-#[pyfunction]
-#[pyo3(signature = (pages, rows, cuts, /))]
-#[allow(clippy::type_complexity)]
-pub fn plan_pages(
-    py: Python<'_>,
-    pages: Vec<Bound<'_, IndexedPage>>,
-    rows: &Bound<'_, PyAny>,
-    cuts: &Bound<'_, PyAny>,
-) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
-    let (rows, cuts) = (Input::new(rows)?, Input::new(cuts)?);
-    let (rows, cuts) = (rows.i64s()?, cuts.i64s()?);
-    let parts = cut(&rows, &cuts, pages.len())?;
-    let mut all = ChunkPlan::default();
-    let (mut chunk_cuts, mut range_cuts) = (vec![0i64], vec![0i64]);
-    for (page, rows) in pages.iter().zip(parts) {
-        let page = page.get();
-        let plan = gil::release(py, rows.len(), || page.plan(rows))?;
-        all.chunk_ids.extend_from_slice(&plan.chunk_ids);
-        all.range_firsts.extend_from_slice(&plan.range_firsts);
-        all.range_starts.extend_from_slice(&plan.range_starts);
-        all.range_ends.extend_from_slice(&plan.range_ends);
-        chunk_cuts.push(all.chunk_ids.len() as i64);
-        range_cuts.push(all.range_starts.len() as i64);
+impl PagesPlan {
+    /// What is to be decoded, page by page: each source's ranges were fetched in the order of the pages.
+    fn work<'a>(&'a self, sources: &'a [(&'a [u8], Cow<'a, [i64]>)]) -> PyResult<Vec<Work<'a>>> {
+        let mut next = vec![0; sources.len()];
+        let mut work = Vec::with_capacity(self.pages.len());
+        for (index, page) in self.pages.iter().enumerate() {
+            let (bytes, offsets) = &sources[page.source];
+            let at = next[page.source]..next[page.source] + page.ranges.len();
+            next[page.source] = at.end;
+            let Some(range_offsets) = offsets.get(at) else {
+                return Err(invalid(format!("{} offsets are too few for source {}", offsets.len(), page.source)));
+            };
+            let wanted = Wanted {
+                range_offsets,
+                range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
+                chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
+                row_starts: &self.rows[page.rows.clone()],
+                row_ends: None,
+            };
+            work.push(Work { index, page: page.page.get(), wanted, bytes });
+        }
+        match next.iter().zip(sources).all(|(&used, (_, offsets))| used == offsets.len()) {
+            true => Ok(work),
+            false => Err(invalid("more offsets than ranges were planned")),
+        }
     }
-    Ok((
-        all.chunk_ids.into(),
-        all.range_firsts.into(),
-        all.range_starts.into(),
-        all.range_ends.into(),
-        chunk_cuts.into(),
-        range_cuts.into(),
-    ))
-}
-
-/// `decode_pages` of the contract.
-#[pyfunction]
-#[pyo3(signature = (pages, columns, buffers, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts,
-    rows, cuts, /))]
-#[allow(clippy::too_many_arguments)]
-pub fn decode_pages<'py>(
-    py: Python<'py>,
-    pages: Vec<Bound<'py, IndexedPage>>,
-    columns: &Bound<'py, PyAny>,
-    buffers: Vec<Bound<'py, PyAny>>,
-    sources: &Bound<'py, PyAny>,
-    range_offsets: &Bound<'py, PyAny>,
-    range_firsts: &Bound<'py, PyAny>,
-    range_cuts: &Bound<'py, PyAny>,
-    chunk_ids: &Bound<'py, PyAny>,
-    chunk_cuts: &Bound<'py, PyAny>,
-    rows: &Bound<'py, PyAny>,
-    cuts: &Bound<'py, PyAny>,
-) -> PyResult<Vec<Leaf<'py>>> {
-    let inputs = [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts];
-    let inputs = inputs.into_iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
-    let views = inputs.iter().map(Input::i64s).collect::<PyResult<Vec<Cow<'_, [i64]>>>>()?;
-    let [columns, sources, range_offsets, range_firsts, range_cuts, chunk_ids, chunk_cuts, rows, cuts] = &views[..]
-    else {
-        return Err(invalid("nine tables are expected"));
-    };
-    let buffers = buffers.iter().map(Input::new).collect::<PyResult<Vec<_>>>()?;
-    let bytes: Vec<&[u8]> = buffers.iter().map(Input::bytes).collect();
-    let count = pages.len();
-    let ends_fit = columns.first() == Some(&0) && columns.last() == Some(&(count as i64)) && columns.is_sorted();
-    if !ends_fit || sources.len() != count {
-        return Err(invalid("columns or sources do not go with the pages"));
-    }
-    let (offsets, firsts) = (cut(range_offsets, range_cuts, count)?, cut(range_firsts, range_cuts, count)?);
-    let (chunks, parts) = (cut(chunk_ids, chunk_cuts, count)?, cut(rows, cuts, count)?);
-    let mut work = Vec::with_capacity(count);
-    for (page, &source) in sources.iter().enumerate() {
-        let Some(bytes) = usize::try_from(source).ok().and_then(|source| bytes.get(source)) else {
-            return Err(invalid(format!("page {page} comes from buffer {source} of {}", bytes.len())));
-        };
-        let wanted = Wanted {
-            range_offsets: offsets[page],
-            range_firsts: firsts[page],
-            chunk_ids: chunks[page],
-            row_starts: parts[page],
-            row_ends: None,
-        };
-        work.push(Work { index: page, page: pages[page].get(), wanted, bytes });
-    }
-    let steps = bytes.iter().map(|bytes| bytes.len()).sum::<usize>() / 64 + rows.len();
-    let columns: Vec<&[Work<'_>]> = columns.windows(2).map(|pair| &work[pair[0] as usize..pair[1] as usize]).collect();
-    let leaves = gil::release(py, steps, || decode_columns(&columns, steps))?;
-    leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
 }
 
 /// A page, what was planned for it, and the bytes that were fetched for its file.

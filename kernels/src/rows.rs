@@ -64,6 +64,76 @@ impl<'a> RowRanges<'a> {
     }
 }
 
+/// `distinct_rows` of the contract.
+#[pyfunction]
+#[pyo3(signature = (rows, /))]
+pub fn distinct_rows(py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Option<(OwnedBuffer, OwnedBuffer)>> {
+    let rows = Input::new(rows)?;
+    let rows = rows.i64s()?;
+    if rows.windows(2).all(|pair| pair[0] < pair[1]) {
+        return Ok(None);
+    }
+    Ok(gil::release(py, rows.len(), || {
+        let mut order: Vec<(i64, usize)> = rows.iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        let mut distinct: Vec<i64> = Vec::with_capacity(rows.len());
+        let mut places = vec![0i64; rows.len()];
+        for (row, asked) in order {
+            if distinct.last() != Some(&row) {
+                distinct.push(row);
+            }
+            places[asked] = distinct.len() as i64 - 1;
+        }
+        Some((distinct.into(), places.into()))
+    }))
+}
+
+/// `(pages, counts, ends, rows)` of `split_rows`.
+type Split = (Vec<usize>, Vec<usize>, Vec<usize>, OwnedBuffer);
+
+/// `split_rows` of the contract.
+#[pyfunction]
+#[pyo3(signature = (rows, row_starts, ends, /))]
+pub fn split_rows(rows: &Bound<'_, PyAny>, row_starts: &Bound<'_, PyAny>, ends: Vec<usize>) -> PyResult<Split> {
+    let (rows, row_starts) = (Input::new(rows)?, Input::new(row_starts)?);
+    let (rows, row_starts) = (rows.i64s()?, row_starts.i64s()?);
+    if !rows.is_sorted() {
+        return Err(PyValueError::new_err("rows do not ascend"));
+    }
+    let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
+    let mut relative = Vec::with_capacity(rows.len().saturating_mul(ends.len()));
+    let mut first = 0;
+    for end in ends {
+        let Some(starts) = row_starts.get(first..end) else {
+            return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
+        };
+        first = end;
+        split_column(&rows, starts, |page, rows| {
+            pages.push(page);
+            counts.push(rows.len());
+            relative.extend(rows.iter().map(|row| row - starts[page]));
+        })?;
+        page_ends.push(pages.len());
+    }
+    Ok((pages, counts, page_ends, relative.into()))
+}
+
+/// Tell of each page that holds some of the rows which these are.
+fn split_column(mut rows: &[i64], starts: &[i64], mut found: impl FnMut(usize, &[i64])) -> PyResult<()> {
+    let mut page = 0;
+    while let Some(&row) = rows.first() {
+        // The last page that starts at or before the row: pages before it may be empty.
+        page += starts[page..].partition_point(|&start| start <= row);
+        let (Some(before), Some(&end)) = (page.checked_sub(1), starts.get(page).filter(|&&end| row < end)) else {
+            return Err(PyValueError::new_err(format!("row {row} lies in none of the pages")));
+        };
+        let (here, behind) = rows.split_at(rows.partition_point(|&row| row < end));
+        found(before, here);
+        rows = behind;
+    }
+    Ok(())
+}
+
 /// What is left of a page's levels after a selection of rows.
 struct Selection {
     num_items: usize,

@@ -12,11 +12,14 @@ row, the rows that are left before it: a sorted array too, so that one binary se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from lance_io._kernels import distinct_rows, split_rows
+from lance_io.spans import int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -116,17 +119,28 @@ def group_rows(places: IntArray, offsets: IntArray) -> Grouped:
 
     places, offsets  i64[n], `0 <= offset < 2**32`
     """
-    combined = (places << OFFSET_BITS) | offsets
-    if len(combined) < 2 or bool((combined[1:] > combined[:-1]).all()):
-        return Grouped(_split_by_place(combined), None)
-    order = np.argsort(combined, kind="stable")
-    ascending = combined[order]
-    is_new = np.empty(len(ascending), dtype=np.bool_)
-    is_new[0] = True
-    np.not_equal(ascending[1:], ascending[:-1], out=is_new[1:])
-    restore = np.empty(len(ascending), dtype=np.int64)
-    restore[order] = np.cumsum(is_new) - 1
-    return Grouped(_split_by_place(ascending[is_new]), restore)
+    rows, restore = _distinct((places << OFFSET_BITS) | offsets)
+    return Grouped(_split_by_place(rows), restore)
+
+
+def group_by_fragment(positions: IntArray, live_starts: IntArray) -> Grouped:
+    """Group rows given by their position in the table: what they are in their fragment is a position there.
+
+    positions    i64[n], each below the last of `live_starts`
+    live_starts  i64[f + 1], rows left before each fragment, then in all
+    """
+    rows, restore = _distinct(positions)
+    places, counts, _, relative = split_rows(rows, live_starts, [len(live_starts)])
+    within = int64s(relative)
+    bounds = accumulate(counts, initial=0)
+    groups = tuple((place, within[start:end]) for place, (start, end) in zip(places, pairwise(bounds), strict=True))
+    return Grouped(groups, restore)
+
+
+def _distinct(rows: IntArray) -> tuple[IntArray, IntArray | None]:
+    """The rows in order and each once, and where those asked for are among them; None for 0, 1, 2 ..."""
+    found = distinct_rows(rows)
+    return (rows, None) if found is None else (int64s(found[0]), int64s(found[1]))
 
 
 def _split_by_place(combined: IntArray) -> tuple[tuple[int, IntArray], ...]:
@@ -140,15 +154,6 @@ def _split_by_place(combined: IntArray) -> tuple[tuple[int, IntArray], ...]:
     cuts = np.flatnonzero(places[1:] != places[:-1]) + 1
     bounds = [0, *cuts.tolist(), len(combined)]
     return tuple((int(places[start]), offsets[start:end]) for start, end in pairwise(bounds))
-
-
-def locate_positions(positions: IntArray, live_starts: IntArray) -> tuple[IntArray, IntArray]:
-    """`(places, positions within the fragment)` of table-wide positions.
-
-    live_starts  i64[f + 1], rows left before each fragment, then in all; every position is below the last
-    """
-    places = np.searchsorted(live_starts, positions, side="right") - 1
-    return places, positions - live_starts[places]
 
 
 def live_starts(counts: Sequence[int]) -> IntArray:

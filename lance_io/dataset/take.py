@@ -20,7 +20,7 @@ from lance_io.dataset.loading import load_live, load_live_starts, load_row_colum
 from lance_io.dataset.projection import Columns, Projection, columns_key, project, project_pruned
 from lance_io.dataset.reading import RowReader
 from lance_io.dataset.rebatch import empty_columns
-from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_rows, locate_positions
+from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
 from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.numbers import row_numbers
@@ -65,16 +65,14 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Columns) -> Plan[pa
 def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
     """Rows given by position, grouped by fragment for reading. Raises `OSError` for a position that is too large."""
     starts = yield from load_live_starts(state)
-    if len(positions) and int(positions.max()) >= int(starts[-1]):
-        raise RowNotFound(
-            f"row {int(positions.max())} was asked for, the table has {int(starts[-1])} rows", path=state.location.uri
-        )
-    grouped = group_rows(*locate_positions(positions, starts))
+    if len(positions) and (last := int(positions.max())) >= int(starts[-1]):
+        raise RowNotFound(f"row {last} was asked for, the table has {int(starts[-1])} rows", path=state.location.uri)
+    grouped = group_by_fragment(positions, starts)
     touched = [place for place, _ in grouped.groups if state.has_deletions[place]]
     if not touched:
         return grouped
     live = yield from load_live(state, touched)  # positions and offsets of a fragment have the same order
-    groups = tuple((p, live[p].offsets(rows) if p in live else rows) for p, rows in grouped.groups)
+    groups = tuple((p, live[p].offsets(within) if p in live else within) for p, within in grouped.groups)
     return Grouped(groups, grouped.restore)
 
 

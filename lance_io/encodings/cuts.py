@@ -19,7 +19,7 @@ import numpy as np
 from lance_io.encodings.v2_1.blob import BlobPage
 from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
-from lance_io.encodings.v2_1.page import int64s, uint8s
+from lance_io.spans import int64s, uint8s
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout

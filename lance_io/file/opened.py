@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -135,6 +136,12 @@ class FileView:
     def join_keys(self) -> list[str | None]:
         """`Column.join_key` of each column's first page."""
         return [column.join_key((0,)) for column in self.columns]
+
+    @cached_property
+    def row_starts(self) -> tuple[IntArray, list[int]]:
+        """`Column.row_starts` of all columns one after the other, and where each column's part ends."""
+        parts = [column.row_starts for column in self.columns]
+        return np.concatenate(parts), list(accumulate(map(len, parts)))
 
 
 class OpenedFile:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io._kernels import DamagedError
+from lance_io._kernels import DamagedError, split_rows
 from lance_io.encodings.api import PageIndex, RowSelection
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damaged
@@ -19,6 +19,7 @@ from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, t
 from lance_io.format.places import REFUSALS, placed
 from lance_io.io.cache import Found, Mine
 from lance_io.levels.join import joined
+from lance_io.spans import int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,29 +74,24 @@ def check_rows(file: OpenedFile, rows: IntArray) -> None:
 
 
 def rows_of(view: FileView, rows: IntArray) -> list[ColumnRows]:
-    """The rows by column and page."""
-    count = len(rows)
-    if view.keys is None or not count:
-        return [_split_rows(column, rows) for column in view.columns]
-    counts = [count]
-    return [ColumnRows(column, _FIRST, rows, counts, []) for column in view.columns]
+    """The rows by column and page.
 
-
-def _split_rows(column: Column, rows: IntArray) -> ColumnRows:
-    count = len(rows)
-    if not count:
-        return ColumnRows(column, (), rows, [], [])
-    starts = column.row_starts
-    if len(starts) == 2:
-        return ColumnRows(column, _FIRST, rows, [count], [])
-    if count == 1:
-        number = int(starts.searchsorted(rows[0], side="right")) - 1
-        return ColumnRows(column, [number], rows - starts[number], [1], [])
-    cuts = rows.searchsorted(starts)
-    counts = cuts[1:] - cuts[:-1]
-    touched = counts.nonzero()[0]
-    counts = counts[touched]
-    return ColumnRows(column, touched.tolist(), rows - starts[touched].repeat(counts), counts.tolist(), [])
+    rows  ascending, all of them in the file
+    """
+    columns, count = view.columns, len(rows)
+    if not count or not columns:
+        return [ColumnRows(column, (), rows, [], []) for column in columns]
+    if view.keys is not None:
+        counts = [count]
+        return [ColumnRows(column, _FIRST, rows, counts, []) for column in columns]
+    numbers, counts, ends, relative = split_rows(rows, *view.row_starts)
+    by_column = int64s(relative).reshape(len(columns), count)
+    found = []
+    start = 0
+    for column, end, of_column in zip(columns, ends, by_column, strict=True):
+        found.append(ColumnRows(column, numbers[start:end], of_column, counts[start:end], []))
+        start = end
+    return found
 
 
 def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Steps[pa.Array]:

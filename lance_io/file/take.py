@@ -14,7 +14,6 @@ from __future__ import annotations
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
@@ -24,7 +23,7 @@ from lance_io.file.opening import known_files, opened
 from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, read_column, rows_of
 from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
 from lance_io.levels.retype import concat
-from lance_io.spans import Fetched, IntArray, Ranges
+from lance_io.spans import Fetched, IntArray, Ranges, int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,9 +132,8 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
     yield from _open(context, jobs)
     yield from _find_indexes(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
-    plan = _JoinedPlan(leaves.joined, len(jobs)) if leaves.joined.pages else None
-    fetched = yield from _read(jobs, [None] * len(jobs) if plan is None else plan.by_file())
-    return leaves.assemble([] if plan is None else plan.decode(fetched))
+    fetched = yield from _read(jobs, leaves.joined.plan(len(jobs)))
+    return leaves.assemble(leaves.joined.decode(fetched))
 
 
 def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
@@ -188,109 +186,65 @@ def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list
 
 
 class _Joined:
-    """Mini-block pages of any files, column by column, as the kernels take them."""
+    """Mini-block pages of any files, column by column: planned in one kernel call and decoded in one."""
 
     def __init__(self) -> None:
-        self.pages: list[_kernels.IndexedPage] = []
-        self.rows: list[IntArray] = []
-        self.counts: list[int] = []  # rows per page
-        self.sources: list[int] = []  # number of the file of each page
-        self.columns = [0]  # where the pages of each column begin
-        self.heads: list[tuple[MiniBlockPage, MiniBlockIndex]] = []  # first page of each column, and its index
-        self.places: list[tuple[_FileTake, ColumnRows]] = []  # whose rows each entry of `rows` are
+        self._pages: list[_kernels.IndexedPage] = []
+        self._rows: list[IntArray] = []
+        self._counts: list[int] = []  # rows per page
+        self._sources: list[int] = []  # number of the file of each page
+        self._columns: list[int] = []  # pages of each column
+        self._heads: list[tuple[MiniBlockPage, MiniBlockIndex, int]] = []  # first page and rows of each column
+        self._places: list[tuple[_FileTake, ColumnRows]] = []  # whose rows each entry of `rows` are
+        self._plan: _kernels.PagesPlan
 
     def add(self, run: list[tuple[_FileTake, int]]) -> int:
         """A new column: (file, place in its `wanted`) each, with the same join key. Returns its number."""
-        places = [(job, job.wanted[at]) for job, at in run]
-        wanted = [one for _, one in places]
-        head: Any = wanted[0].column.pages[wanted[0].numbers[0]], wanted[0].indexes[0]
-        indexes: Any = [index for one in wanted for index in one.indexes]  # pages with a join key have mini-block ones
-        self.heads.append(head)
-        self.places += places
-        self.pages += [index.page for index in indexes]
-        self.rows += [one.rows for one in wanted]
-        self.counts += [count for one in wanted for count in one.counts]
-        self.sources += [job.number for job, one in places for _ in one.counts]
-        self.columns.append(len(self.pages))
-        return len(self.heads) - 1
+        num_pages = len(self._pages)
+        num_rows = 0
+        for job, at in run:
+            wanted = job.wanted[at]
+            indexes: Any = wanted.indexes  # pages with a join key have mini-block ones
+            self._places.append((job, wanted))
+            self._pages += [index.page for index in indexes]
+            self._rows.append(wanted.rows)
+            self._counts += wanted.counts
+            self._sources += [job.number] * len(indexes)
+            num_rows += len(wanted.rows)
+        first = run[0][0].wanted[run[0][1]]
+        head: Any = first.column.pages[first.numbers[0]], first.indexes[0], num_rows
+        self._heads.append(head)
+        self._columns.append(len(self._pages) - num_pages)
+        return len(self._heads) - 1
 
-
-class _JoinedPlan:
-    """The byte ranges of joined pages, by file, and their decoding."""
-
-    def __init__(self, joined: _Joined, num_files: int) -> None:
-        self._joined = joined
-        self._sources = np.array(joined.sources, dtype=np.int64)
-        self._rows = np.concatenate(joined.rows)
-        self._cuts = np.zeros(len(joined.counts) + 1, dtype=np.int64)
-        np.cumsum(joined.counts, out=self._cuts[1:])
-        planned = _kernels.plan_pages(joined.pages, self._rows, self._cuts)
-        self._chunk_ids, self._range_firsts, starts, ends, self._chunk_cuts, self._range_cuts = planned
-        self._starts = np.frombuffer(memoryview(starts), dtype=np.int64)
-        self._ends = np.frombuffer(memoryview(ends), dtype=np.int64)
-        self._order: IntArray | None = None  # of the ranges: those of the first file come first
-        self._bounds = [0, len(self._starts)]  # where the ranges of each file begin
-        if num_files > 1:
-            self._sort_by_file(num_files)
-
-    def _sort_by_file(self, num_files: int) -> None:
-        pages = self._sources.argsort(kind="stable")
-        cuts: IntArray = np.frombuffer(memoryview(self._range_cuts), dtype=np.int64)
-        counts = (cuts[1:] - cuts[:-1])[pages]
-        ends = counts.cumsum()
-        self._order = np.arange(len(self._starts), dtype=np.int64) + (cuts[pages] - ends + counts).repeat(counts)
-        self._starts, self._ends = self._starts[self._order], self._ends[self._order]
-        pages_before = self._sources[pages].searchsorted(np.arange(num_files + 1))
-        self._bounds = np.append(0, ends)[pages_before].tolist()
-
-    def by_file(self) -> list[Ranges | None]:
-        """The ranges of each file; None when it has no joined pages."""
-        return [
-            Ranges(self._starts[first:end], self._ends[first:end]) if first < end else None
-            for first, end in pairwise(self._bounds)
-        ]
-
-    def _offsets_as_planned(self, fetched: list[Fetched | None]) -> IntArray:
-        """Where each range starts in the buffer of its file, in the order of the plan."""
-        by_file = [one.offsets for one in fetched if one is not None]
-        if self._order is None:
-            return by_file[0]
-        offsets = np.empty(len(self._order), dtype=np.int64)
-        offsets[self._order] = np.concatenate(by_file)
-        return offsets
+    def plan(self, num_files: int) -> list[Ranges | None]:
+        """The byte ranges to fetch of each file; None when it has no joined pages."""
+        if not self._columns:
+            return [None] * num_files
+        self._plan = _kernels.PagesPlan(self._pages, self._rows, self._counts, self._sources, self._columns, num_files)
+        all_starts, all_ends, bounds = self._plan.ranges()
+        starts, ends = int64s(all_starts), int64s(all_ends)
+        return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
 
     def decode(self, fetched: list[Fetched | None]) -> list[pa.Array]:
         """One array per column. Raises FormatError naming file, column and page.
 
-        fetched  what `by_file` asked for
+        fetched  what `plan` asked for
         """
-        joined = self._joined
-        columns = np.array(joined.columns, dtype=np.int64)
+        if not self._columns:
+            return []
         try:
-            leaves = _kernels.decode_pages(
-                joined.pages,
-                columns,
-                [b"" if one is None else one.buffer for one in fetched],
-                self._sources,
-                self._offsets_as_planned(fetched),
-                self._range_firsts,
-                self._range_cuts,
-                self._chunk_ids,
-                self._chunk_cuts,
-                self._rows,
-                self._cuts,
-            )
+            leaves = self._plan.decode([None if one is None else (one.buffer, one.offsets) for one in fetched])
         except DamagedError as error:
             raise self._located(error) from None
-        num_rows = np.diff(self._cuts[columns]).tolist()
-        found = zip(joined.heads, leaves, num_rows, strict=True)
-        return [page.build(index, leaf, count) for (page, index), leaf, count in found]
+        found = zip(self._heads, leaves, strict=True)
+        return [page.build(index, leaf, num_rows) for (page, index, num_rows), leaf in found]
 
     def _located(self, error: DamagedError) -> FormatError:
         if len(error.args) < 2:
             return FormatError(str(error))
         text, page = error.args
-        for job, wanted in self._joined.places:
+        for job, wanted in self._places:
             if page < len(wanted.numbers):
                 found = located(FormatError(text), job.file, wanted.column, wanted.numbers[page])
                 assert isinstance(found, FormatError)

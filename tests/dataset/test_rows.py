@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.dataset.rows import LiveRows, addresses, group_rows, kept_runs, live_starts, locate_positions
+from lance_io.dataset.rows import LiveRows, addresses, group_by_fragment, group_rows, kept_runs, live_starts
 
 row_sets = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
 
@@ -57,12 +57,15 @@ def test_grouped_rows_come_back_in_the_order_asked(asked: list[tuple[int, int]])
     assert grouped.num_asked == len(asked)
 
 
-@given(st.lists(st.integers(0, 5), min_size=1))
-def test_positions_find_their_fragment_past_empty_ones(counts: list[int]) -> None:
-    starts = live_starts(counts)
-    expected = [(place, row) for place, count in enumerate(counts) for row in range(count)]
-    places, within = locate_positions(np.arange(sum(counts)), starts)
-    assert list(zip(places.tolist(), within.tolist(), strict=True)) == expected
+@given(st.lists(st.integers(0, 5), min_size=1), st.data())
+def test_positions_find_their_fragment_past_empty_ones(counts: list[int], data: st.DataObject) -> None:
+    rows = [(place, row) for place, count in enumerate(counts) for row in range(count)]
+    asked = data.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else []
+    grouped = group_by_fragment(np.array(asked, dtype=np.int64), live_starts(counts))
+    read = [(place, row) for place, within in grouped.groups for row in within.tolist()]
+    assert read == sorted({rows[position] for position in asked})
+    order = range(len(read)) if grouped.restore is None else grouped.restore.tolist()
+    assert [read[i] for i in order] == [rows[position] for position in asked]
 
 
 def test_addresses_hold_fragment_and_offset() -> None:

@@ -23,13 +23,13 @@ from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
 from lance_io.codecs.tree import ListShape, Shape, VariableShape, decode_codec, shape_bits
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition, int64s
+from lance_io.encodings.v2_1.page import PageSource, damaged, has_repetition
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import nest
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.limits import REPETITION_INDEX_KEPT_BYTES_MAX
-from lance_io.spans import Ranges
+from lance_io.spans import Ranges, int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

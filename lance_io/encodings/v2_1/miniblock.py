@@ -23,12 +23,12 @@ from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
 from lance_io.codecs.tree import Codec, FixedShape, Shape, VariableShape, decode_codec
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
-from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition, int64s
+from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
 from lance_io.limits import PAGE_ROWS_MAX
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Fetched, Ranges, int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

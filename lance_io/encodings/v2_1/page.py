@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,11 +13,9 @@ from lance_io.spans import Ranges
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy.typing as npt
-
     from lance_io._kernels import DamagedError
     from lance_io.levels.path import LeafPath
-    from lance_io.spans import IntArray, Purpose
+    from lance_io.spans import Purpose
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +67,6 @@ class PageSource(NamedTuple):
         """Raise FormatError unless the page has exactly `count` buffers."""
         if len(self.buffer_sizes) != count:
             raise FormatError(f"the page has {len(self.buffer_sizes)} buffers; its layout needs {count}")
-
-
-def int64s(memory: Any) -> IntArray:
-    """Kernel memory as i64[n], without a copy."""
-    return np.frombuffer(memory, dtype=np.int64)
-
-
-def uint8s(memory: Any) -> npt.NDArray[np.uint8]:
-    """Kernel memory as u8[n], without a copy."""
-    return np.frombuffer(memory, dtype=np.uint8)
 
 
 def damaged(error: DamagedError) -> FormatError:

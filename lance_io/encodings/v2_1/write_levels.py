@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io import _kernels
-from lance_io.encodings.v2_1.page import int64s
 from lance_io.proto import encodings21_pb2 as pb
+from lance_io.spans import int64s
 
 if TYPE_CHECKING:
     from lance_io._kernels import Buffer

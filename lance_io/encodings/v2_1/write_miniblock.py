@@ -13,11 +13,11 @@ from lance_io import _kernels
 from lance_io.codecs.encode import encode_codec
 from lance_io.codecs.tree import General
 from lance_io.encodings.options import MINICHUNK_BYTES
-from lance_io.encodings.v2_1.page import int64s
 from lance_io.encodings.v2_1.write_levels import encode_level_blocks
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.proto import encodings21_pb2 as pb
+from lance_io.spans import int64s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
