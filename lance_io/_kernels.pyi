@@ -446,6 +446,9 @@ def read_ranges(
     """
 
 def read_files(
-    files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, /
-) -> list[tuple[OwnedBuffer, OwnedBuffer, int, int]]:
-    """`read_ranges` for several files, `(fd, starts, ends)` each, read side by side. One failure is that of all."""
+    files: list[tuple[int, Buffer, Buffer]], gap_bytes_max: int, threads_max: int, scratch: Buffer | None, /
+) -> list[tuple[OwnedBuffer | None, OwnedBuffer, int, int]]:
+    """`read_ranges` for several files, `(fd, starts, ends)` each, read side by side. One failure is that of all.
+
+    `scratch` is used for all of them, if it has room for 64 bytes more than each file needs, or for none.
+    """

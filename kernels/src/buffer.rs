@@ -307,7 +307,8 @@ impl Filled<'_> {
     }
 }
 
-const LINE_BYTES: usize = 64;
+/// A line of the processor's caches.
+pub const LINE_BYTES: usize = 64;
 
 /// Bytes to skip from `address` on so that memory lies as the file does, relative to lines of 64 bytes.
 ///

@@ -1,11 +1,14 @@
 //! Many ranges of local files in one call: plan, allocate once for each file, `pread` into place.
 
-use crate::buffer::{borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot};
+use crate::buffer::{
+    borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot, LINE_BYTES,
+};
 use crate::plan::{check_ranges, Order};
 use crate::threads::side_by_side;
 use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use rustix::fd::BorrowedFd;
+use std::sync::Mutex;
 use std::thread::Builder;
 
 /// A thread costs some 20 us to start: not worth it for less than this.
@@ -46,32 +49,71 @@ pub fn read_ranges(
 
 /// `read_files` of the contract.
 #[pyfunction]
-#[pyo3(signature = (files, gap_bytes_max, threads_max, /))]
+#[pyo3(signature = (files, gap_bytes_max, threads_max, scratch, /))]
 #[allow(clippy::type_complexity)]
 pub fn read_files(
     py: Python<'_>,
     files: Vec<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
     gap_bytes_max: i64,
     threads_max: usize,
-) -> PyResult<Vec<(OwnedBuffer, OwnedBuffer, usize, usize)>> {
+    scratch: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<(Option<OwnedBuffer>, OwnedBuffer, usize, usize)>> {
     let inputs = files.iter().map(|(fd, starts, ends)| Ok((borrow_fd(fd)?, Input::new(starts)?, Input::new(ends)?)));
     let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let mut scratch = scratch.map(Output::new).transpose()?;
+    let scratch = scratch.as_mut().map(Output::bytes_mut);
     let found = py.detach(|| -> PyResult<_> {
         let mut work = Vec::with_capacity(inputs.len());
         for (fd, starts, ends) in &inputs {
             let (starts, ends) = (starts.i64s()?, ends.i64s()?);
             check_ranges(&starts, &ends)?;
-            work.push((*fd, place(&starts, &ends, gap_bytes_max)?));
+            work.push(FileReads { fd: *fd, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) });
         }
-        let num_reads: usize = work.iter().map(|(_, placed)| placed.reads.len()).sum();
-        let num_bytes = work.iter().fold(0usize, |sum, (_, placed)| sum.saturating_add(placed.num_bytes));
+        if let Some(memory) = scratch {
+            share_memory(&mut work, memory);
+        }
+        let num_reads: usize = work.iter().map(|file| file.placed.reads.len()).sum();
+        let num_bytes = work.iter().fold(0usize, |sum, file| sum.saturating_add(file.placed.num_bytes));
         let threads = threads_max.min(threads_worthwhile(num_reads, num_bytes));
-        let buffers = side_by_side(&work, threads, |(fd, placed)| read_placed(*fd, placed, 1))?;
+        let buffers = side_by_side(&work, threads, FileReads::read)?;
         Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
     })?;
-    let parts =
-        |(buffer, (_, placed)): (_, (_, Placed))| (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes);
+    let parts = |(buffer, FileReads { placed, .. }): (_, FileReads)| {
+        (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes)
+    };
     Ok(found.into_iter().map(parts).collect())
+}
+
+/// What is read of one of several files, and into which memory; without, into some of its own.
+struct FileReads<'a> {
+    fd: BorrowedFd<'a>,
+    placed: Placed,
+    memory: Mutex<Option<&'a mut [u8]>>,
+}
+
+impl FileReads<'_> {
+    fn read(&self) -> PyResult<Option<OwnedBuffer>> {
+        match self.memory.lock().ok().and_then(|mut memory| memory.take()) {
+            None => read_placed(self.fd, &self.placed, 1).map(Some),
+            Some(memory) => read_list(self.fd, &self.placed.reads, Slot::over(memory)).map(|_| None),
+        }
+    }
+}
+
+/// Give each file its part of the memory, if it is large enough for all of them.
+fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) {
+    let wanted = |file: &FileReads| file.placed.num_bytes.saturating_add(LINE_BYTES);
+    if files.iter().map(wanted).fold(0, usize::saturating_add) > memory.len() {
+        return;
+    }
+    let mut before = 0;
+    for file in files {
+        let (own, rest) = memory.split_at_mut(wanted(file));
+        memory = rest;
+        file.memory = Mutex::new(file.placed.move_into(own));
+        file.placed.offsets.iter_mut().for_each(|offset| *offset += before);
+        before += wanted(file) as i64;
+    }
 }
 
 /// Memory for all of the reads, filled.

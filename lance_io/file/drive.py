@@ -44,6 +44,7 @@ INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 micro
 READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
 SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
+LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
 
 
 class _Scratch(threading.local):
@@ -163,25 +164,27 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     sinks, pool = context.sinks_now(), context.pool
     charged_bytes = 0
 
-    def answers_of(requests: list[tuple[FileRef, Request]], num_bytes: int) -> list[Any]:
+    def answers_of(requests: list[tuple[FileRef, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
+        wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
+        is_data = all(ranges.purpose == "data" for _, ranges in wanted)  # what is remembered has memory of its own
+        scratch = _scratch.of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
         if len(requests) == 1:
-            return [answer(requests[0])]
+            return [answer(requests[0], scratch)]
         if num_bytes > READ_AT_ONCE_BYTES_MAX:
             return list(cpu_pool().map(answer, requests))
-        wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
         if len(wanted) < len(requests):
             return [answer(one) for one in requests]
         try:
-            found: list[Any] = store.read_many_now(wanted, gap_bytes)
+            found: list[Any] = store.read_many_now(wanted, gap_bytes, scratch)
             return found
         except (ShortRead, InvalidRange) as error:
             raise truncated(str(error.path), error) from error
 
-    def answer(wanted: tuple[FileRef, Request]) -> Any:
+    def answer(wanted: tuple[FileRef, Request], scratch: Any = None) -> Any:
         ref, request = wanted
         try:
             if type(request) is Ranges:
-                return store.read_now(ref.key, request, gap_bytes)
+                return store.read_now(ref.key, request, gap_bytes, scratch)
             if type(request) is Suffix:
                 return FetchedSuffix(*store.suffix_now(ref.key, request.num_bytes))
             _wait_now(request)  # type: ignore[arg-type]
@@ -196,7 +199,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
             if num_bytes > UNCHARGED_BYTES_MAX:
                 pool.charge(num_bytes)
                 charged_bytes += num_bytes
-            answers = answers_of(requests, num_bytes)
+            answers = answers_of(requests, num_ranges, num_bytes)
             _count_answers(sinks, answers, num_ranges, num_bytes)
             requests = steps.send(answers)
     except StopIteration as done:

@@ -419,8 +419,13 @@ class SyncReads(Protocol):
         scratch  writable memory for the result; used if it is large enough and `ranges.keep` is false
         """
 
-    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
-        """`read_now` for ranges of several objects, side by side where that is faster."""
+    def read_many_now(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
+    ) -> list[Fetched]:
+        """`read_now` for ranges of several objects, side by side where that is faster.
+
+        scratch  writable memory for all of the results, if it is large enough and no `ranges.keep` is true
+        """
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""

@@ -17,11 +17,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import numpy as np
-
 from lance_io._kernels import read_files, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Fetched, Ranges, int64s
 from lance_io.store.api import (
     ALL,
     LOCAL,
@@ -105,10 +103,14 @@ class LocalStore:
         """All ranges of one file in one kernel call; see `SyncReads`."""
         return self._read(key, ranges, gap_bytes, None if ranges.keep else scratch)
 
-    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+    def read_many_now(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
+    ) -> list[Fetched]:
         """Ranges of several files, read by one kernel call on all cores; see `SyncReads`."""
+        if len(wanted) > FILES_AT_ONCE or any(ranges.keep for _, ranges in wanted):
+            scratch = None
         batches = (wanted[first : first + FILES_AT_ONCE] for first in range(0, len(wanted), FILES_AT_ONCE))
-        return [fetched for batch in batches for fetched in self._read_files(batch, gap_bytes)]
+        return [fetched for batch in batches for fetched in self._read_files(batch, gap_bytes, scratch)]
 
     def get_now(self, key: str) -> bytes:
         """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
@@ -357,16 +359,18 @@ class LocalStore:
             self._explain(key, ranges, file, error)
             raise
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
-        starts = np.frombuffer(memoryview(offsets), np.int64)
-        return Fetched(scratch if buffer is None else buffer, starts, num_reads, num_bytes)
+        return Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
 
-    def _read_files(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> Iterator[Fetched]:
+    def _read_files(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
+    ) -> Iterator[Fetched]:
         try:
             files = [self._files.get(key) for key, _ in wanted]  # held until they have been read
             found = read_files(
                 [(file.fd, ranges.starts, ranges.ends) for file, (_, ranges) in zip(files, wanted, strict=True)],
                 gap_bytes,
                 READ_THREADS_MAX,
+                scratch,
             )
         except (LanceError, EOFError, OSError, ValueError, MemoryError):
             # One by one, the file that fails is known.
@@ -374,7 +378,7 @@ class LocalStore:
             return
         for (key, ranges), (buffer, offsets, num_reads, num_bytes) in zip(wanted, found, strict=True):
             self.stats.count_reads(key, num_reads, num_bytes, ranges)
-            yield Fetched(buffer, np.frombuffer(memoryview(offsets), np.int64), num_reads, num_bytes)
+            yield Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
 
     def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
         """Raise the error of ours for a read that failed; return if it was none of the reader's business."""

@@ -77,7 +77,9 @@ class MemoryStore:
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(data, ranges.starts, num_reads, num_bytes)
 
-    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+    def read_many_now(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
+    ) -> list[Fetched]:
         """One object after the other: nothing is read."""
         return [self.read_now(key, ranges, gap_bytes) for key, ranges in wanted]
 

@@ -77,11 +77,13 @@ class RecordingSyncStore(RecordingStore):
         self._note_ranges(key, ranges, gap_bytes)
         return self._sync.read_now(key, ranges, gap_bytes, scratch)
 
-    def read_many_now(self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int) -> list[Fetched]:
+    def read_many_now(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
+    ) -> list[Fetched]:
         """Ranges of several objects."""
         for key, ranges in wanted:
             self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_many_now(wanted, gap_bytes)
+        return self._sync.read_many_now(wanted, gap_bytes, scratch)
 
     def get_now(self, key: str) -> bytes:
         """A whole object."""

@@ -162,3 +162,32 @@ def test_rows_with_other_dictionaries_whose_values_fit_together(
         assert taken["d"].type == table["d"].type
     with pytest.raises(pa.ArrowInvalid, match="larger index type"):
         lance_io.dataset(tmp_path).take(range(4000))
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("rows_per_file", [8000, 2000], ids=["one file", "four files"])
+def test_takes_do_not_share_memory(tmp_path: Path, version: str, rows_per_file: int) -> None:
+    """Read buffers are reused by the next take of a thread; what a take returned must not lie in them."""
+    rng = np.random.default_rng(3)
+    num_rows = 8000
+    data = rng.bytes(300 * num_rows)
+    vectors = pa.array(rng.random(128 * num_rows, dtype=np.float32))
+    words = pa.array([f"{number} {data[number : number + 40].hex()}" for number in range(num_rows)])
+    table = pa.table(
+        {
+            "long": pa.array(rng.integers(0, 2**60, num_rows)),
+            "text": words,
+            "binary": pa.array([data[300 * at : 300 * at + 300] for at in range(num_rows)], pa.large_binary()),
+            "fixed": pa.array([data[300 * at : 300 * at + 200] for at in range(num_rows)], pa.binary(200)),
+            "vector": pa.FixedSizeListArray.from_arrays(vectors, 128),
+            "list": pa.ListArray.from_arrays(pa.array(range(num_rows + 1), pa.int32()), words),
+            "struct": pa.StructArray.from_arrays([words, vectors[:num_rows]], ["w", "v"]),
+        }
+    )
+    lance.write_dataset(table, tmp_path / "t", max_rows_per_file=rows_per_file, data_storage_version=version)
+    ours = lance_io.dataset(tmp_path / "t")
+    picks = [np.sort(rng.choice(num_rows, size, replace=False)) for size in (300, 1, 400, 40, 300)]
+    picks += [np.arange(start, start + 500) for start in (0, 700, 5200)]
+    taken = [ours.take(rows) for rows in picks]
+    for rows, found in zip(picks, taken, strict=True):
+        assert found.equals(table.take(rows))

@@ -136,12 +136,20 @@ def test_many_reads_in_threads(fd: int, content: bytes, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 @pytest.mark.parametrize("num_reads", [1, 100])
-def test_files_side_by_side(fd: int, content: bytes, threads: int, num_reads: int) -> None:
+@pytest.mark.parametrize("spare", [None, -1, 0, 1000])
+def test_files_side_by_side(fd: int, content: bytes, threads: int, num_reads: int, spare: int | None) -> None:
     rng = np.random.default_rng(threads)
     wanted = [np.sort(rng.integers(0, LARGE - 64, num_reads)).astype(np.int64) for _ in range(9)]
-    found = read_files([(fd, starts, starts + 64) for starts in wanted], 100, threads)
+    files = [(fd, starts, starts + 64) for starts in wanted]
+    found = read_files(files, 100, threads, None)
+    if spare is not None:
+        room = sum(num_bytes + 64 for _, _, _, num_bytes in found) + spare
+        scratch = np.zeros(room, dtype=np.uint8)
+        found = read_files(files, 100, threads, scratch)
+        assert {buffer is None for buffer, _, _, _ in found} == {spare >= 0}
     for starts, (buffer, offsets, count, num_bytes) in zip(wanted, found, strict=True):
-        assert [bytes(memoryview(buffer)[at : at + 64]) for at in ints(offsets)] == [
+        memory = memoryview(scratch if buffer is None else buffer)
+        assert [bytes(memory[at : at + 64]) for at in ints(offsets)] == [
             content[start : start + 64] for start in starts.tolist()
         ]
         assert (count, num_bytes) == read_ranges(fd, starts, starts + 64, 100, 1, None)[2:]
@@ -149,7 +157,7 @@ def test_files_side_by_side(fd: int, content: bytes, threads: int, num_reads: in
 
 def test_one_file_that_ends_early_fails_all(fd: int) -> None:
     with pytest.raises(EOFError, match=f"ends at byte {LARGE}"):
-        read_files([(fd, i64(0), i64(10)), (fd, i64(LARGE - 5), i64(LARGE + 5))], 0, 4)
+        read_files([(fd, i64(0), i64(10)), (fd, i64(LARGE - 5), i64(LARGE + 5))], 0, 4, None)
 
 
 def test_nothing_to_read(fd: int) -> None:
