@@ -36,6 +36,8 @@ pipeline: need-all setup minio ## Parquet, PySpark, a table in a bucket, an HTTP
 
 .PHONY: bench
 bench: need-java setup ## compare with pylance and Parquet, in one run on local disk
+	@# As pip does with what it installs; Python may be told not to, and every new process would compile it all.
+	@$(PY) -m compileall -q lance_io pyspark_lance_io
 	@$(PY) benchmarks/run.py $(ARGS)
 
 .PHONY: wheel

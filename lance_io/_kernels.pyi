@@ -134,10 +134,25 @@ def decode_miniblock(
     """
 
 @final
+class PlainPage:
+    """A page whose data buffer is the values themselves, row after row.
+
+    base_bytes   file offset of the first row
+    row_bytes    width of a row
+    num_layers   what a leaf of it tells about, all of them without nulls
+    num_bitmaps  value buffers, all of them None, that its leaf has before the values
+    """
+
+    def __new__(
+        cls, base_bytes: int, row_bytes: int, num_rows: int, num_layers: int, num_bitmaps: int, /
+    ) -> PlainPage: ...
+
+@final
 class PagesPlan:
     """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
-    pages        those of each column one after the other; value buffers of a column's pages are of one kind
+    pages        those of each column one after the other; value buffers of a column's pages are of one kind, and its
+                 pages of one class
     rows         i64 each, together the wanted rows of all pages: page-relative, ascending within a page
     counts       wanted rows of each page
     sources      which buffer holds the chunks of each page
@@ -147,7 +162,7 @@ class PagesPlan:
 
     def __new__(
         cls,
-        pages: list[IndexedPage],
+        pages: list[IndexedPage | PlainPage],
         rows: list[Buffer],
         counts: list[int],
         sources: list[int],

@@ -64,6 +64,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<held::IndexedPage>()?;
+    m.add_class::<held::PlainPage>()?;
     m.add_class::<many::PagesPlan>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;

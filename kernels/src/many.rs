@@ -4,14 +4,15 @@
 //! Arrow arrays of a few rows.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::chunks::ChunkPlan;
+use crate::chunks::{slice_of, ChunkPlan};
 use crate::codec::invalid;
 use crate::error::DamagedError;
 use crate::gil;
-use crate::held::{IndexedPage, Wanted};
+use crate::held::{IndexedPage, PlainPage, Wanted};
 use crate::join::join_leaves;
-use crate::miniblock::{leaf_to_python, Leaf, LeafParts, Page};
+use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
 use crate::threads::side_by_side;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,9 +28,25 @@ pub struct PagesPlan {
     num_sources: usize,
 }
 
+/// What a page is read with.
+#[derive(FromPyObject)]
+enum AnyPage {
+    Indexed(Py<IndexedPage>),
+    Plain(Py<PlainPage>),
+}
+
+impl AnyPage {
+    fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
+        match self {
+            AnyPage::Indexed(page) => page.get().plan(rows, plan),
+            AnyPage::Plain(page) => page.get().plan(rows, plan),
+        }
+    }
+}
+
 /// A page, and its parts of the tables of all pages.
 struct PlannedPage {
-    page: Py<IndexedPage>,
+    page: AnyPage,
     source: usize,
     rows: Range<usize>,
     chunks: Range<usize>,
@@ -42,7 +59,7 @@ impl PagesPlan {
     #[pyo3(signature = (pages, rows, counts, sources, columns, num_sources, /))]
     fn new(
         py: Python<'_>,
-        pages: Vec<Py<IndexedPage>>,
+        pages: Vec<AnyPage>,
         rows: Vec<Bound<'_, PyAny>>,
         counts: Vec<usize>,
         sources: Vec<usize>,
@@ -70,7 +87,7 @@ impl PagesPlan {
                 let rows = row..row + count;
                 row = rows.end;
                 let (first_chunk, first_range) = (chunks.chunk_ids.len(), chunks.range_starts.len());
-                page.get().plan(&all_rows[rows.clone()], &mut chunks)?;
+                page.plan(&all_rows[rows.clone()], &mut chunks)?;
                 let (chunks, ranges) = (first_chunk..chunks.chunk_ids.len(), first_range..chunks.range_starts.len());
                 planned.push(PlannedPage { page, source, rows, chunks, ranges });
             }
@@ -141,14 +158,20 @@ impl PagesPlan {
             let Some(range_offsets) = offsets.get(at) else {
                 return Err(invalid(format!("{} offsets are too few for source {}", offsets.len(), page.source)));
             };
-            let wanted = Wanted {
-                range_offsets,
-                range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
-                chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
-                row_starts: &self.rows[page.rows.clone()],
-                row_ends: None,
-            };
-            work.push(Work { index, page: page.page.get(), wanted, bytes });
+            work.push(Work {
+                index,
+                page: &page.page,
+                wanted: Wanted {
+                    range_offsets,
+                    range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
+                    chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
+                    row_starts: &self.rows[page.rows.clone()],
+                    row_ends: None,
+                },
+                range_starts: &self.chunks.range_starts[page.ranges.clone()],
+                range_ends: &self.chunks.range_ends[page.ranges.clone()],
+                bytes,
+            });
         }
         match next.iter().zip(sources).all(|(&used, (_, offsets))| used == offsets.len()) {
             true => Ok(work),
@@ -160,14 +183,26 @@ impl PagesPlan {
 /// A page, what was planned for it, and the bytes that were fetched for its file.
 struct Work<'a> {
     index: usize,
-    page: &'a IndexedPage,
+    page: &'a AnyPage,
     wanted: Wanted<'a>,
+    range_starts: &'a [i64],
+    range_ends: &'a [i64],
     bytes: &'a [u8],
 }
 
 impl Work<'_> {
-    fn decode(&self) -> PyResult<LeafParts> {
-        self.page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, self.index))
+    /// The leaf of a page with an index.
+    fn decode(&self, page: &IndexedPage) -> PyResult<LeafParts> {
+        page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, self.index))
+    }
+
+    /// Append the values of a plain page.
+    fn append(&self, values: &mut Vec<u8>) -> PyResult<()> {
+        let lengths = self.range_starts.iter().zip(self.range_ends).map(|(start, end)| end - start);
+        for (&offset, length) in self.wanted.range_offsets.iter().zip(lengths) {
+            values.extend_from_slice(slice_of(self.bytes, offset, length)?);
+        }
+        Ok(())
     }
 }
 
@@ -184,15 +219,39 @@ const STEPS_WORTH_A_THREAD: usize = 1 << 13;
 
 /// Decode pages side by side, and put those of each column one behind the other.
 fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafParts>> {
-    let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).collect();
+    let indexed = |work: &&Work<'_>| matches!(work.page, AnyPage::Indexed(_));
+    let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).filter(indexed).collect();
     let threads = match steps < STEPS_WORTH_A_THREAD {
         true => 1,
         false => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
     };
-    let mut leaves = side_by_side(&work, threads, |work| work.decode())?.into_iter();
-    columns.iter().map(|work| join_leaves(leaves.by_ref().take(work.len()).collect(), first_page(work))).collect()
+    let decode = |work: &&Work<'_>| match work.page {
+        AnyPage::Indexed(page) => work.decode(page.get()),
+        AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
+    };
+    let mut leaves = side_by_side(&work, threads, decode)?.into_iter();
+    let join = |work: &&[Work<'_>]| match work.first().map(|work| work.page) {
+        Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
+        Some(AnyPage::Indexed(page)) if work.iter().all(|work| indexed(&work)) => {
+            join_leaves(leaves.by_ref().take(work.len()).collect(), Some(&page.get().page))
+        }
+        _ => Err(invalid("a column without pages, or with pages of two kinds")),
+    };
+    columns.iter().map(join).collect()
 }
 
-fn first_page<'a>(work: &[Work<'a>]) -> Option<&'a Page> {
-    work.first().map(|work| &work.page.page)
+/// The values of plain pages of one width.
+fn join_plain(work: &[Work<'_>], first: &PlainPage) -> PyResult<LeafParts> {
+    let alike = |work: &Work<'_>| matches!(work.page, AnyPage::Plain(page) if page.get().is_like(first));
+    if !work.iter().all(alike) {
+        return Err(invalid("pages of two kinds in one column"));
+    }
+    let num_rows = work.iter().map(|work| work.wanted.row_starts.len()).sum();
+    let mut values = Vec::new();
+    let num_bytes = first.bytes_of(num_rows);
+    values
+        .try_reserve_exact(num_bytes)
+        .map_err(|_| PyMemoryError::new_err(format!("no memory for {num_bytes} bytes")))?;
+    work.iter().try_for_each(|work| work.append(&mut values))?;
+    Ok(first.leaf(num_rows, values))
 }

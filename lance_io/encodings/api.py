@@ -62,6 +62,16 @@ class PageIndex(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class NoIndex:
+    """The index of a page that has none to be read: the search cache tells it from one that is missing."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return 64
+
+
+@dataclass(frozen=True, slots=True)
 class PageDescription:
     """A page for people: `layout`, codec chain as text, sizes in bytes, and what else its layout records.
 
@@ -90,7 +100,7 @@ class PageLayout(Protocol):
         ...
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
-        """The selected rows, as an array nested as the path of the column says."""
+        """The selected rows, as an array nested as the path of the column says; a `NoIndex` is as good as None."""
         ...
 
     def scan(self) -> Steps[pa.Array]:

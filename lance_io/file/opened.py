@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.encodings.registry import open_page
+from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import decode_column
@@ -272,7 +273,7 @@ def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSch
 
 
 def _join_key(page: PageLayout) -> str | None:
-    return page.join_key if isinstance(page, MiniBlockPage) else None
+    return page.join_key if isinstance(page, (MiniBlockPage, FullZipPage)) else None
 
 
 def _where(index: int, path: LeafPath) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError, split_rows
-from lance_io.encodings.api import PageIndex, RowSelection
+from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
+from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, LanceError, UnsupportedError
@@ -39,7 +40,7 @@ class ColumnRows:
     numbers  pages that hold them, ascending
     rows     i64[n], page-relative, ascending within a page
     counts   rows per page
-    indexes  of these pages, as far as they have been found; None too for a page that has none
+    indexes  of these pages, as far as they have been found
     """
 
     column: Column
@@ -138,7 +139,7 @@ class _Missing:
 
 def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None) -> FileSteps[None]:
     """Find the indexes that `wanted` lacks: one round of reading."""
-    todo = _missing(wanted)
+    todo = _missing(cache, wanted)
     while todo:
         claims = cache.claim_many([one.key for one in todo])
         mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if isinstance(claim, Mine)]
@@ -147,18 +148,21 @@ def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows],
         todo = yield from _settle(todo, claims)
 
 
-def _missing(wanted: list[ColumnRows]) -> list[_Missing]:
+def _missing(cache: SearchCache, wanted: list[ColumnRows]) -> list[_Missing]:
+    """The indexes that must be read; those that need no reading are made."""
     found = []
     for one in wanted:
         for at, index in enumerate(one.indexes):
-            if index is None:
-                page = one.column.pages[one.numbers[at]]
-                if type(page) is MiniBlockPage:
-                    found.append(_Missing(one, at, page, None))
-                    continue
-                ranges = page.index_ranges()
-                if ranges is not None:
-                    found.append(_Missing(one, at, page, ranges))
+            if index is not None:
+                continue
+            page = one.column.pages[one.numbers[at]]
+            missing = _Missing(one, at, page, None if type(page) is MiniBlockPage else page.index_ranges())
+            if type(page) is MiniBlockPage or missing.ranges is not None:
+                found.append(missing)
+                continue
+            made = page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
+            one.indexes[at] = made
+            cache.put(missing.key, made, made.nbytes)
     return found
 
 

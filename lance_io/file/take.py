@@ -3,7 +3,7 @@
     open     files that the cache does not hold are opened side by side
     find     the page indexes that the cache lacks, of all files, in one round
     read     the chunks or values that hold the rows, of all files, in one round (two for large full-zip pages)
-    decode   mini-block pages of all columns and files in one kernel call, other layouts page by page
+    decode   mini-block and plain full-zip pages of all columns and files in one kernel call, others page by page
 
 A computation on several files yields a list of (file, request) and is sent the list of answers: one round
 (`drive.py` has both drivers). The cost of a take is that of its pages, not of its crossings.
@@ -12,17 +12,19 @@ A computation on several files yields a list of (file, request) and is sent the 
 from __future__ import annotations
 
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
+from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.opening import known_files, opened
 from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, read_column, rows_of
 from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
 from lance_io.levels.retype import concat
+from lance_io.limits import MIB
 from lance_io.spans import Fetched, IntArray, Ranges, int64s
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     Pick = tuple[FragmentSource, IntArray]
 
 T = TypeVar("T")
+IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
 
 
 def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
@@ -186,10 +189,10 @@ def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list
 
 
 class _Joined:
-    """Mini-block pages of any files, column by column: planned in one kernel call and decoded in one."""
+    """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one."""
 
     def __init__(self) -> None:
-        self._pages: list[_kernels.IndexedPage] = []
+        self._pages: list[_kernels.IndexedPage | _kernels.PlainPage] = []
         self._rows: list[IntArray] = []
         self._counts: list[int] = []  # rows per page
         self._sources: list[int] = []  # number of the file of each page
@@ -204,7 +207,7 @@ class _Joined:
         num_rows = 0
         for job, at in run:
             wanted = job.wanted[at]
-            indexes: Any = wanted.indexes  # pages with a join key have mini-block ones
+            indexes: Any = wanted.indexes  # those of pages with a join key have a `page`
             self._places.append((job, wanted))
             self._pages += [index.page for index in indexes]
             self._rows.append(wanted.rows)
@@ -264,6 +267,15 @@ def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
     return None
 
 
+def _is_read_in_place(run: list[tuple[_FileTake, int]]) -> bool:
+    """Whether a leaf has so many values that lie in the file as in memory that they had better not be copied."""
+    parts = [job.wanted[at] for job, at in run]
+    page = parts[0].column.pages[parts[0].numbers[0]]
+    return (
+        isinstance(page, FullZipPage) and sum(len(one.rows) for one in parts) * page.stride_bytes > IN_PLACE_BYTES_MIN
+    )
+
+
 class _Leaves:
     """Which decoded arrays make up each leaf of each field.
 
@@ -300,9 +312,10 @@ class _Leaves:
         found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
         keys = self._join_keys
         parts: list[int | tuple[_FileTake, int]] = []
-        for key, run in groupby(found, lambda one: keys[one[0].number][one[1]]):
-            if key is not None:
-                parts.append(self.joined.add(list(run)))
+        for key, alike in groupby(found, lambda one: keys[one[0].number][one[1]]):
+            run = list(alike)
+            if key is not None and not _is_read_in_place(run):
+                parts.append(self.joined.add(run))
                 continue
             for job, at in run:
                 parts.append((job, leaf_id))

@@ -404,6 +404,14 @@ def pylance_reads_its_own(column: Any, version: FileVersion) -> bool:
             return False
 
 
+def has_struct_between_lists(dtype: pa.DataType, above: tuple[str, ...] = ()) -> bool:
+    kind = "list" if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) else "struct"
+    if kind == "list" and "list" in above and "struct" in above[above.index("list") :]:
+        return True
+    members = [dtype.field(i).type for i in range(dtype.num_fields)]
+    return any(has_struct_between_lists(member, (*above, kind)) for member in members)
+
+
 @settings(max_examples=60, deadline=None)
 @given(column=columns(["struct", "pair", "list", "large_list"]), version=st.sampled_from([V2_1, V2_2]))
 def test_pylance_reads_random_columns(column: Any, version: FileVersion) -> None:
@@ -412,9 +420,13 @@ def test_pylance_reads_random_columns(column: Any, version: FileVersion) -> None
     try:
         with tempfile.TemporaryDirectory() as folder:
             pylance_reads(column, version, Path(folder))
-    except pa.ArrowInvalid as error:
-        # structs between lists, where pages differ in their layers or the struct is null above a list of lists
-        assert "Incorrect number of nulls for StructArray" in str(error)
+    except (pa.ArrowInvalid, AssertionError) as error:
+        # structs between lists, where pages differ in their layers or the struct is null above a list of lists: mostly
+        # an error, now and then other rows
+        if isinstance(error, AssertionError):
+            assert has_struct_between_lists(column[0].type)
+        else:
+            assert "Incorrect number of nulls for StructArray" in str(error)
         assert not pylance_reads_its_own(column, version)
     except UnsupportedError:
         assert "bool" in str(column[0].type) or "dictionary" in str(column[0].type)

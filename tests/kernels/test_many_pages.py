@@ -143,6 +143,73 @@ def test_rows_of_many_pages(shape: list[list[tuple[int, int]]], data: st.DataObj
     assert [count for count, _, _ in leaves] == [len(values) for values in expected]
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40)), min_size=1, max_size=5),
+    st.integers(0, 9),
+    st.integers(0, 2),
+    st.data(),
+)
+def test_rows_of_plain_pages(shape: list[tuple[int, int]], width: int, depth: int, data: st.DataObject) -> None:
+    """A column of plain pages between two of the other kind."""
+    files = [bytearray(b"head"), bytearray()]
+    pages: list[Any] = []
+    expected = b""
+    rows_by_page = []
+    for source, num_rows in shape:
+        values = data.draw(st.binary(min_size=num_rows * width, max_size=num_rows * width))
+        pages.append(_kernels.PlainPage(len(files[source]), width, num_rows, depth + 1, depth))
+        files[source] += values
+        rows = sorted(data.draw(st.sets(st.integers(0, num_rows - 1)))) if num_rows else []
+        rows_by_page.append(rows)
+        expected += b"".join(values[row * width : (row + 1) * width] for row in rows)
+    other = Page(bytes(range(10)), len(files[0]))
+    files[0] += b"".join(other.chunks)
+    counts = [1, *map(len, rows_by_page), 1]
+    all_rows = [i64([3]), *map(i64, rows_by_page), i64([9])]
+    sources = [0, *(source for source, _ in shape), 0]
+    plan = _kernels.PagesPlan(
+        [other.indexed, *pages, other.indexed], all_rows, counts, sources, [1, len(pages), 1], len(files)
+    )
+    starts, ends, bounds = plan.ranges()
+    fetched: list[Any] = []
+    for source, file in enumerate(files):
+        own = slice(bounds[source], bounds[source + 1])
+        fetched.append((bytes(file), i64(longs(starts)[own])))  # a file in one piece: ranges are where they are
+        assert all(end <= len(file) for end in longs(ends)[own])
+    first, plain, last = plan.decode(fetched)
+    assert [bytes(leaf[1][0]) for leaf in (first, last)] == [b"\x03", b"\x09"]
+    num_rows, values, layers = plain
+    assert num_rows == sum(map(len, rows_by_page))
+    assert values[:-1] == [None] * depth
+    assert bytes(values[-1]) == expected
+    assert layers == [(num_rows, None, 0, None)] * (depth + 1)
+
+
+@pytest.mark.parametrize("wrong", [(-1, 4, 3), (0, -1, 3), (0, 4, -1), (2**62, 2**31, 2**31), (2**63 - 1, 1, 1)])
+def test_a_plain_page_that_cannot_be(wrong: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError):
+        _kernels.PlainPage(*wrong, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("pages", "rows"),
+    [
+        ([(0, 4, 5), (0, 8, 5)], [1, 1]),
+        ([(0, 4, 5), None], [1, 1]),
+        ([None, (0, 4, 5)], [1, 1]),
+        ([(0, 4, 5), (20, 4, 5)], [1, 5]),
+        ([(0, 4, 5), (20, 4, 5)], [-1, 0]),
+    ],
+    ids=["widths", "kinds", "kinds reversed", "row behind", "row before"],
+)
+def test_plain_pages_that_do_not_fit(pages: list[tuple[int, int, int] | None], rows: list[int]) -> None:
+    made = [Page(bytes(range(10)), 0).indexed if page is None else _kernels.PlainPage(*page, 1, 0) for page in pages]
+    with pytest.raises(ValueError):
+        plan = _kernels.PagesPlan(made, [i64([row]) for row in rows], [1, 1], [0, 0], [2], 1)
+        plan.decode([(bytes(100), i64([0, 0]))])
+
+
 def plan_of(**wrong: Any) -> _kernels.PagesPlan:
     pages = [Page(bytes(range(10)), 0), Page(bytes(range(10)), 64)]
     given_ = {

@@ -18,7 +18,7 @@ import pyarrow as pa
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.codecs.tree import Flat
-from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
+from lance_io.encodings.api import NoIndex, PageDescription, PageIndex, RowSelection
 from lance_io.encodings.v2_1.page import PageSource, damaged
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import arrow_buffer, nest
@@ -107,6 +107,7 @@ class NullPage:
 
     def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
         """The selected rows; no data round, the index has everything."""
+        index = None if isinstance(index, NoIndex) else index
         assert index is None or isinstance(index, ConstantIndex)
         if not selection.num_rows:
             yield no_ranges()  # never for a real read; it makes this a generator, which the contract asks for

@@ -52,11 +52,24 @@ class FullZipIndex:
         return len(self.entries) + 128
 
 
+@dataclass(slots=True, eq=False)
+class PlainIndex:
+    """Where the rows of a plain page are, for the kernels: nothing of it is read."""
+
+    page: _kernels.PlainPage
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return 128
+
+
 class FullZipPage:
     """One full-zip page. `message` is its `FullZipLayout`.
 
     stride_bytes  bytes per row, where every row has the same
     is_plain      whether the data buffer is the array itself: no control words, no zipped validity
+    join_key      plain pages whose rows can be put into one array have the same; None for all others
     """
 
     def __init__(self, source: PageSource, message: pb.FullZipLayout) -> None:
@@ -75,6 +88,7 @@ class FullZipPage:
         self._check(message)
         self.stride_bytes = self.control_bytes + self.bits // 8
         self.is_plain = not self.has_index and not self.control_bytes and not _has_item_validity(self.value_shape)
+        self.join_key = self._join_key()
         head = struct.pack("<BBBI", message.bits_rep, message.bits_def, self.is_variable, self.bits)
         self.program = head + source.path.compile_layers(self.layers) + self.codec.program()
         _check_level_bits(self.layers, message.bits_rep, message.bits_def)
@@ -131,6 +145,17 @@ class FullZipPage:
         if not self.has_index or self.source.buffer_sizes[1] > REPETITION_INDEX_KEPT_BYTES_MAX:
             return None
         return self.source.ranges([1], "index")
+
+    def _join_key(self) -> str | None:
+        path = self.source.path
+        if not self.is_plain or path.slots_per_row != 1 or pa.types.is_dictionary(path.leaf_type):
+            return None
+        return f"plain {path.nodes[0].arrow_type} {self.value_shape!r}"
+
+    def plain_index(self) -> PlainIndex:
+        """What pages with a `join_key` have for an index."""
+        base, depth = self.source.buffer_offsets[0], _list_depth(self.value_shape)
+        return PlainIndex(_kernels.PlainPage(base, self.stride_bytes, self.num_rows, len(self.layers), depth))
 
     def load_index(self, fetched: Fetched) -> FullZipIndex:
         """Keep it as it is; bounds are checked where they are used."""
@@ -189,9 +214,13 @@ class FullZipPage:
                 leaf = _kernels.decode_fullzip(self.program, fetched.buffer, fetched.offsets, lengths, rows)
             except DamagedError as error:
                 raise damaged(error) from None
+        if is_whole and leaf[0] != self.num_visible_items:
+            raise FormatError(f"{leaf[0]} items found; the page announces {self.num_visible_items}")
+        return self.build(None, leaf, num_rows)
+
+    def build(self, _index: PageIndex | None, leaf: Leaf, _num_rows: int) -> pa.Array:
+        """The nested array over decoded rows of this page, and of pages with the same `join_key`."""
         num_items, values, layers = leaf
-        if is_whole and num_items != self.num_visible_items:
-            raise FormatError(f"{num_items} items found; the page announces {self.num_visible_items}")
         _, validity, null_count, _ = layers[0]
         dtype = self.source.path.leaf_type
         array = build_values(_plain_type(dtype), self.value_shape, values, num_items, validity, null_count)
