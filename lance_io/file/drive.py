@@ -43,7 +43,8 @@ T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
 READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
-SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the next read
+SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the thread's next read
+SPARE_BYTES_MAX: Final = 64 * MIB  # but one, up to this size, is kept for the next large take of any thread
 LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
 
 
@@ -61,6 +62,22 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
+_spare: list[Any] = []  # at most one buffer, which belongs to nobody; lists are safe from any thread
+
+
+def _borrowed(num_bytes: int) -> Any | None:
+    """A large buffer for one take, to be given back."""
+    if not SCRATCH_BYTES_MAX < num_bytes <= SPARE_BYTES_MAX:
+        return None
+    try:
+        found = _spare.pop()
+    except IndexError:
+        found = None
+    return found if found is not None and len(found) >= num_bytes else np.empty(SPARE_BYTES_MAX, dtype=np.uint8)
+
+
+def _give_back(buffer: Any) -> None:
+    _spare[:] = [buffer]
 
 
 def truncated(key: str, error: Exception) -> FormatError:
@@ -163,11 +180,18 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     gap_bytes = store.profile.take_gap_bytes
     sinks, pool = context.sinks_now(), context.pool
     charged_bytes = 0
+    large: Any = None
+
+    def scratch_of(num_bytes: int) -> Any | None:
+        nonlocal large
+        if large is None:
+            large = _borrowed(num_bytes)
+        return _scratch.of(num_bytes) if large is None or len(large) < num_bytes else large
 
     def answers_of(requests: list[tuple[FileRef, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
         wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
         is_data = all(ranges.purpose == "data" for _, ranges in wanted)  # what is remembered has memory of its own
-        scratch = _scratch.of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
+        scratch = scratch_of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
         if len(requests) == 1:
             return [answer(requests[0], scratch)]
         if num_bytes > READ_AT_ONCE_BYTES_MAX:
@@ -209,6 +233,8 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         if charged_bytes:
             pool.charge(-charged_bytes)
         steps.close()
+        if large is not None:
+            _give_back(large)
 
 
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:

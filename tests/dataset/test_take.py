@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -192,3 +193,18 @@ def test_takes_do_not_share_memory(tmp_path: Path, version: str, rows_per_file: 
     taken = [ours.take(rows) for rows in picks]
     for rows, found in zip(picks, taken, strict=True):
         assert found.equals(table.take(rows))
+
+
+def test_large_takes_of_several_threads_do_not_share_memory(tmp_path: Path) -> None:
+    """A take of 40 MiB reads into a buffer of the process; whoever comes meanwhile has another."""
+    num_rows = 600_000
+    rng = np.random.default_rng(5)
+    table = pa.table({f"c{number}": rng.integers(0, 2**62, num_rows) for number in range(8)})
+    lance.write_dataset(table, tmp_path / "t")
+    ours = lance_io.dataset(tmp_path / "t")
+    picks = [np.arange(start, num_rows) for start in (0, 5_000, 10_000, 15_000)] * 2
+    ours.take(picks[0])  # there is a buffer to be taken from now on
+    with ThreadPoolExecutor(4) as pool:
+        taken = list(pool.map(lambda rows: ours.take(rows), picks))
+    for rows, found in zip(picks, taken, strict=True):
+        assert found.equals(table.slice(int(rows[0])))
