@@ -54,11 +54,8 @@ fn parts_of_codec(codec: &Codec) -> PyResult<Vec<Part>> {
     })
 }
 
-/// One leaf out of those of several pages, whose value buffers are of the same kinds.
-pub fn join_leaves(mut leaves: Vec<LeafParts>, first: Option<&Page>) -> PyResult<LeafParts> {
-    let Some(page) = first else {
-        return Err(invalid("no page to decode"));
-    };
+/// One leaf out of those of several pages, whose value buffers are of the same kinds as those of `page`.
+pub fn join_leaves(mut leaves: Vec<LeafParts>, page: &Page) -> PyResult<LeafParts> {
     if leaves.len() == 1 {
         return Ok(leaves.remove(0));
     }

@@ -233,7 +233,7 @@ fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafPar
     let join = |work: &&[Work<'_>]| match work.first().map(|work| work.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
         Some(AnyPage::Indexed(page)) if work.iter().all(|work| indexed(&work)) => {
-            join_leaves(leaves.by_ref().take(work.len()).collect(), Some(&page.get().page))
+            join_leaves(leaves.by_ref().take(work.len()).collect(), &page.get().page)
         }
         _ => Err(invalid("a column without pages, or with pages of two kinds")),
     };

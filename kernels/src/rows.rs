@@ -70,10 +70,10 @@ impl<'a> RowRanges<'a> {
 pub fn distinct_rows(py: Python<'_>, rows: &Bound<'_, PyAny>) -> PyResult<Option<(OwnedBuffer, OwnedBuffer)>> {
     let rows = Input::new(rows)?;
     let rows = rows.i64s()?;
-    if rows.windows(2).all(|pair| pair[0] < pair[1]) {
-        return Ok(None);
-    }
     Ok(gil::release(py, rows.len(), || {
+        if rows.windows(2).all(|pair| pair[0] < pair[1]) {
+            return None;
+        }
         let mut order: Vec<(i64, usize)> = rows.iter().copied().zip(0..).collect();
         order.sort_unstable();
         let mut distinct: Vec<i64> = Vec::with_capacity(rows.len());
@@ -94,28 +94,36 @@ type Split = (Vec<usize>, Vec<usize>, Vec<usize>, OwnedBuffer);
 /// `split_rows` of the contract.
 #[pyfunction]
 #[pyo3(signature = (rows, row_starts, ends, /))]
-pub fn split_rows(rows: &Bound<'_, PyAny>, row_starts: &Bound<'_, PyAny>, ends: Vec<usize>) -> PyResult<Split> {
+pub fn split_rows(
+    py: Python<'_>,
+    rows: &Bound<'_, PyAny>,
+    row_starts: &Bound<'_, PyAny>,
+    ends: Vec<usize>,
+) -> PyResult<Split> {
     let (rows, row_starts) = (Input::new(rows)?, Input::new(row_starts)?);
     let (rows, row_starts) = (rows.i64s()?, row_starts.i64s()?);
-    if !rows.is_sorted() {
-        return Err(PyValueError::new_err("rows do not ascend"));
-    }
-    let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
-    let mut relative = Vec::with_capacity(rows.len().saturating_mul(ends.len()));
-    let mut first = 0;
-    for end in ends {
-        let Some(starts) = row_starts.get(first..end) else {
-            return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
-        };
-        first = end;
-        split_column(&rows, starts, |page, rows| {
-            pages.push(page);
-            counts.push(rows.len());
-            relative.extend(rows.iter().map(|row| row - starts[page]));
-        })?;
-        page_ends.push(pages.len());
-    }
-    Ok((pages, counts, page_ends, relative.into()))
+    let num_rows = rows.len().saturating_mul(ends.len());
+    gil::release(py, num_rows, || {
+        if !rows.is_sorted() {
+            return Err(PyValueError::new_err("rows do not ascend"));
+        }
+        let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
+        let mut relative = Vec::with_capacity(num_rows);
+        let mut first = 0;
+        for &end in &ends {
+            let Some(starts) = row_starts.get(first..end) else {
+                return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
+            };
+            first = end;
+            split_column(&rows, starts, |page, rows| {
+                pages.push(page);
+                counts.push(rows.len());
+                relative.extend(rows.iter().map(|row| row - starts[page]));
+            })?;
+            page_ends.push(pages.len());
+        }
+        Ok((pages, counts, page_ends, relative.into()))
+    })
 }
 
 /// Tell of each page that holds some of the rows which these are.
