@@ -5,6 +5,7 @@
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path                      `lance_io[s3]`
 
+`file://` and `s3://` are URLs: `%20` is a space, `.` and `..` are resolved, and `?` or `#` ends them, as in pylance.
 Client libraries are imported only when their scheme is opened.
 """
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
+_TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
 _shared: dict[str, MemoryStore] = {}
 
 
@@ -78,18 +82,55 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme == "s3":
         from lance_io.store.s3 import open_s3
 
-        bucket, _, path = rest.partition("/")
-        if not bucket:
-            raise UsageError(f"{text}: expected s3://bucket/path, found no bucket")
-        return Location(open_s3(bucket, options), path.strip("/"), text.rstrip("/"))
+        bucket, path = _s3_place(rest)
+        return Location(open_s3(bucket, options), path, f"s3://{_without_end(rest)}".rstrip("/"))
     if scheme in _NOT_YET:
         raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
     raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
 
 
 def _file_path(rest: str) -> str:
-    """The path of `file://` + `rest`: the host is empty or this machine, `%20` is a space."""
-    host, slash, path = rest.partition("/")
+    """The path of `file://` + `rest`: the host is empty or this machine."""
+    host, slash, path = _without_end(rest).partition("/")
     if host in ("", "localhost") and slash:
-        return os.path.abspath("/" + unquote(path))
+        return os.path.abspath("/" + unquote(path.replace("\\", "/")))
     raise UsageError(f"file://{rest}: expected file:///absolute/path")
+
+
+def _s3_place(rest: str) -> tuple[str, str]:
+    """The bucket and the key prefix of `s3://` + `rest`."""
+    bucket, _, path = _without_end(rest).partition("/")
+    if "@" in bucket or ":" in bucket:  # not shown: it may be a password
+        raise UsageError("expected s3://bucket/path, found a user or a port; credentials go into storage_options")
+    if not bucket:
+        raise UsageError(f"s3://{rest}: expected s3://bucket/path, found no bucket")
+    try:
+        key = unquote(_without_dots(path), errors="strict")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"s3://{rest}: expected escapes of UTF-8 text ({error.reason})") from None
+    key = key.removesuffix("/")
+    parts = key.split("/") if key else []
+    if not {"", ".", ".."}.isdisjoint(parts) or _CONTROLS.search(key):
+        raise UsageError(
+            f"s3://{rest}: expected parts between single slashes, without control characters, found {key!r}"
+        )
+    return bucket, key
+
+
+def _without_end(rest: str) -> str:
+    """A URL without query and fragment, which mean nothing here, and without what URLs lose."""
+    return re.split("[?#]", rest.translate(_TEXT_MISTAKES).rstrip("\x00 "), maxsplit=1)[0]
+
+
+def _without_dots(path: str) -> str:
+    """The path with its `.` and `..` resolved, which may be escaped; nothing lies above its beginning."""
+    found: list[str] = []
+    parts = path.split("/")
+    for part in parts:
+        if not _DOT.fullmatch(part):
+            found.append(part)
+        elif len(unquote(part)) == 2 and found:
+            found.pop()
+    if _DOT.fullmatch(parts[-1]):
+        found.append("")
+    return "/".join(found)
