@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from lance_io.file.batches import Collector, Cutter
-from lance_io.file.drive import Finished, drive, in_pool, truncated
+from lance_io.file.drive import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from lance_io.file.scan import Span
     from lance_io.file.source import ReadContext
     from lance_io.io.scheduler import FileReads, Handle
-    from lance_io.spans import Steps
+    from lance_io.spans import Ranges, Steps
 
 
 class _Job:
-    """One piece on an object store: its bytes are requested at once; it is decoded when they are there, or needed."""
+    """One piece on an object store: its bytes are requested at once; it is decoded when they are there, or needed.
+
+    A small page index is looked into as soon as it is there: pages whose indexes came in one read ask for their data in
+    the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
+    """
 
     def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int) -> None:
         self.leaf_id = leaf_id
@@ -36,16 +40,25 @@ class _Job:
         self._priority = priority
         self._steps: Steps[pa.Array] = piece.steps()
         self._handle: Handle | None = None
+        self._is_brief = False  # what comes is a small page index
         self._array: pa.Array | None = None
+        self._may_decode = asyncio.Event()
         self._is_needed = False
         self.task: asyncio.Task[pa.Array] | None = None
         try:
-            self._handle = reads.submit(next(self._steps), priority)
+            self._ask(next(self._steps))
         except StopIteration as done:
             self._array = done.value
+        if self._is_brief:
+            self.task = asyncio.ensure_future(self._run())
+
+    def _ask(self, wanted: Ranges) -> None:
+        self._handle = self._reads.submit(wanted, self._priority)
+        self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
 
     def start(self) -> None:
         """Decode it as soon as its bytes have come, without demanding them."""
+        self._may_decode.set()
         if self.task is None:
             self.task = asyncio.ensure_future(self._run())
 
@@ -63,8 +76,11 @@ class _Job:
             while (handle := self._handle) is not None:
                 if not self._is_needed:
                     await handle.arrived()
-                request = await in_pool(self._steps, await handle)
-                self._handle = self._reads.submit(request, self._priority)
+                if self._is_brief:
+                    self._ask(advance(self._steps, await handle))
+                else:
+                    await self._may_decode.wait()
+                    self._ask(await in_pool(self._steps, await handle))
         except Finished as finished:
             return finished.value
         except (ShortRead, InvalidRange) as error:
