@@ -5,25 +5,27 @@
     ├── UnsupportedError (NotImplementedError, ValueError)   well formed, but a version, flag or encoding we do not read
     ├── NotFound (FileNotFoundError, ValueError)    an object, dataset, version or tag that does not exist
     ├── AlreadyExists (FileExistsError)
-    ├── AccessDenied (PermissionError)
-    ├── StoreError (OSError)                        the store misbehaved; `retryable` says whether trying again helps
+    ├── AccessDenied (PermissionError, ValueError)
+    ├── StoreError (OSError, ValueError)            the store misbehaved; `retryable` says whether trying again helps
     ├── BindError (ValueError, OSError)             a filter or projection that does not fit the schema
+    ├── EvaluationError (pa.ArrowInvalid, OSError)  a filter or column that cannot be computed for a row
     ├── SchemaError (ValueError, OSError)           data that cannot be stored, or does not fit the table's schema
-    │   └── UnsupportedDataError (UnsupportedError)     data of a type that the format, or this version of it, lacks
+    │   ├── UnsupportedDataError (UnsupportedError)     data of a type that the format, or this version of it, lacks
+    │   └── PrimaryKeyError (RuntimeError)              a primary key of fields that cannot be one
     ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
     └── UsageError (ValueError)                     the caller asked for something that makes no sense
         └── OperationError (OSError)                an operation that does not fit the table it is committed to
 
-The second bases exist because pylance raises `ValueError` in one place and `OSError` in another for the same
-fault, and its users catch either. Errors while *evaluating* rows (a failing cast, a division by zero) stay
-`pyarrow.ArrowInvalid`, as in pylance.
+The second bases exist because pylance raises `ValueError` in one place and `OSError` (or `RuntimeError`) in another
+for the same fault, and its users catch either. Where a row cannot be computed (a failing cast, a division by zero) its
+scans raise `pyarrow.ArrowInvalid` (a `ValueError`), its counts and takes `OSError`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
 class LanceError(Exception):
@@ -57,7 +59,7 @@ def _rebuild(cls: type[LanceError], message: str, state: dict[str, Any]) -> Lanc
     return error
 
 
-class FormatError(LanceError, ValueError, OSError):
+class FormatError(LanceError, OSError, ValueError):
     """Bytes that contradict the format: the file is damaged, or written by something that breaks the rules.
 
     where  the place inside the file, outermost first, such as `column 3 ("emb"), page 0, chunk 17`
@@ -91,16 +93,37 @@ class AlreadyExists(LanceError, FileExistsError):
     """The thing to be created is there already."""
 
 
-class AccessDenied(LanceError, PermissionError):
+class AccessDenied(LanceError, PermissionError, ValueError):
     """The store refused the credentials, or they do not allow the operation."""
 
 
-class StoreError(LanceError, OSError):
+class StoreError(LanceError, OSError, ValueError):
     """The store failed. Subclasses that name the failure are private to `lance_io.store`."""
 
 
 class BindError(LanceError, ValueError, OSError):
     """A column list or filter that does not fit the schema."""
+
+
+if TYPE_CHECKING:
+
+    class EvaluationError(LanceError, ValueError, OSError):
+        """See below."""
+
+else:
+
+    def __getattr__(name: str) -> Any:
+        """`EvaluationError`, made when first asked for: its base is pyarrow's, which not everybody has loaded."""
+        if name != "EvaluationError":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from pyarrow import ArrowInvalid
+
+        class EvaluationError(LanceError, ArrowInvalid, OSError):
+            """A filter or computed column that fits the schema but not a row: a division by zero, a failing cast."""
+
+            __qualname__ = name
+
+        return globals().setdefault(name, EvaluationError)
 
 
 class SchemaError(LanceError, ValueError, OSError):
@@ -109,6 +132,10 @@ class SchemaError(LanceError, ValueError, OSError):
 
 class UnsupportedDataError(SchemaError, UnsupportedError):
     """Data of a type that the format, or the version of it that is to be written, does not have."""
+
+
+class PrimaryKeyError(SchemaError, RuntimeError):
+    """A primary key is declared of a field that cannot be part of one: nullable, with members, or inside of a list."""
 
 
 class CommitConflictError(LanceError, OSError):

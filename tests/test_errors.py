@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 
+import pyarrow as pa
 import pytest
 
 from lance_io import errors
@@ -35,6 +36,10 @@ def test_second_bases_are_those_that_users_of_pylance_catch() -> None:
         "UnsupportedError": (NotImplementedError, ValueError),
         "NotFound": (FileNotFoundError, ValueError),
         "BindError": (ValueError, OSError),
+        "AccessDenied": (PermissionError, ValueError),
+        "StoreError": (OSError, ValueError),
+        "PrimaryKeyError": (ValueError, OSError, RuntimeError),
+        "EvaluationError": (pa.ArrowInvalid, ValueError, OSError),
         "CommitConflictError": (OSError,),
     }.items():
         assert all(issubclass(getattr(errors, cls), base) for base in bases)

@@ -119,8 +119,8 @@ def cleanup(
 ) -> None:
     """Remove old versions and files that no version refers to. Without --yes, show what would go.
 
-    Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so does
-    whatever tags and branches refer to.
+    Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
+    those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
     """
     from datetime import timedelta
 
@@ -167,6 +167,7 @@ def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
 
 def _show_cleanup(report: dict[str, Any]) -> "RenderableType":
     from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.write.cleaning import young_versions_note
 
     verb = "removed" if report["done"] else "would go"
     kinds = ("old_versions", "data_files_removed", "deletion_files_removed", "index_files_removed")
@@ -176,6 +177,8 @@ def _show_cleanup(report: dict[str, Any]) -> "RenderableType":
     rows += [("bytes", format_bytes(report["bytes_removed"]))]
     parts: list[RenderableType | str] = [table(["", f">{verb}"], rows)]
     if report["done"]:
+        if report["young_versions_kept"]:
+            parts.append(young_versions_note(report["young_versions_kept"]))
         if report["failed_deletes"]:
             parts.append(f"{report['failed_deletes']:,} files could not be removed; a later cleanup removes them")
         return group(*parts)

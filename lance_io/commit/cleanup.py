@@ -18,7 +18,7 @@ from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
 from lance_io.errors import FormatError, LanceError, UsageError
 from lance_io.store.api import NAMES_DIRECTLY_BELOW
 from lance_io.table.autoclean import auto_cleanup_policy
-from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old
+from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old, is_young
 from lance_io.table.manifest import Manifest, decode_manifest
 from lance_io.table.paths import (
     BRANCHES,
@@ -55,7 +55,10 @@ class CleanupRefused(UsageError, OSError):
 
 @dataclass(frozen=True)
 class CleanupStats:
-    """What was removed, or would be."""
+    """What was removed, or would be.
+
+    young_versions_kept  versions that would have gone, too, if they were older than ten minutes; not in pylance
+    """
 
     bytes_removed: int = 0
     old_versions: int = 0
@@ -64,6 +67,7 @@ class CleanupStats:
     index_files_removed: int = 0
     deletion_files_removed: int = 0
     failed_deletes: int = 0
+    young_versions_kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,17 +78,19 @@ class CleanupPlan:
     manifests  manifest files of old versions
     files      other files, with their kind
     kept_tags  versions that only a tag keeps
+    num_young  how many versions only their age keeps
     """
 
     newest: int
     manifests: tuple[ObjectMeta, ...]
     files: tuple[tuple[ObjectMeta, FileKind], ...]
     kept_tags: tuple[int, ...] = ()
+    num_young: int = 0
 
     @property
     def stats(self) -> CleanupStats:
         """Sums over everything."""
-        return _stats(self.manifests, self.files, failed=0)
+        return _stats(self.manifests, self.files, failed=0, num_young=self.num_young)
 
 
 @dataclass
@@ -106,32 +112,42 @@ class _SortedOut:
 
     kept, removed  what they refer to
     old            numbers of those that go; tagged: of those that stay only because of a tag
+    num_young      how many stay only because they are young
     """
 
     kept: References
     removed: References = field(default_factory=References)
     old: set[int] = field(default_factory=set)
     tagged: set[int] = field(default_factory=set)
+    num_young: int = 0
 
-    def add(self, manifest: Manifest, held: _Held, *, may_go: bool) -> None:
+    def add(self, manifest: Manifest, held: _Held, *, asked_for: bool, young: bool) -> None:
         """Sort out one version."""
         version = manifest.version
-        if may_go and version not in held.tagged and version not in held.forked:
+        is_held = version in held.tagged or version in held.forked
+        if asked_for and not young and not is_held:
             self.old.add(version)
             self.removed.add(manifest)
             return
         self.kept.add(manifest)
-        if may_go and version in held.tagged:
+        if asked_for and not young and version in held.tagged:
             self.tagged.add(version)
+        self.num_young += asked_for and young and not is_held
 
 
 def plan_cleanup(
-    target: CommitTarget, policy: CleanupPolicy, *, root: Location | None = None, branch: str | None = None
+    target: CommitTarget,
+    policy: CleanupPolicy,
+    *,
+    current: int | None = None,
+    root: Location | None = None,
+    branch: str | None = None,
 ) -> Plan[CleanupPlan]:
     """What a cleanup would remove; changes nothing.
 
-    root    the table's folder when `target` is one of its branches
-    branch  the branch's name, None for the main one
+    current  the version that the caller stands on, which stays with all newer ones; None for the newest
+    root     the table's folder when `target` is one of its branches
+    branch   the branch's name, None for the main one
 
     Raises `FormatError` for any manifest, tag or branch that cannot be read: nothing is removed on a guess. Raises
     `CleanupRefused` for tagged versions that would go, if the policy says so.
@@ -144,16 +160,18 @@ def plan_cleanup(
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
     now_ns = target.clock.time_ns()
     sorted_out = _SortedOut(kept=held.files)
-    chosen = candidates(attached, policy)
+    chosen = candidates(attached, policy, current=current)
     for start in range(0, len(named), _READS_AT_ONCE):  # never all manifests in memory
         keys = [meta.key for meta, _ in named[start : start + _READS_AT_ONCE]]
         for manifest in (yield from _read_keys(place, keys)):
-            may_go = manifest.version in chosen and is_old(manifest.timestamp_ns, policy, now_ns=now_ns)
-            sorted_out.add(manifest, held, may_go=may_go)
+            committed_ns = manifest.timestamp_ns
+            asked_for = manifest.version in chosen and is_old(committed_ns, policy, now_ns=now_ns)
+            young = is_young(committed_ns, policy, now_ns=now_ns)
+            sorted_out.add(manifest, held, asked_for=asked_for, young=young)
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
-            f"Cleanup error: versions {sorted(sorted_out.tagged)} are old enough to be removed, but have tags. Delete "
-            "the tags, or pass error_if_tagged_old_versions=False to keep these versions",
+            f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
+            "tags, or pass error_if_tagged_old_versions=False to keep these versions",
             path=place.uri,
         )
     unfinished = yield from unfinished_files(place)
@@ -171,6 +189,7 @@ def plan_cleanup(
         manifests=tuple(attached[version] for version in sorted(sorted_out.old)),
         files=tuple((files[path], kind) for path, kind in found),
         kept_tags=tuple(sorted(sorted_out.tagged)),
+        num_young=sorted_out.num_young,
     )
 
 
@@ -192,7 +211,7 @@ def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int |
         files = [(meta, kind) for meta, kind in files if kind in ("temporary", "unfinished")]
     removed, failed_files = yield from _remove(place, [meta for meta, _ in files], deletes_per_s)
     done = [(meta, kind) for meta, kind in files if meta.key in removed]
-    return _stats(gone, done, failed=len(failed) + len(failed_files))
+    return _stats(gone, done, failed=len(failed) + len(failed_files), num_young=plan.num_young)
 
 
 def auto_cleanup(
@@ -200,13 +219,15 @@ def auto_cleanup(
 ) -> Plan[CleanupStats | None]:
     """The cleanup that the table's config asks for after a commit; None when there was none.
 
+    The version before the committed one stays, too, as with pylance: the writer stood on it when it committed.
+
     The commit has succeeded whatever happens here: errors are logged, never raised.
     """
     try:
         policy = auto_cleanup_policy(committed.config, committed.version)
         if policy is None:
             return None
-        plan = yield from plan_cleanup(target, policy, root=root, branch=branch)
+        plan = yield from plan_cleanup(target, policy, current=committed.version - 1, root=root, branch=branch)
         return (yield from run_cleanup(target, plan))
     except LanceError as error:
         _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
@@ -232,7 +253,7 @@ def _remove(place: Location, metas: Sequence[ObjectMeta], deletes_per_s: int | N
 
 
 def _stats(
-    manifests: Sequence[ObjectMeta], files: Iterable[tuple[ObjectMeta, FileKind]], *, failed: int
+    manifests: Sequence[ObjectMeta], files: Iterable[tuple[ObjectMeta, FileKind]], *, failed: int, num_young: int
 ) -> CleanupStats:
     files = list(files)
     num = {kind: sum(each == kind for _, each in files) for kind in ("data", "deletion", "transaction", "index")}
@@ -244,6 +265,7 @@ def _stats(
         index_files_removed=num["index"],
         deletion_files_removed=num["deletion"],
         failed_deletes=failed,
+        young_versions_kept=num_young,
     )
 
 

@@ -30,7 +30,7 @@ from lance_io.dataset.write.methods import AsyncDatasetChanges
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
+    from collections.abc import AsyncIterator, Generator, Mapping
     from os import PathLike
     from types import TracebackType
     from typing import Self
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.describe import Version, VersionRef
     from lance_io.dataset.files import Progress
     from lance_io.dataset.keywords import ScanKeywords
-    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset, Ref
 
@@ -176,11 +176,14 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     ) -> AsyncScanner:
         """A scan; parameters as for `LanceDataset.scanner`."""
         given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return self._scan(given, self._state.default_scan_options)
+
+    def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> AsyncScanner:
         if given.get("fragments") is not None:
             from lance_io.dataset.scanner import fragment_ids
 
             given["fragments"] = fragment_ids(given["fragments"])
-        return AsyncScanner(self._state, scan_options(**given).with_defaults(self._state.default_scan_options))
+        return AsyncScanner(self._state, scan_options(**given).with_defaults(defaults))
 
     async def to_table(
         self,
@@ -215,8 +218,8 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
         return await self.scanner(columns, offset=start, limit=end - start).to_table()
 
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
-        """Number of rows, or of those that pass a filter; without one nothing is read."""
-        return await self.scanner(filter=filter, **options).count_rows()
+        """Number of rows; see `LanceDataset.count_rows`."""
+        return await self._scan({"filter": filter, **options}, None).count_rows()
 
     async def to_pandas(
         self,
@@ -256,15 +259,15 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
 
     # -- random access -----------------------------------------------------------------------------------------------
 
-    async def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+    async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
         """Rows by position, in the order asked; errors as `LanceDataset.take`."""
         return await self._run(take_positions(self._state, indices, columns))
 
-    async def _take_rows(self, row_ids: Any, columns: Columns = None) -> pa.Table:
+    async def _take_rows(self, row_ids: Any, columns: Selection = None) -> pa.Table:
         """Rows by row id; ids of deleted rows are left out."""
         return await self._run(take_row_ids(self._state, row_ids, columns))
 
-    async def sample(self, num_rows: int, columns: Columns = None, randomize_order: bool = True) -> pa.Table:
+    async def sample(self, num_rows: int, columns: Selection = None, randomize_order: bool = True) -> pa.Table:
         """A random sample without repetitions."""
         positions = sample_positions(num_rows, await self.count_rows(), randomize_order=randomize_order)
         return await self.take(positions, columns)
@@ -272,7 +275,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     async def take_blobs(
         self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
     ) -> list[AsyncBlobFile | None]:
-        """Blobs as awaitable files, None where the blob is null; selectors as for `LanceDataset.take_blobs`."""
+        """Blobs as awaitable files, None where the blob is null; all as for `LanceDataset.take_blobs`."""
         found = await self._run(take_blobs(self._state, blob_column, ids, addresses, indices, 0))
         return [None if blob is None else AsyncBlobFile(blob) for blob in found]
 

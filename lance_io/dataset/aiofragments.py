@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.aio import AsyncDataset
     from lance_io.dataset.metadata import FragmentMetadata
-    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.table.fragment import Fragment
 
@@ -55,10 +55,10 @@ class AsyncFragment(FragmentFacts):
         offset: int | None = None,
         **options: Any,
     ) -> AsyncScanner:
-        """A scan of this fragment; parameters as for `LanceDataset.scanner`."""
+        """A scan of this fragment; see `LanceFragment.scanner`."""
         given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
         given["fragments"] = (self.fragment_id,)
-        return AsyncScanner(self._state, scan_options(**given).with_defaults(self._state.default_scan_options))
+        return AsyncScanner(self._state, scan_options(**given).with_defaults(None))
 
     async def to_table(
         self,
@@ -95,12 +95,12 @@ class AsyncFragment(FragmentFacts):
         """The first rows."""
         return await self.scanner(**{**options, "limit": num_rows}).to_table()
 
-    async def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+    async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
         """Rows by position among those that are left; errors as `LanceFragment.take`."""
         positions = row_numbers(indices)
         return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
 
-    def open_session(self, columns: Columns = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
+    def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
         """See `LanceFragment.open_session`."""
         return AsyncFragmentSession(self._state, self._place, columns, with_row_address=bool(with_row_address))
 

@@ -11,7 +11,7 @@ from lance_io.dataset.blobs import blob_field, locate_blobs, read_located
 from lance_io.dataset.execute import run
 from lance_io.dataset.reading import ReadBytes, bytes_of
 from lance_io.dataset.rows import Grouped, addresses, group_rows
-from lance_io.dataset.take import group_positions, locate_addresses, locate_row_ids
+from lance_io.dataset.take import RowNotFound, group_positions, locate_addresses, locate_row_ids
 from lance_io.errors import UsageError
 from lance_io.file.numbers import row_numbers
 from lance_io.spans import Ranges
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024
+ROWS_NAMED = 10  # in a message
 
 
 class BlobFile(io.BufferedIOBase):
@@ -153,7 +154,10 @@ def read_bytes(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan
 
 
 def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Plan[Grouped]:
-    """The rows that exactly one of the three selectors names; rows that do not exist raise `ValueError`."""
+    """The rows that exactly one of the three selectors names.
+
+    Raises `ValueError` for rows that do not exist: results line up with what was asked for, so none is left out.
+    """
     if sum(one is not None for one in (ids, addresses_, indices)) != 1:
         raise UsageError("Exactly one of ids, indices, or addresses must be specified")
     if indices is not None:
@@ -161,8 +165,21 @@ def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Pla
     numbers = row_numbers(ids if addresses_ is None else addresses_)
     locate = locate_row_ids if addresses_ is None else locate_addresses
     places, offsets = yield from locate(state, numbers)
-    found = places >= 0
-    return group_rows(places[found], offsets[found])
+    missing = np.flatnonzero(places < 0)
+    if len(missing):
+        raise _not_found(state, "row ids" if addresses_ is None else "row addresses", numbers, missing)
+    return group_rows(places, offsets)
+
+
+def _not_found(state: DatasetState, kind: str, asked: IntArray, missing: IntArray) -> RowNotFound:
+    """The error for rows that were deleted or never were: which they are, as far as a message has room."""
+    rows = list(dict.fromkeys(asked[missing].tolist()))
+    named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
+    return RowNotFound(
+        f"{len(missing)} of the {len(asked)} rows asked for were deleted or never existed: {kind} {named}. "
+        "Ask only for rows that are left",
+        path=state.location.uri,
+    )
 
 
 def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
@@ -228,8 +245,6 @@ def read_blob_ranges(
     rows = [row for row, _, _ in requests]
     chosen = {"ids": None, "addresses": None, "indices": None, selector: rows}
     grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
-    if grouped.num_asked != len(rows):
-        raise UsageError("a requested row does not exist (any more)")
     blobs: list[tuple[int, StoredObject, int, int, bool]] = []
     for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
         located = yield from locate_blobs(state, place, field.id, descriptions)

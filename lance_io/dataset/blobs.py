@@ -23,6 +23,7 @@ from lance_io.dataset.places import StoredObject
 from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.levels.retype import concat
 from lance_io.store.url import open_store
 from lance_io.table.paths import check_relative
@@ -39,25 +40,19 @@ if TYPE_CHECKING:
 INLINE: Final = 0
 EXTERNAL: Final = 3
 BLOB_BYTES_MAX: Final = 1 << 40
-EXTENSION_NAME: Final = b"ARROW:extension:name"
-
-
-def is_blob(field: Field) -> bool:
-    """Whether a schema field is a blob column of either version."""
-    return field.is_blob or field.is_blob_v2
 
 
 def blob_field(state: DatasetState, name: str) -> Field:
     """The blob column called `name`. Raises `ValueError` when there is none, or when it holds no blobs."""
     field = state.schema.find(name)
-    if not is_blob(field):
+    if not field.holds_blobs:
         raise UsageError(f"the column '{name}' is not a blob column")
     return field
 
 
 def with_binaries(field: Field) -> Field:
     """A field with every blob that is no item of a list shown as bytes."""
-    if is_blob(field):
+    if field.holds_blobs:
         metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
         return replace(field, logical_type="large_binary", children=(), metadata=metadata)
     if field.logical_type != "struct":
@@ -247,7 +242,7 @@ def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries
 
 
 def _shown_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
-    if is_blob(field):
+    if field.holds_blobs:
         if shown == pa.large_binary():
             yield path, field.id
     elif field.logical_type == "struct":

@@ -41,7 +41,8 @@ def dataset(
     asof                  newest version before this time (local time unless it has a zone); ignored with a version
     block_size            bytes; ranges of a take closer than this share a read
     storage_options       credentials and settings of the store, names in any case
-    default_scan_options  scan keywords for calls that leave them open
+    default_scan_options  scan keywords for scans of the dataset that leave them open; counts, takes, samples
+                          and scans of single fragments do not heed them
     metadata_cache_size_bytes  bound of the search cache (256 MiB)
     session               share caches and stores with other datasets
     base_store_params     storage options for base paths of the table, by their URI, instead of `storage_options`

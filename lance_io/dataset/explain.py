@@ -19,7 +19,7 @@ from lance_io.commit.steps import Read, Together
 from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
 from lance_io.dataset.loading import load_row_columns
 from lance_io.dataset.ordering import Ordering
-from lance_io.dataset.projection import project_pruned
+from lance_io.dataset.projection import project_taken
 from lance_io.dataset.reading import ReadBytes, is_taken
 from lance_io.dataset.scan import plan_scan
 from lance_io.dataset.session import Session
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Ask, Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
-    from lance_io.dataset.projection import Columns
     from lance_io.dataset.projection import Projection as OutputProjection
+    from lance_io.dataset.projection import Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.opened import Column
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def explain_take(state: DatasetState, indices: Any, columns: Columns = None, *, cold: bool = False) -> Plan[IoPlan]:
+def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *, cold: bool = False) -> Plan[IoPlan]:
     """What `take(indices, columns)` would ask for.
 
     indices  positions among the rows that are left, as for `take`
@@ -70,7 +70,7 @@ def explain_take(state: DatasetState, indices: Any, columns: Columns = None, *, 
     Raises what `take` raises before it reads data.
     """
     state = _fresh(state) if cold else state
-    projection = state.described(project_pruned(state.schema, columns), None)
+    projection = project_taken(state.schema, columns)
     ledger = Ledger(_merging(state, "take"))
     grouped, number = yield from _watched(ledger, group_positions(state, row_numbers(indices)))
     fields = Projection(state.pruned_fields(projection.data_paths))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.metadata import FragmentMetadata
-    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset
     from lance_io.table.fragment import Fragment as Fragment_
@@ -82,7 +82,7 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         offset: int | None = None,
         **options: Unpack[ScanKeywords],
     ) -> LanceScanner:
-        """A scan of this fragment; parameters as for `LanceDataset.scanner`."""
+        """A scan of this fragment, without `default_scan_options`; parameters as for `LanceDataset.scanner`."""
         given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
         return LanceScanner._of(self._state, scan_options(**{**given, "fragments": (self.fragment_id,)}))
 
@@ -120,7 +120,7 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         """The first rows."""
         return self.scanner(**{**options, "limit": num_rows}).to_table()
 
-    def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+    def take(self, indices: Any, columns: Selection = None) -> pa.Table:
         """Rows by position among the rows of the fragment that are left.
 
         Raises `OSError` unless the positions ascend (repetitions are allowed) and lie in the fragment.
@@ -128,7 +128,7 @@ class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
         positions = row_numbers(indices)
         return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
 
-    def open_session(self, columns: Columns = None, with_row_address: bool | None = None) -> FragmentSession:
+    def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> FragmentSession:
         """For many takes of the same columns, with the row address behind them if wanted."""
         return FragmentSession(self._state, self._place, columns, with_row_address=bool(with_row_address))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.dataset import execute
+from lance_io.dataset.projection import as_list
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.dataset.take import take_fragment_positions
 from lance_io.file.numbers import row_numbers
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.commit.steps import Plan
-    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Selection
     from lance_io.dataset.state import DatasetState
 
 
 class _Session:
-    def __init__(self, state: DatasetState, place: int, columns: Columns, *, with_row_address: bool) -> None:
+    def __init__(self, state: DatasetState, place: int, columns: Selection, *, with_row_address: bool) -> None:
         self._state = state
         self._place = place
         self._columns = _with_address(state, columns) if with_row_address else columns
@@ -45,8 +46,9 @@ class AsyncFragmentSession(_Session):
         return await runtime.wrap(drive(self._taking(indices)))
 
 
-def _with_address(state: DatasetState, columns: Columns) -> Columns:
+def _with_address(state: DatasetState, columns: Selection) -> Selection:
     """The columns with the row address behind them."""
     if isinstance(columns, dict):
         return {**columns, ROW_ADDRESS: ROW_ADDRESS}
-    return [*(state.schema.names if columns is None else columns), ROW_ADDRESS]
+    listed = as_list(columns)
+    return [*(state.schema.names if listed is None else (name for name in listed if name != ROW_ADDRESS)), ROW_ADDRESS]

@@ -9,7 +9,6 @@ from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.dataset import execute
 from lance_io.dataset.blobfile import BUFFER_BYTES, take_blobs
-from lance_io.dataset.blobs import is_blob
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import UsageError
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
 
 _MODES = ("lazy", "bytes", "descriptions")
@@ -57,14 +57,14 @@ class _Frame:
     def __init__(self, state: DatasetState, options: ScanOptions, blob_mode: str) -> None:
         if blob_mode not in _MODES:
             raise UsageError("blob_mode must be one of: 'lazy', 'bytes', 'descriptions'")
-        if blob_mode == "bytes":
+        if blob_mode == "bytes" and _shows_blobs(state, scan_projection(state, options)):
             options = replace(options, blob_handling="all_binary")
         self._state = state
         self._projection = scan_projection(state, options)
         self._lazy = [
             (one.name, one.path[0])
             for one in self._projection.outputs
-            if not one.is_system and len(one.path) == 1 and is_blob(state.schema.field(one.path[0]))
+            if not one.is_system and len(one.path) == 1 and state.schema.field(one.path[0]).holds_blobs
         ]
         if blob_mode != "lazy" or options.blob_handling is not None:
             self._lazy = []
@@ -83,3 +83,9 @@ class _Frame:
         """Column names and their blobs as files."""
         for name, column in self._lazy:
             yield name, take_blobs(self._state, column, None, self._rows, None, BUFFER_BYTES)
+
+
+def _shows_blobs(state: DatasetState, projection: Projection) -> bool:
+    """Whether a column is a blob or holds some; a member of a description, such as `blob.size`, is neither."""
+    read = [state.field_at(one.path) for one in projection.outputs if not one.is_system and one.computed is None]
+    return any(field.described() is not field for field in read)

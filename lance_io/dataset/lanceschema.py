@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lance_io.format.keys import POSITION_MAX
 from lance_io.format.schema import split_path
 from lance_io.format.schema_arrow import schema_from_arrow
 
@@ -38,7 +39,19 @@ class LanceField:
 
     def is_unenforced_primary_key(self) -> bool:
         """Whether it was declared as part of the primary key."""
-        return self._field.unenforced_primary_key
+        return self._field.primary_key_position is not None
+
+    def unenforced_primary_key_position(self) -> int | None:
+        """Its place in the primary key; None for no part of it, and for one that was declared without a place."""
+        return self._field.primary_key_position or None
+
+    def is_unenforced_clustering_key(self) -> bool:
+        """Whether it was declared as part of the clustering key."""
+        return self._field.clustering_key_position is not None
+
+    def unenforced_clustering_key_position(self) -> int | None:
+        """Its place in the clustering key, or None."""
+        return self._field.clustering_key_position or None
 
     def to_arrow(self) -> pa.Field:
         """As an Arrow field."""
@@ -85,8 +98,14 @@ class LanceSchema:
         return found
 
     def unenforced_primary_key(self) -> list[LanceField]:
-        """The fields declared as primary key."""
-        return [LanceField(one) for one in self._schema.walk() if one.unenforced_primary_key]
+        """The fields declared as primary key: those with a position by it, then the others as they come."""
+        parts = [LanceField(one) for one in self._schema.walk() if one.primary_key_position is not None]
+        return sorted(parts, key=lambda part: part._field.primary_key_position or POSITION_MAX)
+
+    def unenforced_clustering_key(self) -> list[LanceField]:
+        """The fields declared as clustering key, by position."""
+        parts = [LanceField(one) for one in self._schema.walk() if one.clustering_key_position is not None]
+        return sorted(parts, key=lambda part: part._field.clustering_key_position or 0)
 
     def to_pyarrow(self) -> pa.Schema:
         """As an Arrow schema."""
@@ -94,7 +113,10 @@ class LanceSchema:
 
     @staticmethod
     def from_pyarrow(schema: pa.Schema) -> LanceSchema:
-        """An Arrow schema with fresh field ids. Raises `NotImplementedError` for types that cannot be stored."""
+        """An Arrow schema with fresh field ids.
+
+        Raises `NotImplementedError` for types that cannot be stored, `ValueError` for an impossible primary key.
+        """
         return LanceSchema(schema_from_arrow(schema))
 
     def __repr__(self) -> str:

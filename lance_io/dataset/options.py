@@ -1,6 +1,6 @@
 """What a scan was asked to do: the keyword arguments of `scanner()` as one checked, immutable value.
 
-None means "not given" everywhere, so that a dataset's `default_scan_options` fill in what a call leaves open.
+None means "not given" everywhere, so that a dataset's `default_scan_options` fill in what a scan of it leaves open.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ class ScanOptions:
         return min(num_rows, max(1, int(self.batch_size_bytes / max(row_bytes, 1 / 8))))
 
     def with_defaults(self, defaults: Mapping[str, Any] | None) -> ScanOptions:
-        """These options, with what they leave open taken from `default_scan_options`, and then the environment."""
+        """These options, with what they leave open taken from `default_scan_options`, and then the environment.
+
+        defaults  None for scans that a dataset's defaults are not for: those of one fragment, and counts
+        """
         told = {name: from_environment(key, None, least=least) for key, (name, least) in _VARIABLES.items()}
         defaults = {**{name: value for name, value in told.items() if value is not None}, **(defaults or {})}
         if not defaults:

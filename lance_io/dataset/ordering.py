@@ -47,7 +47,7 @@ class Ordering:
 
     def _key(self, number: int, name: str) -> OutputColumn:
         try:
-            (column,) = project(self._state.schema, [name]).outputs
+            (column,) = self._state.shown(project(self._state.schema, [name]), self._asked.blob_handling).outputs
         except BindError as error:
             raise BindError(f"Column {name} not found: {error}") from error
         return replace(column, name=_key_name(number), field=column.field.with_name(_key_name(number)))

@@ -4,6 +4,9 @@ A projection is made from what the caller names (`columns=`), and says three thi
 pruned to the members that are needed; which system columns to make; and how the output columns come out of both.
 Names are case-sensitive, as in pylance; a part of a path may be quoted with backticks.
 
+A blob column is its description here, a struct whose members can be named like any others. Whether it comes out as
+bytes instead is said later (`DatasetState.shown`).
+
 In a dict of columns, new names stand for SQL expressions in the language of text filters. One that is just a column
 is read as such; any other is computed from the columns it names, after them.
 """
@@ -11,24 +14,30 @@ is read as such; any other is computed from the columns it names, after them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset import compute as pc
-from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, SYSTEM_COLUMNS, system_field
+from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 from lance_io.errors import BindError
+from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import split_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lance_io.dataset.predicate import ComputedColumn
     from lance_io.format.schema import Field, Schema
 
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
+Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
+
+_LISTS: Final = LISTS | {"map"}
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
 _MOMENT = re.compile(r"\b(now|today|current_\w+)\b", re.IGNORECASE)  # functions whose value is that of the call
@@ -42,12 +51,14 @@ class OutputColumn:
     path      names from the top-level column down; `("_rowid",)` for a system column, empty for a computed one
     field     its Arrow field, called `name`
     computed  how it is made of other columns; None for one that is read
+    parts     paths of what is left of it where members were pruned; empty where it is whole
     """
 
     name: str
     path: tuple[str, ...]
     field: pa.Field
     computed: ComputedColumn | None = None
+    parts: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_system(self) -> bool:
@@ -57,12 +68,12 @@ class OutputColumn:
     @property
     def sources(self) -> tuple[tuple[str, ...], ...]:
         """Paths of the columns that it is made of, system columns among them."""
-        return (self.path,) if self.computed is None else self.computed.paths
+        return self.parts or (self.path,) if self.computed is None else self.computed.paths
 
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
         """The column, from top-level and system columns by name.
 
-        Raises pa.ArrowInvalid where a row cannot be computed.
+        Raises `EvaluationError` where a row cannot be computed.
         """
         if self.computed is None:
             return extract(columns[self.path[0]], self.path[1:])
@@ -124,7 +135,7 @@ def project(
     that does not fit the schema, `BindError` for text that is no expression.
     """
     if columns is None:
-        outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.to_arrow()]
+        outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.described.to_arrow()]
     elif isinstance(columns, dict):
         outputs = [_expressed(schema, name, text) for name, text in columns.items()]
     elif isinstance(columns, list):
@@ -138,32 +149,65 @@ def project(
 
 
 def columns_key(columns: Any) -> Any:
-    """A hashable value that tells column lists apart; itself for what `project` refuses.
+    """A hashable value that tells column lists apart.
 
-    Columns that show the time are never the same twice.
+    Columns that show the time, and what `project` refuses, are never the same twice.
     """
     if isinstance(columns, list):
         return ("names", *columns)
     if not isinstance(columns, dict):
-        return columns
+        return None if columns is None else object()
     momentary = any(isinstance(text, str) and _MOMENT.search(text) for text in columns.values())
     return ("expressed", *columns.items(), object() if momentary else None)
 
 
-def project_pruned(schema: Schema, columns: Columns) -> Projection:
-    """The projection that `take` makes of a column list: nested names give their top-level column, pruned to them."""
-    if not isinstance(columns, list):
-        return project(schema, columns)
-    plain = project(schema, columns)
-    pruned = {field.name: field for field in prune(schema, plain.data_paths)}
-    outputs: dict[str, OutputColumn] = {}
-    for output in plain.outputs:
-        top = output.path[0]
-        if top in outputs:
-            continue
-        field = output.field if len(output.path) == 1 else pruned[top].to_arrow()
-        outputs[top] = OutputColumn(top, (top,), field)
-    return replace(plain, outputs=tuple(outputs.values()))
+def project_taken(schema: Schema, columns: Selection) -> Projection:
+    """The projection that `take` makes of columns: names are a selection of the schema, not a list of results.
+
+    A column comes once and under its own name, however often and however quoted it is named; a nested name, which may
+    lead through lists, gives its top-level column with only that member. System columns come as often as they are
+    named. The position among the rows is never null, as in pylance. Raises as `project`.
+    """
+    listed = as_list(columns)
+    if isinstance(listed, list):
+        found = Projection(tuple(_selected(schema, listed)), _metadata(schema))
+    else:
+        found = project(schema, listed)
+    return replace(found, outputs=tuple(_with_sure_offset(output) for output in found.outputs))
+
+
+def as_list(columns: Any) -> Columns:
+    """A selection with its names as a list. Arrays of numpy are as good as sequences; `TypeError` for a text."""
+    if columns is None or isinstance(columns, (list, dict)):
+        return columns
+    if isinstance(columns, (str, bytes)) or not isinstance(columns, (Sequence, np.ndarray)):
+        raise TypeError(f"columns must be a sequence of names or dict[name, expression], got {type(columns)}")
+    return list(columns)
+
+
+def _selected(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
+    paths = [_path(name) for name in names]
+    members: dict[str, dict[tuple[str, ...], None]] = {}
+    whole: set[str] = set()
+    for path in paths:
+        if not _is_system(path):
+            steps = fields_along(schema, path, through_lists=True)
+            members.setdefault(path[0], {})[path] = None
+            if len(path) == 1 or any(step.is_packed for step in steps):
+                whole.add(path[0])
+    below = (path for each in members.values() for path in each)
+    pruned = {field.name: field for field in prune(schema, below, as_stored=False)}
+    for path in paths:
+        top = path[0]
+        if _is_system(path):
+            yield OutputColumn(top, path, system_field(top))
+        elif (wanted := members.pop(top, None)) is not None:
+            shown = pruned[top].described().to_arrow()
+            yield OutputColumn(top, (top,), shown, parts=() if top in whole else tuple(wanted))
+
+
+def _with_sure_offset(output: OutputColumn) -> OutputColumn:
+    return replace(output, field=output.field.with_nullable(False)) if output.path == (ROW_OFFSET,) else output
 
 
 def _metadata(schema: Schema) -> Mapping[Any, Any] | None:
@@ -194,7 +238,7 @@ def _expressed(schema: Schema, name: str, text: str) -> OutputColumn:
         return _output(schema, name, tuple(text.split(".")))
     from lance_io.dataset.predicate import compile_column  # loads the parser: only for expressions
 
-    found = compile_column(text, schema.to_arrow())
+    found = compile_column(text, schema.described.to_arrow())
     if isinstance(found, tuple):
         return _output(schema, name, found)
     return OutputColumn(name, (), pa.field(name, found.type, nullable=found.nullable), found)
@@ -202,7 +246,7 @@ def _expressed(schema: Schema, name: str, text: str) -> OutputColumn:
 
 def _exists(schema: Schema, path: tuple[str, ...]) -> bool:
     try:
-        return _is_system(path) or bool(_resolve(schema, path))
+        return _is_system(path) or bool(fields_along(schema, path))
     except BindError:
         return False
 
@@ -210,53 +254,64 @@ def _exists(schema: Schema, path: tuple[str, ...]) -> bool:
 def _output(schema: Schema, name: str, path: tuple[str, ...]) -> OutputColumn:
     if len(path) == 1 and path[0] in SYSTEM_COLUMNS:
         return OutputColumn(name, path, system_field(name))
-    fields = _resolve(schema, path)
-    arrow: pa.Field = fields[-1].to_arrow().with_name(name)
+    fields = fields_along(schema, path)
+    arrow: pa.Field = fields[-1].described().to_arrow().with_name(name)
     if any(field.nullable for field in fields[:-1]):
         arrow = arrow.with_nullable(True)
     return OutputColumn(name, path, arrow)
 
 
-def _resolve(schema: Schema, path: tuple[str, ...]) -> list[Field]:
-    """The fields from the top-level one down to the one that `path` names."""
+def fields_along(schema: Schema, path: tuple[str, ...], *, through_lists: bool = False) -> list[Field]:
+    """The fields from the top-level one down to the one that `path` names. Raises `BindError` when there is none.
+
+    through_lists  the path may lead through lists and maps, whose children have names, too
+    """
     level: Sequence[Field] = schema.fields
     found: list[Field] = []
-    for depth, part in enumerate(path):
+    for part in path:
         match = next((field for field in level if field.name == part), None)
-        if match is None or (depth and found[-1].logical_type != "struct"):
-            raise _unknown(schema, path)
+        if match is None:
+            raise _unknown(schema, path, found)
         found.append(match)
-        level = match.children
+        level = match.children if through_lists and match.logical_type in _LISTS else match.members
     return found
 
 
-def _unknown(schema: Schema, path: tuple[str, ...]) -> BindError:
+def _unknown(schema: Schema, path: tuple[str, ...], found: Sequence[Field]) -> BindError:
     name = ".".join(path)
+    if found and found[-1].holds_blobs:
+        members = ", ".join(field.name for field in found[-1].members)
+        return BindError(f"No field named {name}. The description of a blob in this table has {members}.")
     names = ", ".join(field.name for field in schema.fields)
     folded = next((field.name for field in schema.fields if field.name.lower() == path[0].lower()), None)
     hint = f" Did you mean {folded!r}? Column lists are case-sensitive." if folded not in (None, path[0]) else ""
     return BindError(f"No field named {name}.{hint} Valid fields are {names}.")
 
 
-def prune(schema: Schema, paths: Iterable[tuple[str, ...]]) -> list[Field]:
+def prune(schema: Schema, paths: Iterable[tuple[str, ...]], *, as_stored: bool = True) -> list[Field]:
     """The top-level fields that hold `paths`, in schema order, without the struct members that no path needs.
 
-    paths  names from the top-level column down, as `OutputColumn.path`; each must exist
+    Members of the items of lists count as well; a map stays whole, as it needs both its keys and its values.
+
+    paths      names from the top-level column down, as `OutputColumn.path`; each must exist
+    as_stored  keep packed structs whole, whose members share one column; False leaves out members of these too
     """
     wanted: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         wanted.setdefault(path[0], []).append(path[1:])
-    return [_prune_field(field, wanted[field.name]) for field in schema.fields if field.name in wanted]
+    return [_prune_field(field, wanted[field.name], as_stored) for field in schema.fields if field.name in wanted]
 
 
-def _prune_field(field: Field, paths: list[tuple[str, ...]]) -> Field:
-    if any(not path for path in paths):
+def _prune_field(field: Field, paths: list[tuple[str, ...]], as_stored: bool) -> Field:
+    if field.logical_type == "map" or field.holds_blobs or any(not path for path in paths):
+        return field
+    if as_stored and field.is_packed:
         return field
     wanted: dict[str, list[tuple[str, ...]]] = {}
     for path in paths:
         wanted.setdefault(path[0], []).append(path[1:])
-    members = tuple(_prune_field(child, wanted[child.name]) for child in field.children if child.name in wanted)
-    return replace(field, children=members)
+    kept = (child for child in field.children if child.name in wanted)
+    return replace(field, children=tuple(_prune_field(child, wanted[child.name], as_stored) for child in kept))
 
 
 def extract(column: pa.Array, path: tuple[str, ...]) -> pa.Array:

@@ -43,7 +43,7 @@ def scan_projection(state: DatasetState, options: ScanOptions) -> Projection:
             with_row_id=bool(options.with_row_id),
             with_row_address=bool(options.with_row_address),
         )
-        found = state.described(plain, options.blob_handling)
+        found = state.shown(plain, options.blob_handling)
         state.prepared.put(key, found)
     return found
 
@@ -96,7 +96,12 @@ def _compiled(state: DatasetState, filter: Any) -> Predicate:
 
 
 def plan_count(state: DatasetState, options: ScanOptions) -> Plan[int | ScanPlan]:
-    """The number of rows a scan gives when arithmetic tells it, else the scan whose rows are to be counted."""
+    """The number of rows a scan gives when arithmetic tells it, else the scan whose rows are to be counted.
+
+    Raises what the scan raises for its columns, `UsageError` for a scan with a limit or an offset.
+    """
+    if options.columns is not None:  # none are read, yet a wrong name stays a mistake
+        scan_projection(state, options)
     if options.limit is not None or options.offset is not None:
         raise UsageError("Cannot use limit/offset with aggregate. Apply limit to the result instead.")
     if options.filter is not None:

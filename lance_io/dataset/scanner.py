@@ -14,7 +14,7 @@ from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Self
 
     import pandas as pd  # type: ignore[import-untyped]
@@ -31,11 +31,11 @@ class LanceScanner(Scanner):  # type: ignore[misc]
     _options: ScanOptions
 
     @classmethod
-    def _of(cls, state: DatasetState, options: ScanOptions) -> Self:
+    def _of(cls, state: DatasetState, options: ScanOptions, defaults: Mapping[str, Any] | None = None) -> Self:
         # pyarrow's constructor would want a C++ scanner; every inherited method is overridden
         scanner: Self = cls.__new__(cls)
         scanner._state = state
-        scanner._options = options.with_defaults(state.default_scan_options)
+        scanner._options = options.with_defaults(defaults)
         return scanner
 
     def __init__(self, *_: object, **__: object) -> None:
@@ -134,7 +134,10 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
 
 class ScannerBuilder:
-    """Collects the options of a scan; every method returns the builder. `to_scanner` checks and makes it."""
+    """Collects the options of a scan; every method returns the builder. `to_scanner` checks and makes it.
+
+    The dataset's `default_scan_options` count only where `apply_defaults` is given them.
+    """
 
     def __init__(self, ds: LanceDataset) -> None:
         self._dataset = ds

@@ -16,9 +16,9 @@ import numpy as np
 
 from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.places import Places, Sources
-from lance_io.dataset.projection import prune
+from lance_io.dataset.projection import fields_along, prune
 from lance_io.dataset.reading import RowReader
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import BindError, UnsupportedError, UsageError
 from lance_io.file.projection import Projection as FileProjection
 from lance_io.file.source import ReadContext
 from lance_io.store.api import offers_sync_reads
@@ -67,7 +67,7 @@ class DatasetState:
     session               shared caches and stores
     given_uri             the URI as it was given
     storage_options       as given
-    default_scan_options  scan keywords that calls leave open
+    default_scan_options  scan keywords for scans of the dataset that leave them open
     read_params           as given
     base_store_params     storage options of base paths, by their URI, as given
     commit_lock           the user's lock for commits, or None
@@ -149,7 +149,7 @@ class DatasetState:
         """Schema of the arrays that the file room gives; what filters are bound against."""
         import pyarrow as pa
 
-        return pa.schema([pa.field(one.name, one.described().arrow_type, one.nullable) for one in self.schema.fields])
+        return pa.schema([pa.field(one.name, one.arrow_type, one.nullable) for one in self.schema.described.fields])
 
     @property
     def max_field_id(self) -> int:
@@ -167,33 +167,36 @@ class DatasetState:
         """Whether the version has an index section."""
         return self.manifest.index_offset is not None
 
-    def described(self, projection: Projection, blob_handling: str | None) -> Projection:
-        """A projection whose blob columns have the fields that they come out with."""
-        if all(one.described() is one for one in self.schema.fields):
-            return projection
-        outputs = (
-            one if one.is_system or one.computed is not None else self._shown(one, blob_handling)
-            for one in projection.outputs
-        )
-        return replace(projection, outputs=tuple(outputs))
+    def shown(self, projection: Projection, blob_handling: str | None) -> Projection:
+        """A projection whose blobs come out as `blob_handling` says: as bytes for "all_binary", else described.
 
-    def _shown(self, output: OutputColumn, blob_handling: str | None) -> OutputColumn:
-        field = self.field_at(output.path)
-        described = field.described()
-        if described is field:
+        Raises `BindError` for a member of a description where blobs are bytes, as these have none.
+        """
+        if blob_handling != "all_binary" or self.schema.described is self.schema:
+            return projection
+        for path in projection.data_paths:
+            self._refuse_members_of_bytes(path)
+        return replace(projection, outputs=tuple(self._with_bytes(one) for one in projection.outputs))
+
+    def _refuse_members_of_bytes(self, path: tuple[str, ...]) -> None:
+        if any(field.holds_blobs for field in fields_along(self.schema, path)[:-1]):
+            raise BindError(
+                f"No field named {'.'.join(path)}: blobs are read as bytes here, which have no members. "
+                "Read them as descriptions to see these."
+            )
+
+    def _with_bytes(self, output: OutputColumn) -> OutputColumn:
+        if output.is_system or output.computed is not None:
             return output
-        shown = with_binaries(field) if blob_handling == "all_binary" else described
-        arrow = shown.to_arrow().with_name(output.name).with_nullable(output.field.nullable)
+        field = self.field_at(output.path)
+        if field.described() is field:
+            return output
+        arrow = with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)
         return replace(output, field=arrow)
 
     def field_at(self, path: tuple[str, ...]) -> Field:
         """The field at a projection's path, names from the top-level column down."""
-        field = self.schema.field(path[0])
-        for name in path[1:]:
-            child = field.child(name)
-            assert child is not None, "projections name fields that are there"
-            field = child
-        return field
+        return fields_along(self.schema, path)[-1]
 
     def pruned_fields(self, paths: Iterable[tuple[str, ...]]) -> list[Field]:
         """The top-level fields that hold `paths`, pruned to them, in schema order."""

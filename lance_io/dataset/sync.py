@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.fragments import LanceFragment
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.opening import OpenOptions
-    from lance_io.dataset.projection import Columns
+    from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
 
     Ref = int | str | tuple[str | None, int | None]
@@ -139,7 +139,8 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
     ) -> LanceScanner:
         """A scan, to be run by its methods.
 
-        columns   names (`n.x` for a member), or a dict of new names; None for all columns
+        columns   names (`n.x` for a member, `blob.size` for what describes a blob), or a dict of new names and
+                  expressions; None for all columns
         filter    SQL text or a boolean `pyarrow.compute` expression, see docs/filters.md
         limit, offset          row window, after the filter
         batch_size             rows per batch (8192); `strict_batch_size` lets batches span fragments
@@ -153,9 +154,12 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         scan_stats_callback    called with `ScanStatistics` when a scan is over
         """
         given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
+        return self._scan(given, self._state.default_scan_options)
+
+    def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> LanceScanner:
         if given.get("fragments") is not None:
             given["fragments"] = fragment_ids(given["fragments"])
-        return LanceScanner._of(self._state, scan_options(**given))
+        return LanceScanner._of(self._state, scan_options(**given), defaults)
 
     def to_table(
         self,
@@ -206,15 +210,15 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         return self.scanner(columns, offset=start, limit=end - start).to_table()
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
-        """Number of rows, or of those that pass a filter; without one nothing is read."""
-        return self.scanner(filter=filter, **options).count_rows()
+        """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
+        return self._scan({"filter": filter, **options}, None).count_rows()
 
     def __len__(self) -> int:
         return self.count_rows()
 
     # -- random access -----------------------------------------------------------------------------------------------
 
-    def take(self, indices: Any, columns: Columns = None) -> pa.Table:
+    def take(self, indices: Any, columns: Selection = None) -> pa.Table:
         """Rows by position, in the order asked, repetitions included.
 
         indices  numbers below `count_rows()`: list, range, numpy or Arrow array
@@ -223,12 +227,12 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         return execute.run(self._state, take_positions(self._state, indices, columns))
 
     def _take_rows(
-        self, row_ids: Any, columns: Columns = None, *, ignore_deletions: bool = False, **kwargs: Any
+        self, row_ids: Any, columns: Selection = None, *, ignore_deletions: bool = False, **kwargs: Any
     ) -> pa.Table:
         """Rows by row id, in the order asked; ids of deleted rows are left out."""
         return execute.run(self._state, take_row_ids(self._state, row_ids, columns))
 
-    def sample(self, num_rows: int, columns: Columns = None, randomize_order: bool = True, **kwargs: Any) -> pa.Table:
+    def sample(self, num_rows: int, columns: Selection = None, randomize_order: bool = True, **kwargs: Any) -> pa.Table:
         """A random sample without repetitions. Raises `ValueError` when it is larger than the table."""
         positions = sample_positions(num_rows, self.count_rows(), randomize_order=randomize_order)
         return self.take(positions, columns)
@@ -268,10 +272,11 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         *,
         buffer_size: int = 1 << 19,
     ) -> list[Any]:
-        """Blobs as files, None where the blob is null.
+        """Blobs as files, None where the blob is null: one for each row asked for, in that order.
 
         ids, addresses, indices  row ids, row addresses or positions: exactly one of them
         buffer_size              bytes read ahead by small sequential reads
+        Raises `ValueError` for rows that were deleted or never existed.
         """
         files = take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
         return execute.run(self._state, files)

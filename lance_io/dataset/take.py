@@ -17,7 +17,7 @@ import pyarrow as pa
 from lance_io.dataset.arrays import numbers
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
-from lance_io.dataset.projection import Columns, Projection, columns_key, project, project_pruned
+from lance_io.dataset.projection import Projection, Selection, as_list, columns_key, project_taken
 from lance_io.dataset.reading import RowReader
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
@@ -39,7 +39,7 @@ class RowNotFound(StoreError, UsageError):
     """A row was asked for that the table does not have."""
 
 
-def take_positions(state: DatasetState, indices: Any, columns: Columns) -> Plan[pa.Table]:
+def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Plan[pa.Table]:
     """Rows by their position among the rows that are left.
 
     indices  numbers in any order, repetitions allowed
@@ -49,7 +49,7 @@ def take_positions(state: DatasetState, indices: Any, columns: Columns) -> Plan[
     return (yield from take_grouped(state, grouped, _prepare(state, columns)))
 
 
-def take_row_ids(state: DatasetState, row_ids: Any, columns: Columns) -> Plan[pa.Table]:
+def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[pa.Table]:
     """Rows by row id; ids of deleted rows are left out, the others keep their order.
 
     Raises `OSError` for an address outside of every fragment (in a table without stable row ids).
@@ -167,8 +167,7 @@ def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
 
 def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
     """The same for a column list, remembered from one take to the next."""
-    if columns is not None and not isinstance(columns, (list, dict)):
-        project(state.schema, columns)  # raises the error that fits
+    columns = as_list(columns)
     key = ("take", columns_key(columns))
     found: PreparedTake | None = state.prepared.get(key)
     if found is None:
@@ -182,7 +181,7 @@ def _columns(state: DatasetState, key: Any, columns: Any) -> TakeColumns:
     shared: Prepared = state.schema.derived.setdefault("takes", Prepared())
     found: TakeColumns | None = shared.get(key)
     if found is None:
-        found = TakeColumns.of(state, state.described(project_pruned(state.schema, columns), None))
+        found = TakeColumns.of(state, project_taken(state.schema, columns))
         shared.put(key, found)
     return found
 
@@ -229,7 +228,7 @@ def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -
     return chosen if randomize_order else sorted(chosen)
 
 
-def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Columns) -> Plan[pa.Table]:
+def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:
     """Rows of one fragment by position among its rows that are left.
 
     positions  ascending, repetitions allowed

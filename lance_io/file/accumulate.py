@@ -111,8 +111,10 @@ class ColumnQueue:
 
     def _new_entries(self, chunk: LeafChunk) -> int:
         """By how much the dictionary of the page may grow with these rows."""
-        dictionary = chunk.leaf.dictionary
-        return 0 if self._dictionary is not None and dictionary.equals(self._dictionary) else len(dictionary)
+        dictionary, known = chunk.leaf.dictionary, self._dictionary
+        if known is None or not dictionary.slice(0, len(known)).equals(known):
+            return len(dictionary)
+        return len(dictionary) - len(known)  # which goes on where the last one ended
 
 
 def _dictionary_entries_max(dtype: pa.DataType) -> int:

@@ -199,7 +199,7 @@ class _Values:
 
 
 def _has_blobs(field: Field) -> bool:
-    return any(each.is_blob or each.is_blob_v2 for each in field.walk())
+    return any(each.holds_blobs for each in field.walk())
 
 
 def _uris(field: Field, array: pa.StructArray, is_there: Any, values: _Values) -> list[str | None]:

@@ -21,7 +21,6 @@ from lance_io.file.numbers import batch_rows, count, row_numbers
 from lance_io.file.opening import load_columns, opened
 from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
-from lance_io.format.schema import Schema
 from lance_io.io.cache import SearchCache
 from lance_io.levels.compact import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
@@ -57,8 +56,7 @@ class FileAccess:
         leaves = tuple(path.leaf.id for path in file.paths)
         whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (whole,))
-        shown = Schema(tuple(field.described() for field in self.schema.fields), schema.metadata)
-        self.arrow_schema = shown.to_arrow(json_as_text=False)
+        self.arrow_schema = self.schema.described.to_arrow(json_as_text=False)
         self.retype = needs_retyping(self.arrow_schema)
         self.portable = Portable(self.arrow_schema)
         self.reader = TableReader(context, self.schema.fields)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 BLOB_KEY: Final = "lance-encoding:blob"
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
+PACKED_MARKS: Final = frozenset({b"true", b"1", b"yes", b"on", b"y"})  # in any case; pylance writes for all of them
 BLOB_V2_EXTENSION: Final = "lance.blob.v2"
 _EXTENSION_NAME: Final = EXTENSION_NAME.decode()
 
@@ -51,7 +52,8 @@ class Field:
     nullable      whether it may hold nulls
     children      member fields, in order
     metadata      Arrow field metadata as stored, `ARROW:extension:*` included
-    unenforced_primary_key  declared as part of the primary key
+    primary_key_position     its place in the declared primary key, 0 for a part without place, None for no part
+    clustering_key_position  its place in the declared clustering key, None for no part (see `keys.py` for both)
     """
 
     id: int
@@ -60,7 +62,8 @@ class Field:
     nullable: bool = True
     children: tuple[Field, ...] = ()
     metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
-    unenforced_primary_key: bool = False
+    primary_key_position: int | None = None
+    clustering_key_position: int | None = None
 
     @property
     def extension_name(self) -> str | None:
@@ -76,7 +79,7 @@ class Field:
     @property
     def is_marked_packed(self) -> bool:
         """Whether its metadata ask for that, whatever its type."""
-        return any(self.metadata.get(key, b"").lower() == b"true" for key in PACKED_KEYS)
+        return any(self.metadata.get(key, b"").lower() in PACKED_MARKS for key in PACKED_KEYS)
 
     @property
     def is_blob(self) -> bool:
@@ -89,6 +92,11 @@ class Field:
         if self.logical_type != "struct":
             return False
         return BLOB_KEY in self.metadata or self.extension_name == BLOB_V2_EXTENSION
+
+    @property
+    def holds_blobs(self) -> bool:
+        """True for a blob column of either kind."""
+        return self.is_blob or self.is_blob_v2
 
     @property
     def has_column(self) -> bool:
@@ -118,6 +126,16 @@ class Field:
         else:
             for child in self.children:
                 yield from child.column_fields()
+
+    @property
+    def members(self) -> tuple[Field, ...]:
+        """The fields that a column list may name below this one: a struct's members, or those of a blob's description.
+
+        Lists and maps have none: their items are no columns.
+        """
+        if self.holds_blobs:
+            return self.described().children
+        return self.children if self.logical_type == "struct" else ()
 
     def child(self, name: str) -> Field | None:
         """The member called `name`."""
@@ -241,6 +259,13 @@ class Schema:
     def by_id(self) -> Mapping[int, Field]:
         """Every field that has an id, by it."""
         return {each.id: each for each in self.walk() if each.id >= 0}
+
+    @cached_property
+    def described(self) -> Schema:
+        """This schema with every blob in it replaced by its description; itself where there are none."""
+        fields = tuple(each.described() for each in self.fields)
+        changed = any(new is not old for new, old in zip(fields, self.fields, strict=True))
+        return replace(self, fields=fields) if changed else self
 
     @property
     def max_field_id(self) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from lance_io.format.keys import check_primary_key, declared_clustering_key, declared_primary_key
 from lance_io.format.logical_types import logical_type
 from lance_io.format.schema import Field, Schema
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 RECENT_SCHEMAS_MAX: Final = 16
 SHARED_FIELDS_MAX: Final = 256  # top-level fields of the schemas that are remembered
-PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 _EXTENSION_NAME: Final = "ARROW:extension:name"
 
 _recent: list[tuple[pa.Schema, Schema]] = []  # never changed, only replaced: any thread may read it
@@ -37,7 +37,7 @@ def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
     """The stored form of an Arrow schema; ids are given out in pre-order from `first_id` on.
 
     What was made of a small schema is remembered for a while: asked again, the same object is given.
-    Raises `UnsupportedError` for types that cannot be stored.
+    Raises `UnsupportedError` for types that cannot be stored, `PrimaryKeyError` for a primary key that cannot be.
     """
     global _recent
     if first_id or len(schema) > SHARED_FIELDS_MAX:
@@ -52,7 +52,9 @@ def schema_from_arrow(schema: pa.Schema, first_id: int = 0) -> Schema:
 
 def _made(schema: pa.Schema, first_id: int) -> Schema:
     ids = count(first_id)
-    return Schema(tuple(_field(each, ids) for each in schema), _text_keys(schema.metadata or {}))
+    made = Schema(tuple(_field(each, ids) for each in schema), _text_keys(schema.metadata or {}))
+    check_primary_key(made)
+    return made
 
 
 def _field(arrow: pa.Field[Any], ids: Iterator[int]) -> Field:
@@ -71,7 +73,8 @@ def _field(arrow: pa.Field[Any], ids: Iterator[int]) -> Field:
         nullable=arrow.nullable,
         children=tuple(_field(child, ids) for child in _members(storage)),
         metadata=metadata,
-        unenforced_primary_key=metadata.get(PRIMARY_KEY, b"").lower() == b"true",
+        primary_key_position=declared_primary_key(metadata),
+        clustering_key_position=declared_clustering_key(metadata),
     )
 
 

@@ -141,7 +141,8 @@ def _freeze(node: _Node) -> Field:
         nullable=nullable,
         children=children,
         metadata=node.metadata,
-        unenforced_primary_key=node.message.unenforced_primary_key,
+        primary_key_position=stored_primary_key(node.message),
+        clustering_key_position=node.message.unenforced_clustering_key_position or None,
     )
 
 
@@ -189,13 +190,25 @@ def _encode_field(each: Field, parent_id: int, messages: list[file_pb2.Field]) -
         encoding=_encoding_hint(each.logical_type),
         extension_name=each.extension_name or "",
         metadata=each.metadata,
-        unenforced_primary_key=each.unenforced_primary_key,
     )
+    put_keys(message, each.primary_key_position, each.clustering_key_position)
     if message.encoding == _DICTIONARY:
         message.dictionary.SetInParent()
     messages.append(message)
     for child in each.children:
         _encode_field(child, each.id, messages)
+
+
+def stored_primary_key(message: file_pb2.Field) -> int | None:
+    """The position of a field in the primary key, 0 for one without position, None outside of it."""
+    return message.unenforced_primary_key_position or (0 if message.unenforced_primary_key else None)
+
+
+def put_keys(message: file_pb2.Field, primary: int | None, clustering: int | None) -> None:
+    """Store the position of a field in the primary key and in the clustering key, None for no part of it."""
+    message.unenforced_primary_key = primary is not None
+    message.unenforced_primary_key_position = primary or 0
+    message.unenforced_clustering_key_position = clustering or 0
 
 
 def _encoding_hint(logical_type: str) -> file_pb2.Field.Encoding.ValueType:

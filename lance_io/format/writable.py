@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
-from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
 from lance_io.format.version import V2_1, V2_2
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         raise SchemaError(
             f"Blob encoding is not available for field '{name}' with data type {logical}; it needs large_binary"
         )
-    if (field.is_blob or field.is_blob_v2) and in_list:
+    if field.holds_blobs and in_list:
         raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
     if logical == "struct" and not field.children and in_list:
         raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
@@ -119,6 +119,11 @@ def _check_dictionary(name: str, logical: str) -> None:
 def _check_packed(name: str, field: Field, version: FileVersion) -> None:
     if field.logical_type != "struct" or not field.children:  # pylance would read nulls
         raise UnsupportedError(f"{name}: only structs with members are packed, not {field.logical_type}")
+    marks = {key: field.metadata[key].decode() for key in PACKED_KEYS if key in field.metadata}
+    if "true" not in (
+        mark.lower() for mark in marks.values()
+    ):  # pylance writes for "1" and the like, but reads nothing
+        raise SchemaError(f"{name}: expected the mark of a packed struct to be 'true', found {marks}")
     for child in field.children:
         logical = child.logical_type
         if logical == _EMPTY_BINARY:

@@ -54,7 +54,7 @@ def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Arra
 
 
 def _check_same(given: Field, field: Field, path: str) -> None:
-    if field.is_blob_v2 and (given.is_blob or given.is_blob_v2):
+    if field.is_blob_v2 and given.holds_blobs:
         return
     is_stored_json = field.logical_type == "json" and given.logical_type == "large_binary"
     if given.logical_type != field.logical_type and not is_stored_json:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lance_io.levels.compact import copied
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -29,15 +31,34 @@ def joined(arrays: list[pa.Array]) -> pa.Array:
         return joined([array.view(bits) for array in arrays]).view(dtype)
     try:
         return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid as error:
-        plain = _replaced(dtype, _values)
-        if plain == dtype:
+    except pa.ArrowInvalid:
+        if _replaced(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
             raise
-        values = pa.concat_arrays([array.cast(plain) for array in arrays])
-        try:  # only texts and bytes are cast to dictionaries of their own
-            return (values.dictionary_encode() if pa.types.is_dictionary(dtype) else values).cast(dtype)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise error from None
+        return pa.concat_arrays([_with_used_values(array) for array in arrays])
+
+
+def _with_used_values(array: pa.Array) -> pa.Array:
+    """The same rows, over dictionaries of the values that they have."""
+    dtype = array.type
+    if pa.types.is_dictionary(dtype):
+        used = array.dictionary_decode().dictionary_encode()
+        return pa.DictionaryArray.from_arrays(
+            used.indices.cast(dtype.index_type), used.dictionary, ordered=dtype.ordered
+        )
+    if pa.types.is_struct(dtype):
+        array = copied(array)  # of a slice, children would be whole
+        children = [_with_used_values(array.field(number)) for number in range(dtype.num_fields)]
+        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:1], array.null_count, children=children)
+    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
+        array = copied(array)
+        items = _with_used_values(_entries(array) if pa.types.is_map(dtype) else array.values)
+        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:2], array.null_count, children=[items])
+    return array
+
+
+def _entries(array: pa.MapArray) -> pa.StructArray:
+    fields = [array.type.key_field, array.type.item_field]
+    return pa.StructArray.from_arrays([array.keys, array.items], fields=fields)
 
 
 def unified(arrays: list[pa.Array]) -> list[pa.Array]:
@@ -51,10 +72,6 @@ def unified(arrays: list[pa.Array]) -> list[pa.Array]:
     bits = _with_bits_of_halves(dtype)
     chunks = pa.chunked_array([array.view(bits) for array in arrays]).unify_dictionaries().chunks
     return [chunk.view(dtype) for chunk in chunks]
-
-
-def _values(dtype: pa.DictionaryType) -> pa.DataType:
-    return dtype.value_type
 
 
 def _with_bits_of_halves(dtype: pa.DictionaryType) -> pa.DataType:

@@ -14,8 +14,9 @@ from lance_io.proto import table_pb2
 from lance_io.table import coverage
 from lance_io.table import operations as ops
 from lance_io.table.draft import TOMBSTONE, Creation, Draft, NextVersion
-from lance_io.table.fieldids import check_columns, check_merge
+from lance_io.table.fieldids import check_columns, check_merge, check_project
 from lance_io.table.fragment import FRAGMENT_ID_MAX
+from lance_io.table.keychanges import settle_keys
 from lance_io.table.lineage import stamp_all, stamp_moved, stamp_updated
 from lance_io.table.roaring import decode_roaring
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ConfigMark", "Creation", "NextVersion", "build_manifest"]
 
-_PRIMARY_KEY: Final = "lance-schema:unenforced-primary-key"
 _UNDECIDED: Final = Creation()
 
 
@@ -171,6 +171,7 @@ def _paths(fragment: table_pb2.DataFragment) -> list[str]:
 
 
 def _project(draft: Draft, _: ops.Project) -> None:
+    check_project(draft.message.fields, draft.operation.schema)
     draft.set_schema(draft.operation.schema)
     kept = {each.id for each in draft.message.fields}
     for fragment in draft.message.fragments:
@@ -229,10 +230,9 @@ def _update_config(draft: Draft, operation: ops.UpdateConfig) -> None:
     for field_id, updates in operation.field_metadata.items():
         if field_id not in fields:
             raise OperationError(f"there is no field with id {field_id} whose metadata could be changed")
-        metadata = fields[field_id].metadata
-        _apply_map(updates, metadata, str.encode)
-        if _PRIMARY_KEY in updates.entries or updates.replace:
-            fields[field_id].unenforced_primary_key = metadata.get(_PRIMARY_KEY, b"").lower() == b"true"
+        _apply_map(updates, fields[field_id].metadata, str.encode)
+    if operation.field_metadata:
+        settle_keys(message.fields, operation.field_metadata)
     decode_schema(message.fields, message.schema_metadata)  # raises when metadata made a type impossible
 
 

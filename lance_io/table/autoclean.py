@@ -39,12 +39,13 @@ _UNITS_S: Final = {
 def auto_cleanup_policy(config: Mapping[str, str], version: int) -> CleanupPolicy | None:
     """What is to be cleaned up after `version` was committed, None for nothing. Raises `UsageError` for bad values.
 
-    Tagged versions are kept silently, and young ones as always.
+    Tagged versions are kept silently, and young ones unless `older_than` is zero. An interval of zero means every
+    version, as with pylance.
     """
     if INTERVAL_KEY not in config:
         return None
     interval = _number(config, INTERVAL_KEY)
-    if not interval or version % interval:
+    if interval and version % interval:
         return None
     older_than = config.get(OLDER_THAN_KEY)
     return CleanupPolicy(

@@ -63,11 +63,43 @@ def check_merge(
             )
 
 
+def check_project(before: Iterable[file_pb2.Field], after: Iterable[file_pb2.Field]) -> None:
+    """Raise `OperationError` for a field of a Project's schema that the table does not have, or has as another type.
+
+    A Project keeps, orders and renames fields, and nothing is written for it: such a field would have no values, and
+    fragments that are left without any column cannot be read.
+    """
+    known = {field.id: field for field in before}
+    after = list(after)
+    if known and not after:
+        raise OperationError("Project names no field, and a table without columns cannot be read. Name one to keep")
+    for field in after:
+        old = known.get(field.id)
+        if old is None or old.logical_type != field.logical_type:
+            names = ", ".join(f"{one.name} ({one.logical_type})" for one in known.values() if one.parent_id < 0)
+            raise OperationError(
+                f'Project names "{field.name}" of type {field.logical_type}, which is no field of the table. '
+                f"Its columns are {names}; new ones come by Merge or add_columns, other types by alter_columns"
+            )
+
+
 def check_columns(fragments: Iterable[table_pb2.DataFragment], schema: Schema) -> None:
-    """Raise `OperationError` for files of fragments with a column that is none of the schema that comes with them."""
+    """Check the fragments that come with a schema against it.
+
+    Raises `OperationError` for a file with a column that is none of the schema, and for a fragment without a column
+    that must not be null; others that it lacks are null.
+    """
     leaves = {field.id for field in schema.leaves()}
     all_ids = {field.id for field in schema.walk()}
+    required = [(top, {field.id for field in top.walk()}) for top in schema.fields if not top.nullable]
     for fragment in fragments:
+        here = {one for file in fragment.files for one in file.fields}
+        for top, ids in required:
+            if ids.isdisjoint(here):
+                raise OperationError(
+                    f'a fragment ({", ".join(file.path for file in fragment.files)}) has no column "{top.name}", which '
+                    "the schema that is committed with it does not let be null. Write it, or make the field nullable"
+                )
         for file in fragment.files:
             version = version_of_pair(file.file_major_version, file.file_minor_version)
             known = leaves if version >= V2_1 else all_ids

@@ -46,7 +46,8 @@ class CleanupPolicy:
     delete_unverified  also young data, index and unfinished files that no version refers to: only when no writer is
                        under way
     error_if_tagged    complain about tagged versions that would go, instead of keeping them silently
-    young_s            versions younger than this are kept in any case
+    young_s            versions younger than this are kept in any case; None: ten minutes, or nothing if the caller
+                       says otherwise by naming versions or by an `older_than_s` of zero
     """
 
     older_than_s: float | None = None
@@ -54,7 +55,7 @@ class CleanupPolicy:
     versions: frozenset[int] | None = None
     delete_unverified: bool = False
     error_if_tagged: bool = True
-    young_s: float = YOUNG_S
+    young_s: float | None = None
 
 
 @dataclass
@@ -90,23 +91,34 @@ class References:
         return data_file_of(path) in self.files
 
 
-def candidates(versions: Collection[int], policy: CleanupPolicy) -> set[int]:
-    """The versions that may go if they are old enough; the newest always stays."""
+def candidates(versions: Collection[int], policy: CleanupPolicy, *, current: int | None = None) -> set[int]:
+    """The versions that may go if they are old enough; the newest always stays.
+
+    current  the version that the caller stands on, which stays with all newer ones; None for the newest
+    """
     ordered = sorted(versions)
     chosen = ordered[:-1]
     if policy.retain_versions is not None:
         chosen = chosen[: max(len(ordered) - policy.retain_versions, 0)]
+    if current is not None:
+        chosen = [version for version in chosen if version < current]
     return set(chosen) if policy.versions is None else set(chosen) & policy.versions
 
 
+def is_young(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
+    """Whether a version that was committed at a time (ns since the epoch) is too young to go in any case."""
+    young_s = policy.young_s
+    if young_s is None:
+        young_s = 0.0 if policy.versions is not None or policy.older_than_s == 0 else YOUNG_S
+    return young_s > 0 and timestamp_ns > now_ns - young_s * NS  # zero: whatever the clocks of other writers say
+
+
 def is_old(timestamp_ns: int, policy: CleanupPolicy, *, now_ns: int) -> bool:
-    """Whether a version that was committed at a time (ns since the epoch) is old enough to go."""
-    if timestamp_ns > now_ns - policy.young_s * NS:
-        return False
+    """Whether a version that was committed at a time (ns since the epoch) is as old as the caller asks."""
     older_than_s = policy.older_than_s
     if older_than_s is None and policy.retain_versions is None and policy.versions is None:
         older_than_s = OLDER_THAN_S
-    return older_than_s is None or timestamp_ns < now_ns - older_than_s * NS
+    return not older_than_s or timestamp_ns < now_ns - older_than_s * NS
 
 
 def kind_of(path: str) -> FileKind | None:

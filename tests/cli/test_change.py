@@ -168,6 +168,11 @@ def test_cleanup_is_as_that_of_pylance(run: Any, uri: str, tmp_path: Path) -> No
     assert "version 2 is kept because of a tag" in run("cleanup", uri, "--older-than", "0s").out
 
 
+def test_a_cleanup_tells_what_is_too_young_to_go(run: Any, uri: str) -> None:
+    for yes in ((), ("--yes",)):
+        assert "1 version(s) more would go" in " ".join(run("cleanup", uri, "--retain-versions", 1, *yes).out.split())
+
+
 def test_refused_cleanups(run: Any, uri: str) -> None:
     assert run("cleanup", uri, "--yes", "--dry-run").code == 2
     assert "duration" in run("cleanup", uri, "--older-than", "soon").err

@@ -31,6 +31,7 @@ from lance_io.table.garbage import (
     candidates,
     garbage,
     is_old,
+    is_young,
     kind_of,
 )
 from lance_io.table.manifest import decode_manifest
@@ -112,7 +113,7 @@ def test_the_same_goes_as_with_pylance(
     stats = lance.dataset(folder).cleanup_old_versions(**theirs, delete_unverified=delete_unverified)
     done = clean(twin, CleanupPolicy(**ours, delete_unverified=delete_unverified, young_s=0.0))
     assert files(twin) == files(folder)
-    names = CleanupStats.__dataclass_fields__
+    names = CleanupStats.__dataclass_fields__.keys() - {"young_versions_kept"}  # a rule of ours
     assert {name: getattr(done, name) for name in names} == {name: getattr(stats, name) for name in names}
     assert lance.dataset(twin).to_table() == lance.dataset(folder).to_table()
 
@@ -125,7 +126,13 @@ def test_a_plan_changes_nothing(folder: Path) -> None:
 
 
 def test_young_versions_stay(folder: Path) -> None:
-    assert clean(folder, CleanupPolicy(older_than_s=0.0)).old_versions == 0
+    done = clean(folder, CleanupPolicy(retain_versions=1))
+    assert (done.old_versions, done.young_versions_kept) == (0, 5)
+
+
+def test_nothing_at_or_after_the_current_version_goes(folder: Path) -> None:
+    assert clean(folder, ALL, current=3).old_versions == 2
+    assert [each["version"] for each in lance.dataset(folder).versions()] == [3, 4, 5, 6]
 
 
 async def test_any_store_will_do(folder: Path) -> None:
@@ -287,7 +294,11 @@ HOUR_NS = 3600 * NS
 
 def going(policy: CleanupPolicy, now_ns: int) -> set[int]:
     """Of ten versions, one an hour, those that go."""
-    return {one for one in candidates(range(1, 11), policy) if is_old(one * HOUR_NS, policy, now_ns=now_ns)}
+    return {
+        one
+        for one in candidates(range(1, 11), policy)
+        if is_old(one * HOUR_NS, policy, now_ns=now_ns) and not is_young(one * HOUR_NS, policy, now_ns=now_ns)
+    }
 
 
 @pytest.mark.parametrize(
@@ -307,6 +318,22 @@ def test_which_versions_go(policy: CleanupPolicy, gone: Any) -> None:
     assert going(policy, 10 * HOUR_NS + 1) == set(gone)
 
 
+@pytest.mark.parametrize(
+    ("policy", "young"),
+    [
+        (CleanupPolicy(retain_versions=1), True),
+        (CleanupPolicy(older_than_s=1.0), True),
+        (CleanupPolicy(older_than_s=0.0), False),
+        (CleanupPolicy(versions=frozenset({1}), retain_versions=1), False),
+    ],
+)
+def test_who_speaks_of_young_versions_is_believed(policy: CleanupPolicy, young: bool) -> None:
+    """Even if the clock of the writer was ahead."""
+    assert is_young(HOUR_NS, policy, now_ns=HOUR_NS + 599 * NS) is young
+    assert is_young(HOUR_NS, policy, now_ns=HOUR_NS - 5 * NS) is young
+    assert not is_young(HOUR_NS, policy, now_ns=HOUR_NS + 600 * NS)
+
+
 def test_after_two_weeks_they_go_by_default() -> None:
     assert going(CleanupPolicy(), 10 * HOUR_NS + 14 * DAY_S * NS) == set(range(1, 10))
 
@@ -316,13 +343,13 @@ def test_after_two_weeks_they_go_by_default() -> None:
 
 def test_config_asks_for_cleanups(target: CommitTarget, sample: Sample, caplog: pytest.LogCaptureFixture) -> None:
     sample.create_now(target)
-    config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "0s"}
+    config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "1s"}
     second = commit_now(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
     assert drive_now(auto_cleanup(target, second.manifest)) is None
     target.clock.ahead_ns = 11 * 60 * NS  # type: ignore[attr-defined]
     third = commit_now(target, sample.append(1))
     done = drive_now(auto_cleanup(target, third.manifest))
-    assert done is not None and done.old_versions == 2
+    assert done is not None and done.old_versions == 1  # the writer stood on version 2
     broken = Transaction(3, ops.UpdateConfig(config=ops.UpdateMap({OLDER_THAN_KEY: "x", INTERVAL_KEY: "1"})))
     assert drive_now(auto_cleanup(target, commit_now(target, broken).manifest)) is None
     assert "expected a duration" in caplog.text
@@ -371,7 +398,7 @@ def test_no_durations(text: str) -> None:
     [
         ({}, 20, None),
         ({INTERVAL_KEY: "20"}, 19, None),
-        ({INTERVAL_KEY: "0"}, 20, None),
+        ({INTERVAL_KEY: "0"}, 19, CleanupPolicy(error_if_tagged=False)),
         ({INTERVAL_KEY: "20"}, 40, CleanupPolicy(error_if_tagged=False)),
         (
             {INTERVAL_KEY: "20", OLDER_THAN_KEY: "1h", RETAIN_KEY: "5"},

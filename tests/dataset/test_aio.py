@@ -127,4 +127,9 @@ async def test_facts_and_statistics(mixed_uri: str) -> None:
     assert "output_rows=93" in await table.scanner(["s"]).analyze_plan()
     default = await lance_io.AsyncDataset.open(mixed_uri, default_scan_options={"with_row_id": True})
     assert default.schema.names[-1] == "_rowid"
-    assert (await default.get_fragments()[0].to_table(["s"])).column_names == ["s", "_rowid"]
+    assert (await default.to_table(["s"])).column_names == ["s", "_rowid"]
+    assert (await default.get_fragments()[0].to_table(["s"])).column_names == ["s"]
+    limited = await lance_io.AsyncDataset.open(mixed_uri, default_scan_options={"limit": 5})
+    assert await limited.count_rows() == sync.count_rows()
+    assert await limited.count_rows("a < 40") == sync.count_rows("a < 40")
+    assert (await limited.sample(7)).num_rows == 7

@@ -15,7 +15,7 @@ import lance_io
 from lance_io.commit.steps import drive_now
 from lance_io.dataset.blobs import Located, locate_in_file, sidecar_key
 from lance_io.dataset.places import StoredObject
-from lance_io.errors import FormatError, UnsupportedError
+from lance_io.errors import BindError, FormatError, UnsupportedError
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
 BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]
@@ -285,3 +285,141 @@ def test_what_is_no_column_of_bytes(wrong: Any) -> None:
     with pytest.raises(ValueError, match="Expected") as ours:
         lance_io.BlobColumn(wrong)
     assert str(ours.value) == str(theirs.value)
+
+
+def make_blobs(path: Path, kind: str, *, stable: bool = False) -> str:
+    """Twelve blobs in three files, row `i` null for 0 and 7 and empty for 1 and 8; rows 4 and 6 are deleted.
+
+    kind  "marked" columns of large binaries in files of 2.1 or 2.2, or blobs of the "second" kind; "inside" structs
+    """
+    values = [(None, b"")[i % 7] if i % 7 < 2 else bytes([i]) * i * 3000 for i in range(12)]
+    if kind.startswith("second"):
+        blobs, field = blob_array(values), blob_field("b")
+    else:
+        blobs, field = pa.array(values, pa.large_binary()), pa.field("b", pa.large_binary(), metadata=MARK)
+    if "inside" in kind:
+        inner = pa.StructArray.from_arrays([blobs, pa.array(range(12))], fields=[field, pa.field("i", pa.int64())])
+        mask = pa.array([i % 5 == 2 for i in range(12)])
+        blobs = pa.StructArray.from_arrays([inner], fields=[pa.field("inner", inner.type)], mask=mask)
+        field = pa.field("s", blobs.type)
+    rows = pa.table([pa.array(range(12)), blobs], schema=pa.schema([pa.field("id", pa.int64()), field]))
+    version = "2.1" if kind.endswith("2.1") else "2.2"
+    lance.write_dataset(
+        rows, path, data_storage_version=version, max_rows_per_file=5, enable_stable_row_ids=stable
+    ).delete("id in (4, 6)")
+    return str(path)
+
+
+@pytest.mark.parametrize("stable", [False, True], ids=["addresses", "stable ids"])
+@pytest.mark.parametrize(
+    "rows",
+    [{"ids": [4, 3]}, {"ids": [99, 3, 4]}, {"addresses": [3, 4]}, {"addresses": [99]}, {"addresses": [1 << 40]}],
+    ids=str,
+)
+async def test_no_row_asked_for_is_left_out(tmp_path: Path, stable: bool, rows: Any) -> None:
+    """A shorter result would not line up with what was asked for. pylance raises too, though not always ValueError."""
+    uri = make_blobs(tmp_path / "t", "marked 2.1", stable=stable)
+    ours, theirs = lance_io.dataset(uri), lance.dataset(uri)
+    twin = await lance_io.AsyncDataset.open(uri)
+    ((selector, numbers),) = rows.items()
+    requests = [(row, 0, 0) for row in numbers]
+    with pytest.raises((ValueError, NotImplementedError)):
+        theirs.take_blobs("b", **rows)
+    missing = str(next(row for row in numbers if row != 3))
+    with pytest.raises(ValueError, match=missing):
+        ours.take_blobs("b", **rows)
+    with pytest.raises(ValueError, match=missing):
+        ours.read_blobs("b", **rows)
+    with pytest.raises(ValueError, match=missing):
+        ours.read_blob_ranges("b", requests, selector=selector)
+    with pytest.raises(ValueError, match=missing):
+        await twin.take_blobs("b", **rows)
+
+
+def test_missing_rows_are_named_once_and_only_so_many(tmp_path: Path) -> None:
+    table = lance_io.dataset(make_blobs(tmp_path / "t", "marked 2.1", stable=True))
+    with pytest.raises(ValueError, match=r"3 of the 4 rows .* never existed: row ids 4, 77\. Ask"):
+        table.take_blobs("b", ids=[4, 3, 77, 4])
+    with pytest.raises(ValueError, match=r"row ids 100, .*, 109, \.\.\.\. Ask"):
+        table.take_blobs("b", ids=range(100, 150))
+
+
+@pytest.mark.parametrize("kind", ["marked 2.2", "second", "second inside", "marked inside 2.1"])
+def test_members_of_descriptions_are_columns(tmp_path: Path, kind: str) -> None:
+    uri = make_blobs(tmp_path / "t", kind)
+    ours, theirs = lance_io.dataset(uri), lance.dataset(uri)
+    blob = "s.inner.b" if "inside" in kind else "b"
+    names = ["position", "size"] if kind.endswith("2.1") else ["kind", "position", "size", "blob_id", "blob_uri"]
+    paths = [f"{blob}.{name}" for name in names]
+    expressed = {"n": f"{blob}.size", "more": f"{blob}.size + 1", "b": blob}
+    scans: list[dict[str, Any]] = [
+        *({"columns": [path]} for path in paths),
+        {"columns": [*paths, "id"], "filter": f"{blob}.size > 6000"},
+        {"columns": [paths[0], blob], "filter": "id > 3", "limit": 2},
+        {"columns": expressed, "offset": 2},
+        {"columns": [f"{blob}.size"], "with_row_id": True, "include_deleted_rows": True},
+        {"columns": ["id"], "blob_handling": "all_descriptions", "filter": f"{blob}.position = 0"},
+    ]
+    for options in scans:
+        expected = theirs.to_table(**options)
+        got = ours.to_table(**options)
+        assert got.schema.equals(expected.schema, check_metadata=True), options
+        assert got.combine_chunks().equals(expected.combine_chunks()), options
+    for columns in ([paths[0]], ["id", *paths], [blob, paths[0]], expressed):
+        taken = ours.take([5, 0, 1, 1, 9], columns)
+        expected = theirs.take([5, 0, 1, 1, 9], columns)
+        assert taken.schema.equals(expected.schema, check_metadata=True), columns
+        assert taken.combine_chunks().equals(expected.combine_chunks()), columns
+
+
+def test_members_of_descriptions_in_tables_of_2_1(tmp_path: Path) -> None:
+    """pylance finds them in scans only beside the column itself, or inside a struct; here they are always found."""
+    uri = make_blobs(tmp_path / "t", "marked 2.1")
+    expected = lance.dataset(uri).to_table(columns=["b", "b.size"])
+    assert lance_io.dataset(uri).to_table(columns=["b", "b.size"]).equals(expected)
+    assert lance_io.dataset(uri).to_table(columns=["b.size"]).equals(expected.select(["b.size"]))
+    assert lance_io.dataset(uri).take([1], ["b.size"]).equals(lance.dataset(uri).take([1], ["b.size"]))
+
+
+@pytest.mark.parametrize("kind", ["marked 2.1", "marked 2.2", "second", "second inside"])
+@pytest.mark.parametrize("name", ["data", "uri", "zz", "size.x"])
+def test_what_descriptions_do_not_have(tmp_path: Path, kind: str, name: str) -> None:
+    uri = make_blobs(tmp_path / "t", kind)
+    path = f"s.inner.b.{name}" if "inside" in kind else f"b.{name}"
+    with pytest.raises(ValueError, match=r"Invalid user input|Query Execution error"):
+        lance.dataset(uri).to_table(columns=[path])
+    with pytest.raises(BindError, match=path.replace(".", r"\.")):
+        lance_io.dataset(uri).to_table(columns=[path])
+    with pytest.raises(BindError, match="No field"):
+        lance_io.dataset(uri).to_table(columns={"n": path})
+
+
+@pytest.mark.parametrize("columns", [["b.size"], ["b", "b.size"], {"n": "b.size"}, {"n": "b.size + 1"}], ids=str)
+def test_bytes_have_no_members(tmp_path: Path, columns: Any) -> None:
+    uri = make_blobs(tmp_path / "t", "second")
+    with pytest.raises(ValueError, match="LargeBinary is not Struct"):
+        lance.dataset(uri).to_table(columns=columns, blob_handling="all_binary")
+    with pytest.raises(BindError, match=r"No field named b\.size: blobs are read as bytes here"):
+        lance_io.dataset(uri).to_table(columns=columns, blob_handling="all_binary")
+
+
+@pytest.mark.parametrize("mode", ["lazy", "bytes", "descriptions"])
+def test_frames_of_members_of_descriptions(tmp_path: Path, mode: str) -> None:
+    uri = make_blobs(tmp_path / "t", "second")
+    expected = lance.dataset(uri).to_pandas(columns=["id", "b.size"], blob_mode=mode)
+    assert lance_io.dataset(uri).to_pandas(columns=["id", "b.size"], blob_mode=mode).equals(expected)
+
+
+def test_orders_by_members_of_descriptions(tmp_path: Path) -> None:
+    uri = make_blobs(tmp_path / "t", "second")
+    options: dict[str, Any] = {"columns": ["id", "b.size"], "order_by": ["b.size", "id"]}
+    expected = lance.dataset(uri).to_table(**options)
+    assert lance_io.dataset(uri).to_table(**options).equals(expected)
+    assert lance_io.dataset(uri).to_table(**options, limit=3).equals(expected.slice(0, 3))
+
+
+def test_takes_beside_blobs_show_only_what_is_asked_for(tmp_path: Path) -> None:
+    uri = make_blobs(tmp_path / "t", "second inside")
+    got = lance_io.dataset(uri).take([3, 0], ["s.inner.i"])
+    assert got.equals(lance.dataset(uri).take([3, 0], ["s.inner.i"]))
+    assert got.schema.field("s").type == pa.struct([("inner", pa.struct([("i", pa.int64())]))])

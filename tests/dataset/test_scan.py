@@ -11,15 +11,17 @@ import lance
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from lance.dataset import ScannerBuilder as TheirBuilder
 
 import lance_io
 from lance_io.commit.steps import drive_now
 from lance_io.dataset import ColumnOrdering, ScannerBuilder
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scan import plan_scan
-from lance_io.errors import BindError
+from lance_io.errors import BindError, EvaluationError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SCANS: list[dict[str, Any]] = [
@@ -143,6 +145,94 @@ def test_default_scan_options(mixed_uri: str) -> None:
             library.dataset(mixed_uri, default_scan_options={"column": ["a"]}).to_table()
 
 
+READS: dict[str, Callable[[Any], Any]] = {
+    "count": lambda table: table.count_rows(),
+    "count of a filter": lambda table: table.count_rows("a < 40"),
+    "sample": lambda table: table.sample(3).column_names,
+    "scan": lambda table: table.to_table().to_pylist(),
+    "head": lambda table: table.head(3).to_pylist(),
+    "take": lambda table: table.take([1]).to_pylist(),
+    "fragment": lambda table: table.get_fragments()[1].to_table().to_pylist(),
+    "head of a fragment": lambda table: table.get_fragments()[1].head(3).to_pylist(),
+    "batches of a fragment": lambda table: [batch.num_rows for batch in table.get_fragments()[1].to_batches()],
+    "count of a fragment": lambda table: table.get_fragments()[0].count_rows(),
+    "scan of fragments": lambda table: table.scanner(fragments=table.get_fragments()[:1]).to_table().to_pylist(),
+}
+
+
+@pytest.mark.parametrize("what", READS)
+def test_default_scan_options_are_heeded_where_pylance_heeds_them(mixed_uri: str, what: str) -> None:
+    for defaults in (
+        {"filter": "a < 20"},
+        {"limit": 5},
+        {"offset": 5},
+        {"columns": ["a"], "with_row_id": True},
+        {"include_deleted_rows": True, "with_row_id": True},
+        {"batch_size": 10},
+    ):
+        ours, theirs = (
+            READS[what](library.dataset(mixed_uri, default_scan_options=defaults)) for library in (lance_io, lance)
+        )
+        assert ours == theirs, defaults
+
+
+@pytest.mark.parametrize(
+    "columns", [["nope"], ["s", "s"], ["n.nope"], "s", ("s", "a"), {"s"}, [1], {"b": 1}, {"b": "nope"}], ids=str
+)
+def test_counting_a_scan_checks_its_columns_as_pylance_does(mixed_uri: str, columns: Any) -> None:
+    with pytest.raises((ValueError, TypeError)) as theirs:
+        lance.dataset(mixed_uri).scanner(columns).count_rows()
+    for filter in (None, "a < 40"):
+        with pytest.raises(theirs.type):
+            lance_io.dataset(mixed_uri).scanner(columns, filter).count_rows()
+
+
+def test_members_of_packed_structs(tmp_path: Path) -> None:
+    packed = pa.field("n", pa.struct({"a": pa.int32(), "b": pa.int64()}), metadata={"packed": "true"})
+    table = pa.table([pa.array([{"a": i, "b": -i} for i in range(20)], packed.type)], schema=pa.schema([packed]))
+    lance.write_dataset(table, tmp_path, data_storage_version="2.1")
+    ours, theirs = lance_io.dataset(tmp_path), lance.dataset(tmp_path)
+    for columns in (["n.a"], {"z": "n.a + 1"}):
+        for filter in (None, "n.a > 5"):
+            assert ours.to_table(columns, filter).equals(theirs.to_table(columns, filter))
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        "a / 0 = 1",
+        "a % 0 = 1",
+        "cast(s as int) = 1",
+        "chr(a - 99) = 'x'",
+        "date_bin(interval '0 day', timestamp '2020-01-01') = timestamp '2020-01-01'",
+        "date_bin(interval '0 day', cast(a as timestamp)) is null",
+    ],
+)
+def test_rows_that_cannot_be_computed_fail_as_in_pylance(mixed_uri: str, filter: str) -> None:
+    for read in (
+        lambda table: table.to_table(filter=filter),
+        lambda table: [*table.to_batches(filter=filter)],
+        lambda table: table.scanner(filter=filter).to_reader().read_all(),
+        lambda table: table.count_rows(filter),
+        lambda table: table.scanner(filter=filter).count_rows(),
+        lambda table: table.get_fragments()[1].count_rows(filter),
+        lambda table: table.to_table({"c": filter}),
+        lambda table: table.take([1, 2], {"c": filter}),
+    ):
+        with pytest.raises((ValueError, OSError)) as theirs:
+            read(lance.dataset(mixed_uri))
+        with pytest.raises(EvaluationError, match="cannot be computed") as ours:
+            read(lance_io.dataset(mixed_uri))
+        assert isinstance(ours.value, theirs.type)
+
+
+def test_a_builder_has_the_defaults_that_it_is_given(mixed_uri: str) -> None:
+    for builder, library in ((ScannerBuilder, lance_io), (TheirBuilder, lance)):
+        table = library.dataset(mixed_uri, default_scan_options={"limit": 5})
+        assert builder(table).to_scanner().count_rows() == 93
+        assert builder(table).apply_defaults({"limit": 5}).to_scanner().to_table().num_rows == 5
+
+
 def test_variables_of_the_environment_are_those_of_pylance(mixed_uri: str) -> None:
     code = """
 import sys, lance, lance_io
@@ -259,3 +349,29 @@ def test_the_text_of_a_filter_is_compiled_once(tmp_path: Path) -> None:
     assert compiled("a > 5") is compiled("a > 5")
     assert str(compiled("a > 4")) == "(a > 4)"
     assert compiled(pc.field("a") > 5) is not compiled(pc.field("a") > 5)
+
+
+@pytest.mark.parametrize("values", [pa.string(), pa.int64()], ids=str)
+async def test_small_fragments_have_dictionaries_of_their_own(values: pa.DataType, tmp_path: Path) -> None:
+    """Four fragments of 60 values each, in all more than indices of eight bits can tell apart."""
+
+    def column(first: int) -> pa.Array:
+        plain = pa.array([str(number) for number in range(first, first + 60)]).cast(values)
+        return plain.dictionary_encode().cast(pa.dictionary(pa.int8(), values))
+
+    for first in range(0, 240, 60):
+        column_ = column(first)
+        lists = pa.ListArray.from_arrays(pa.array(range(61), pa.int32()), column_)
+        structs = pa.StructArray.from_arrays([column_], ["x"])
+        rows = pa.table({"d": column_, "l": lists, "s": structs, "i": range(first, first + 60)})
+        lance.write_dataset(rows, str(tmp_path), mode="append")
+    theirs, ours = lance.dataset(str(tmp_path)), lance_io.dataset(tmp_path)
+    expected = theirs.to_table().to_pylist()
+    assert ours.to_table().to_pylist() == expected
+    assert ours.to_table().schema == theirs.to_table().schema
+    assert [row for batch in ours.to_batches(batch_size=50) for row in batch.to_pylist()] == expected
+    assert ours.to_table(filter="i % 7 = 0").to_pylist() == theirs.to_table(filter="i % 7 = 0").to_pylist()
+    assert ours.take([1, 70, 239]).to_pylist() == theirs.take([1, 70, 239]).to_pylist()
+    assert ours.to_table(order_by=["i"], limit=3, offset=100).to_pylist() == expected[100:103]
+    async with lance_io.AsyncDataset.open(str(tmp_path)) as later:
+        assert (await later.to_table()).to_pylist() == expected

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.errors import BindError
+from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +38,82 @@ def test_takes_equal_those_of_pylance(mixed_uri: str, indices: list[int], column
     assert got.schema.equals(expected.schema)
     assert got.combine_chunks().equals(expected.combine_chunks())
     got.validate(full=True)
+
+
+@pytest.fixture(scope="module")
+def nested_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    uri = str(tmp_path_factory.mktemp("takes") / "nested.lance")
+    table = pa.table(
+        {
+            "id": range(20),
+            "A B": range(20),
+            "n": [None if i % 7 == 0 else {"x": i, "y": "y" * i, "m m": {"z": i}} for i in range(20)],
+            "l": [None if i % 5 == 0 else [{"p": i, "q": "z" * i}] * (i % 4) for i in range(20)],
+            "ll": [[[{"p": i, "q": i}]] * (i % 3) for i in range(20)],
+            "m": pa.array([[("k", i)] for i in range(20)], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    packed = pa.field("packed", pa.struct({"a": pa.int32(), "b": pa.int64()}), metadata={"packed": "true"})
+    table = table.append_column(packed, pa.array([{"a": i, "b": -i} for i in range(20)], packed.type))
+    lance.write_dataset(table, uri, max_rows_per_file=8, data_storage_version="2.2")
+    return uri
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["`A B`", "A B"],
+        ["id", "n", "id"],
+        ("id", "n.x"),
+        np.array(["id", "l"]),
+        ["n.x", "id", "n.x", "n.`m m`.z"],
+        ["n.y", "n"],
+        ["l.item"],
+        ["l.item.p", "id"],
+        ["l.item.q", "l.item.p"],
+        ["ll.item.item.q"],
+        ["m.entries"],
+        ["packed.a"],
+        ["id", "_rowoffset"],
+        {"o": "_rowoffset", "r": "_rowid"},
+        ["_rowid", "id", "_rowid"],
+    ],
+    ids=str,
+)
+def test_names_select_as_in_pylance(nested_uri: str, columns: Any) -> None:
+    ours, theirs = lance_io.dataset(nested_uri), lance.dataset(nested_uri)
+    for taken, expected in (
+        (ours.take([15, 3, 3, 0], columns), theirs.take([15, 3, 3, 0], columns)),
+        (ours._take_rows([1, 7], columns), theirs._take_rows([1, 7], columns)),
+    ):
+        taken.validate(full=True)
+        assert taken.schema.equals(expected.schema)
+        assert taken.combine_chunks().equals(expected.combine_chunks())
+
+
+@pytest.mark.parametrize("columns", ["id", {"id"}, b"id", [1]], ids=str)
+def test_what_is_no_selection_is_refused_as_in_pylance(nested_uri: str, columns: Any) -> None:
+    for library in (lance_io, lance):
+        with pytest.raises(TypeError):
+            library.dataset(nested_uri).take([1], columns)
+
+
+@pytest.mark.parametrize("name", ["nope", "n.nope", "l.p", "l.item.nope", "li.element", "id.x", "m.key"])
+def test_unknown_names_are_refused(nested_uri: str, name: str) -> None:
+    with pytest.raises(BindError, match="No field named"):
+        lance_io.dataset(nested_uri).take([1], [name])
+
+
+def test_members_are_read_alone(nested_uri: str) -> None:
+    table = lance_io.dataset(nested_uri)
+    table.take([1])  # the metadata are known from now on
+    read = {}
+    for columns in (["n.x"], ["n"], ["l.item.p"], ["l"]):
+        with io_stats() as spent:
+            table.take([1, 6], columns)
+        read[columns[0]] = spent.bytes_wanted
+    assert read["n.x"] < read["n"]
+    assert read["l.item.p"] < read["l"]
 
 
 def test_random_takes_equal_a_take_from_the_whole_table(mixed_uri: str) -> None:
@@ -208,3 +286,28 @@ def test_large_takes_of_several_threads_do_not_share_memory(tmp_path: Path) -> N
         taken = list(pool.map(lambda rows: ours.take(rows), picks))
     for rows, found in zip(picks, taken, strict=True):
         assert found.equals(table.slice(int(rows[0])))
+
+
+@pytest.mark.parametrize("columns", [["s.j"], ["s.u", "a"], ["s.u", "s.n"], ["s.n", "s"]], ids=str)
+def test_takes_of_members_with_extension_types(tmp_path: Path, columns: list[str]) -> None:
+    members = [pa.array([1, 2]), pa.array(['{"a":1}', None], pa.json_()), pa.array([b"x" * 16] * 2, pa.uuid())]
+    structs = pa.StructArray.from_arrays(members, names=["n", "j", "u"])
+    lance.write_dataset(pa.table({"a": [1, 2], "s": structs}), tmp_path / "t", data_storage_version="2.1")
+    got = lance_io.dataset(tmp_path / "t").take([1, 0, 1], columns)
+    expected = lance.dataset(tmp_path / "t").take([1, 0, 1], columns)
+    assert got.schema.equals(expected.schema, check_metadata=True)
+    assert got.to_pylist() == expected.to_pylist()
+
+
+@pytest.mark.parametrize("version", ["2.1", "2.2"])
+def test_members_of_packed_structs(tmp_path: Path, version: str) -> None:
+    """All members share a column, which is read whole: pylance reads the bytes of the first as those of any other."""
+    rows = pa.table({"p": [{"a": 1, "c": 2.0}, {"a": 3, "c": 4.0}]})
+    packed = rows.schema.field("p").with_metadata({"lance-encoding:packed": "true"})
+    lance.write_dataset(rows.cast(pa.schema([packed])), tmp_path / "t", data_storage_version=version)
+    ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    assert ours.to_table(columns=["p.a"]).equals(theirs.to_table(columns=["p.a"]))
+    assert ours.take([1, 0], ["p.a"]).equals(theirs.take([1, 0], ["p.a"]))
+    assert ours.to_table(columns=["p.c"])["p.c"].to_pylist() == [2.0, 4.0]
+    assert ours.take([1, 0], ["p.c"]).to_pylist() == [{"p": {"c": 4.0}}, {"p": {"c": 2.0}}]
+    assert ours.to_table(columns=["p.a"], filter="p.c > 2").to_pylist() == [{"p.a": 3}]

@@ -441,11 +441,11 @@ def test_rows_are_selected_right_from_slices_of_nested_vectors() -> None:
     """pyarrow selects wrong ones by itself; should this fail, `compact` has become unnecessary."""
     items = pa.FixedSizeListArray.from_arrays(pa.array(range(60)), 3)
     whole = pa.FixedSizeListArray.from_arrays(items, 2)
-    cut = whole.slice(4, 5)
-    expected = [whole[4].as_py(), whole[6].as_py()]
+    cut = whole.slice(2, 5)  # the wrong ones are rows of `whole` as well, not memory behind it
+    expected = [whole[2].as_py(), whole[4].as_py()]
     assert cut.take(pa.array([0, 2])).to_pylist() != expected
     assert compact(cut).take(pa.array([0, 2])).to_pylist() == expected
-    in_struct = pa.StructArray.from_arrays([whole], ["x"]).slice(4, 5)
+    in_struct = pa.StructArray.from_arrays([whole], ["x"]).slice(2, 5)
     assert compact(in_struct).take(pa.array([0, 2])).field(0).to_pylist() == expected
 
 

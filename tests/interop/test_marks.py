@@ -120,3 +120,21 @@ def test_marked_columns(family: str, version: str, tmp_path: Path) -> None:
         elif not isinstance(expected, str) or not isinstance(problem, LanceError) or not isinstance(problem, OSError):
             problems.append(f"{name}: we refuse, {problem!r}; theirs: {expected}")
     assert not problems, "\n".join(problems)
+
+
+@pytest.mark.parametrize("mark", ["1", "yes", "On", "y", "TRUE", "no", "0", "off", "t", "", " true"])
+def test_structs_are_packed_for_the_marks_that_pylance_packs_for(mark: str, tmp_path: Path) -> None:
+    """Whose columns it cannot read itself unless the mark is `true`: such tables are read here, and not written."""
+    column = pa.field("x", PAIR, metadata={"lance-encoding:packed": mark})
+    rows = pa.table([pa.array([{"a": i, "b": -i} for i in range(9)], PAIR)], pa.schema([column]))
+    theirs, ours = str(tmp_path / "theirs"), str(tmp_path / "ours")
+    lance.write_dataset(rows, theirs)
+    assert lance_io.dataset(theirs).to_table().to_pylist() == rows.to_pylist()
+    try:
+        lance.dataset(theirs).to_table()
+    except pa.ArrowInvalid:
+        with pytest.raises(LanceError, match="expected the mark"):
+            lance_io.write_dataset(rows, ours)
+    else:
+        lance_io.write_dataset(rows, ours)
+        assert lance.dataset(ours).to_table() == rows

@@ -39,7 +39,7 @@ from lance_io.dataset.predicate.tree import (
     children,
     describe,
 )
-from lance_io.errors import BindError
+from lance_io.errors import BindError, EvaluationError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -253,9 +253,9 @@ class SqlBinder(Binder):
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
         try:
             sample = function.run(values, 0)
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid as error:
             if not all(isinstance(one, Literal) for one in bound.args):
-                raise
+                raise EvaluationError(f"{describe(expr)} cannot be computed: {error}") from error
             sample = function.run([pa.nulls(0, found) for _, found in operands], 0)  # fails when rows are computed
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError) as error:
             types = ", ".join(str(found) for _, found in operands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from lance_io.dataset.predicate.tree import (
     describe,
     dotted,
 )
-from lance_io.errors import BindError, UsageError
+from lance_io.errors import BindError, EvaluationError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.predicate.tree import Expr
     from lance_io.spans import IntArray
+
+
+_SHOWN: Final = 200  # characters of an expression in a message
 
 
 def _paths(expression: Expr) -> tuple[tuple[str, ...], ...]:
@@ -58,9 +61,9 @@ class Predicate:
         """True for the rows that the filter keeps; never null, as rows with a null result are dropped.
 
         batch  holds every top-level column of `paths` under its name; structs may lack fields that are not used
-        Raises pa.ArrowInvalid where a row cannot be computed (division by zero, a failing cast).
+        Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
         """
-        kept = evaluate(self.expression, batch)
+        kept = _computed("filter", self.expression, batch)
         if isinstance(kept, pa.Scalar):
             return pa.repeat(pa.scalar(kept.as_py() is True), batch.num_rows)
         return kept.fill_null(False) if kept.null_count else kept
@@ -77,13 +80,26 @@ class Predicate:
         return f"Predicate({self})"
 
 
+def _computed(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
+    """The one place where expressions meet rows, and where Arrow's complaints about the rows become ours."""
+    try:
+        return evaluate(expression, batch)
+    except (pa.ArrowCancelled, MemoryError):
+        raise
+    except pa.ArrowException as error:
+        text = describe(expression)
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise EvaluationError(f"the {what} {shown} cannot be computed for every row: {error}") from error
+
+
 def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
     """A filter as users write it, checked against the dataset's schema.
 
     filter  SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
     schema  of the dataset, without the pseudo columns
     Raises BindError for text that cannot be parsed, and for a filter that does not fit the schema or is not boolean,
-    UsageError for anything that is not a filter, UnsupportedError for a function or form without a counterpart here.
+    EvaluationError for one that cannot be computed for any row, UsageError for anything that is not a filter,
+    UnsupportedError for a function or form without a counterpart here.
     """
     if isinstance(filter, str):
         return Predicate(_bind_text(filter, schema))
@@ -112,11 +128,11 @@ class ComputedColumn:
     def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
         """The column for rows whose top-level columns are given by name.
 
-        Raises pa.ArrowInvalid where a row cannot be computed (division by zero, a failing cast).
+        Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
         """
         names = list(dict.fromkeys(path[0] for path in self.paths))
         arrays = [columns[name] for name in names] or [pa.nulls(num_rows)]
-        value = evaluate(self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
+        value = _computed("column", self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
         if not isinstance(value, pa.Scalar):
             return value
         return pa.repeat(value, num_rows) if num_rows else pa.nulls(0, self.type)

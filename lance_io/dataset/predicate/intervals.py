@@ -125,7 +125,7 @@ def binned(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Arr
     Raises pa.ArrowInvalid for an empty span, and one that mixes months with days.
     """
     is_text = isinstance(span, pa.StringScalar)
-    if not span.is_valid:
+    if not isinstance(span, pa.Scalar) or not span.is_valid:  # no scalar: only the result's type is asked for
         return pa.nulls(len(value), pa.timestamp("ns"))
     width = parse_interval(span.as_py()) if is_text else span.as_py()
     zone = value.type.tz if pt.is_timestamp(value.type) else None

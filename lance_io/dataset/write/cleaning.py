@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lance_io.commit.cleanup import CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
+from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
 from lance_io.table.garbage import CleanupPolicy
@@ -23,7 +23,7 @@ FILES_SHOWN: Final = 1000
 class CleanupExplanation:
     """What a cleanup would remove.
 
-    read_version          newest version when this was found out
+    read_version          the version that was asked, which stays with all newer ones
     stats                 sums
     candidate_files       paths of the files, if they were asked for
     candidate_files_truncated, candidate_file_limit  whether there are more than are shown, and how many are
@@ -48,17 +48,19 @@ def cleanup_policy(
     error_if_tagged: bool,
     versions: list[int] | None,
 ) -> CleanupPolicy:
-    """The rules of one cleanup. Raises `BindError` for numbers that make no sense."""
+    """The rules of one cleanup. Raises `BindError` for numbers that make no sense, and for no versions at all."""
     if retain_versions is not None and retain_versions < 1:
         raise BindError(f"retain_versions must be greater than 0, got {retain_versions}")
-    asked = older_than is not None and not older_than  # "older than now" is meant: also what was just written
+    if versions is not None and not versions:
+        raise BindError(
+            "versions must not be empty when specified: name those to remove, or pass None for all old ones"
+        )
     return CleanupPolicy(
         older_than_s=None if older_than is None else older_than.total_seconds(),
         retain_versions=retain_versions,
         versions=None if versions is None else frozenset(versions),
         delete_unverified=delete_unverified,
         error_if_tagged=error_if_tagged,
-        **({"young_s": 0.0} if asked else {}),
     )
 
 
@@ -66,27 +68,41 @@ def clean_up(state: DatasetState, policy: CleanupPolicy, deletes_per_s: int | No
     """Remove what the rules say. Raises `BindError` for a rate at which nothing would be removed."""
     if deletes_per_s is not None and deletes_per_s < 1:
         raise BindError(f"delete_rate_limit must be greater than 0, got {deletes_per_s}")
-    target = _target(state)
-    plan = yield from plan_cleanup(target, policy, root=state.root, branch=state.manifest.branch)
-    return (yield from run_cleanup(target, plan, deletes_per_s=deletes_per_s))
+    plan = yield from _plan(state, policy)
+    return (yield from run_cleanup(_target(state), plan, deletes_per_s=deletes_per_s))
 
 
 def explain_cleanup(
     state: DatasetState, policy: CleanupPolicy, *, include_files: bool, max_files: int
 ) -> Plan[CleanupExplanation]:
     """What they would remove."""
-    plan = yield from plan_cleanup(_target(state), policy, root=state.root, branch=state.manifest.branch)
+    plan = yield from _plan(state, policy)
     depth = len(state.location.key("x")) - 1
     paths = [meta.key[depth:] for meta in (*plan.manifests, *(meta for meta, _ in plan.files))] if include_files else []
     warnings = [f"version {version} is kept because of a tag" for version in plan.kept_tags]
+    if plan.num_young:
+        warnings.append(young_versions_note(plan.num_young))
     return CleanupExplanation(
-        read_version=plan.newest,
+        read_version=state.manifest.version,
         stats=plan.stats,
         candidate_files=paths[:max_files],
         candidate_files_truncated=len(paths) > max_files,
         candidate_file_limit=max_files,
         warnings=warnings,
     )
+
+
+def young_versions_note(count: int) -> str:
+    """What a user should know about versions that stay only because they are young."""
+    return (
+        f"{count:,} version(s) more would go if they were older than ten minutes: older_than of zero, or naming them, "
+        "removes them now"
+    )
+
+
+def _plan(state: DatasetState, policy: CleanupPolicy) -> Plan[CleanupPlan]:
+    manifest = state.manifest
+    return plan_cleanup(_target(state), policy, current=manifest.version, root=state.root, branch=manifest.branch)
 
 
 def _target(state: DatasetState) -> CommitTarget:

@@ -8,6 +8,7 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.target import TIMEOUT_S, Listing
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.convert import to_stored
+from lance_io.dataset.write.filetypes import check_types
 from lance_io.errors import NotFound
 from lance_io.table.apply import Creation
 from lance_io.table.operations import Overwrite
@@ -48,8 +49,11 @@ def commit_operation(
             return (yield from _create(target, transaction, stable_row_ids, scheme, error))
         base = yield from target.manifest_in(newest)
         listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
+    stored = to_stored(transaction, base)
+    if isinstance(stored.operation, Overwrite):
+        yield from check_types(target, stored.operation)
     request = CommitRequest(
-        to_stored(transaction, base),
+        stored,
         base=base,
         listing=listing,
         creation=Creation(None, stable_row_ids),
@@ -78,5 +82,6 @@ def _create(
             "The dataset must already exist unless the operation is Overwrite",
             path=target.location.uri,
         ) from missing
+    yield from check_types(target, stored.operation)
     request = CommitRequest(stored, creation=Creation(None, stable_row_ids), is_repeated=True)
     return target.state((yield from create_table(target.commit_target(scheme), request)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.lanceschema import LanceSchema
 from lance_io.dataset.metadata import DataFile, FragmentMetadata
+from lance_io.dataset.write.fit import DEFAULT_VERSION, of_version
 from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.format.schema_arrow import schema_from_arrow
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.format.schema import Field, Schema
+    from lance_io.format.version import FileVersion
     from lance_io.table.indices import IndexMetadata
     from lance_io.table.manifest import Manifest
 
@@ -62,7 +64,9 @@ def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) 
             return ops.Delete(updated, deleted, operation.predicate)
         case LanceOperation.Overwrite():
             bases = tuple(BasePath(one.id or 0, one.path, one.is_dataset_root, one.name) for one in _bases(operation))
-            return ops.Overwrite(_fragments(operation.fragments), _schema(operation.new_schema), {}, bases)
+            fragments = _fragments(operation.fragments)
+            schema = _schema_of_files(_schema(operation.new_schema), fragments, table)
+            return ops.Overwrite(fragments, schema, {}, bases)
         case LanceOperation.Update():
             return ops.Update(
                 removed_fragment_ids=tuple(operation.removed_fragment_ids),
@@ -74,8 +78,8 @@ def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) 
                 updated_offsets=dict(operation.updated_fragment_offsets or {}),
             )
         case LanceOperation.Merge():
-            schema = _schema(operation.schema, table)
-            return ops.Merge(_fragments(operation.fragments), schema, operation.preserves_nullability)
+            fragments, schema = _fragments(operation.fragments), _schema(operation.schema, table)
+            return ops.Merge(fragments, schema, operation.preserves_nullability)
         case LanceOperation.Project():
             return ops.Project(_schema(operation.schema, table), operation.preserves_nullability)
         case LanceOperation.Restore():
@@ -126,8 +130,25 @@ def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> S
     fresh = schema_from_arrow(schema)
     if table is None:
         return fresh
+    fresh = of_version(fresh, table.data_version)
     ids = count(first_free_id(table.message))
     return replace(fresh, fields=_with_ids(fresh.fields, table.schema.fields, ids))
+
+
+def _schema_of_files(schema: Schema, fragments: Iterable[stored.Fragment], table: Manifest | None) -> Schema:
+    """The schema of an Overwrite, with blobs of the kind that its files hold.
+
+    Blobs of the second kind have members. Files count their ids in where they stand, but those that pylance writes to
+    replace a table count them behind all others: of the two, that is taken which has the columns of the files.
+    """
+    files = [file for fragment in fragments for file in fragment.files]
+    version: FileVersion = DEFAULT_VERSION if table is None else table.data_version
+    version = max((file.version for file in files), default=version)
+    numbered = of_version(schema, version)
+    columns = {field.id for field in numbered.leaves()}
+    if numbered is schema or all(one in columns for file in files for one in file.fields):
+        return numbered
+    return of_version(schema, version, keeps_ids=True)
 
 
 def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]) -> tuple[Field, ...]:
@@ -136,6 +157,9 @@ def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]
     fields = []
     for field in given:
         old = by_name.get(field.name)
+        if old is not None and old.holds_blobs and field.holds_blobs:  # however its values are handed over
+            fields.append(replace(old, nullable=field.nullable))
+            continue
         if old is not None and old.logical_type != field.logical_type:
             old = None
         field_id = next(ids) if old is None else old.id

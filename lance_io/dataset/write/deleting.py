@@ -19,7 +19,7 @@ from lance_io.dataset import execute
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.system import ROW_ADDRESS
-from lance_io.errors import OperationError, UsageError
+from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.table.deletion import deletion_kind, encode_deletions
 from lance_io.table.fragment import DeletionFile
 from lance_io.table.paths import deletion_file_place
@@ -79,8 +79,8 @@ def matching_rows(
         options = replace(options, fragments=fragment_ids)
     try:
         found: dict[int, U32Array] = yield _FindRows(state, options)
-    except pa.ArrowInvalid as error:
-        raise OperationError(f"the filter fails: {error}", path=state.location.uri) from error
+    except EvaluationError as error:
+        raise OperationError(error.message, path=state.location.uri) from error
     return found
 
 

@@ -10,8 +10,8 @@ from lance_io.dataset.validating import OpenFile
 from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.convert import to_public
 from lance_io.dataset.write.datafiles import Keeping
-from lance_io.dataset.write.fit import fitted, of_version, schema_of
-from lance_io.dataset.write.rows import DEFAULT_VERSION, expect_nothing, new_files
+from lance_io.dataset.write.fit import DEFAULT_VERSION, fitted, of_version, schema_of
+from lance_io.dataset.write.rows import expect_nothing, new_files
 from lance_io.errors import NotFound
 from lance_io.file.source import FileRef
 from lance_io.levels.path import leaf_paths
@@ -67,7 +67,7 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
         base = yield from _base(target)
     appends = base is not None and options.mode == "append"
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
-    schema = fitted(given, base.schema) if base is not None and appends else of_version(given, version)
+    schema = fitted(given, base.schema, version) if base is not None and appends else of_version(given, version)
     files = new_files(target, schema, version, options)
     yield Keeping(files, _write(files, rows))
     mode = "append" if appends else "overwrite"

@@ -14,6 +14,7 @@ from lance_io.dataset.write.operations import LANCE_COMMIT_MESSAGE_KEY
 from lance_io.dataset.write.rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.writing import version_for_files
+from lance_io.table.autoclean import INTERVAL_KEY, OLDER_THAN_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,8 @@ CLEANUP_AGE: Final = "14days"
 class AutoCleanupConfig(TypedDict, total=False):
     """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds.
 
-    By default at every 20th, of what is older than two weeks.
+    By default at every 20th, of what is older than two weeks. Versions younger than ten minutes stay unless
+    `older_than_seconds` is 0. The newest version and the one before it stay in any case.
     """
 
     interval: int
@@ -118,10 +120,13 @@ def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
     unknown = options.keys() - AutoCleanupConfig.__annotations__.keys()
     if unknown:
         raise UsageError(f"auto_cleanup_options: expected interval and older_than_seconds, found {sorted(options)}")
+    for name, value in options.items():  # a config that cannot be read would silently stop all cleanups
+        if value is not None and not (isinstance(value, int) and value >= 0):
+            raise UsageError(f"auto_cleanup_options: expected a whole number for {name}, found {value!r}")
     seconds = options.get("older_than_seconds")
     return {
-        "lance.auto_cleanup.interval": str(options.get("interval", CLEANUP_INTERVAL)),
-        "lance.auto_cleanup.older_than": CLEANUP_AGE if seconds is None else f"{seconds}s",
+        INTERVAL_KEY: str(int(_given(options, "interval", CLEANUP_INTERVAL))),
+        OLDER_THAN_KEY: CLEANUP_AGE if seconds is None else f"{int(seconds)}s",
     }
 
 

@@ -146,17 +146,18 @@ class DatasetChanges:
         """Remove old versions, and files that no version refers to.
 
         older_than         versions committed longer ago; two weeks when nothing else is given. Those younger than ten
-                           minutes are kept unless it is zero
+                           minutes are kept unless it is zero or `versions` names them; `young_versions_kept` of the
+                           answer counts them
         retain_versions    keep the last so many
-        versions           only these
+        versions           only these, however young
         delete_unverified  also files younger than seven days that no version refers to. Only when no writer is under
                            way: they may belong to a commit that is still to come
         error_if_tagged_old_versions  False keeps tagged versions silently
         delete_rate_limit  at most so many files a second
         delete_concurrency accepted; requests are bounded per store
 
-        The newest version, tagged versions and what branches refer to always stay. Raises `OSError` for tagged versions
-        that would go, and for a manifest that cannot be read: nothing is removed on a guess.
+        This version and all newer ones, tagged versions and what branches refer to always stay. Raises `OSError` for
+        tagged versions that would go, and for a manifest that cannot be read: nothing is removed on a guess.
         """
         policy = cleaning.cleanup_policy(
             older_than,
@@ -225,7 +226,7 @@ class DatasetChanges:
         commit_timeout  no further attempt after this time
 
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
-        there is no table and the operation is no `Overwrite`.
+        there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
         """
         from lance_io.dataset.write.commits import commit
 

@@ -25,9 +25,8 @@ from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.datafiles import FileLimits, Keeping, NewFiles
-from lance_io.dataset.write.fit import check_version, fitted, of_version, schema_of
+from lance_io.dataset.write.fit import DEFAULT_VERSION, check_version, fitted, of_version, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.format.version import V2_2, FileVersion
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.apply import Creation
 from lance_io.table.operations import Append, Overwrite
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.input import AsyncRows, Rows
     from lance_io.dataset.write.progress import FragmentWriteProgress
     from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
     from lance_io.table.manifest import Manifest
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from lance_io.table.paths import NamingScheme
 
 MODES = ("create", "append", "overwrite")
-DEFAULT_VERSION = V2_2
 _logger = logging.getLogger(__name__)
 
 
@@ -209,7 +208,7 @@ def _add(
         assert options.version is not None and listing is not None
         version, read_version = options.version, listing.versions[-1].version
     if base is not None and options.mode == "append":
-        schema = fitted(given, base.schema)
+        schema = fitted(given, base.schema, version)
     else:
         schema = of_version(given, version)
     files = new_files(target, schema, version, options)

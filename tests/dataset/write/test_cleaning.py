@@ -12,8 +12,11 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.dataset.write.cleaning import young_versions_note
+from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ROWS = pa.table({"a": range(100)})
@@ -93,23 +96,115 @@ async def test_the_awaitable_twin(copies: tuple[str, str]) -> None:
     assert counted(await table.cleanup_old_versions(**options)) == counted(explained.stats)
 
 
-def test_young_versions_stay_unless_now_is_meant(copies: tuple[str, str]) -> None:
+def test_young_versions_stay_unless_asked_for(copies: tuple[str, str]) -> None:
     table = lance_io.dataset(copies[0])
     options: dict[str, Any] = {"error_if_tagged_old_versions": False}
-    assert table.cleanup_old_versions(timedelta(microseconds=1), **options).old_versions == 0
-    assert table.cleanup_old_versions(retain_versions=1, **options).old_versions == 0
-    assert table.cleanup_old_versions(NOW, **options).old_versions == 3
+    for rules in ({"older_than": timedelta(microseconds=1)}, {"retain_versions": 1}):
+        explained = table.explain_cleanup_old_versions(**rules, **options)
+        assert explained.warnings == [young_versions_note(3)]
+        done = table.cleanup_old_versions(**rules, **options)
+        assert (done.old_versions, done.young_versions_kept) == (0, 3)
+    assert table.cleanup_old_versions(versions=[3], **options).old_versions == 1
+    assert table.cleanup_old_versions(NOW, **options).old_versions == 2
 
 
-def test_a_table_may_clean_itself_up(tmp_path: Path) -> None:
-    uri = str(tmp_path / "t")
-    options = {"interval": 3, "older_than_seconds": 0}
-    table = lance_io.write_dataset(ROWS, uri, auto_cleanup_options=options)
-    for _ in range(4):
+@pytest.mark.parametrize("newer", [0, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"older_than": NOW},
+        {"older_than": NOW, "retain_versions": 1},
+        {"older_than": NOW, "retain_versions": 4},
+        {"versions": [1, 3, 4]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("version", [2, 4])
+def test_the_asked_version_stays(copies: tuple[str, str], version: int, options: dict[str, Any], newer: int) -> None:
+    ours, theirs = lance_io.dataset(copies[0], version), lance.dataset(copies[1], version)
+    options = {**options, "error_if_tagged_old_versions": False}
+    for uri in copies:
+        for _ in range(newer):
+            lance.write_dataset(ROWS, uri, mode="append")
+    expected = counted(theirs.explain_cleanup_old_versions(**options).stats)
+    explained = ours.explain_cleanup_old_versions(**options)
+    assert counted(explained.stats) == counted(ours.cleanup_old_versions(**options)) == expected
+    assert explained.read_version == theirs.explain_cleanup_old_versions(**options).read_version == version
+    theirs.cleanup_old_versions(**options)
+    assert versions(copies[0]) == versions(copies[1])
+    assert lance.dataset(copies[0], version).to_table() == ours.to_table()
+
+
+@pytest.mark.parametrize("named", [[1], [3, 4], [5], [1, 99], [0], [2], []], ids=str)
+async def test_named_versions_go_however_young(copies: tuple[str, str], named: list[int]) -> None:
+    theirs = refused(lambda: lance.dataset(copies[1]).cleanup_old_versions(versions=named))
+    assert refused(lambda: lance_io.dataset(copies[0]).cleanup_old_versions(versions=named)) == theirs
+    assert versions(copies[0]) == versions(copies[1])
+    table = await lance_io.AsyncDataset.open(copies[0])
+    if not theirs:
+        assert (await table.cleanup_old_versions(versions=named)).old_versions == 0
+
+
+def refused(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except OSError:
+        return True
+    return False
+
+
+def versions(uri: str) -> list[int]:
+    return [each["version"] for each in lance.dataset(uri).versions()]
+
+
+def test_a_detached_version_is_no_reason_to_remove_the_newest(tmp_path: Path) -> None:
+    """With pylance it is: the table is gone."""
+    detached = {}
+    for library in (lance_io, lance):
+        uri = str(tmp_path / library.__name__)
+        first = lance.write_dataset(ROWS, uri)
+        operation = lance.LanceOperation.Overwrite(first.schema, [each.metadata for each in first.get_fragments()])
+        lance.write_dataset(ROWS, uri, mode="append")
+        detached[library] = lance.LanceDataset.commit(uri, operation, read_version=2, detached=True).version
+        library.dataset(uri, detached[library]).cleanup_old_versions(NOW)
+    ours = str(tmp_path / "lance_io")
+    assert versions(ours) == [2]
+    assert (lance.dataset(ours).count_rows(), lance.dataset(ours, detached[lance_io]).count_rows()) == (200, 100)
+    with pytest.raises(ValueError, match="not found"):
+        lance.dataset(uri)
+
+
+@pytest.mark.parametrize("interval", [0, 1, 2, 3])
+@pytest.mark.parametrize("more", [{}, {"lance.auto_cleanup.retain_versions": "3"}], ids=["zero", "retain"])
+def test_a_table_may_clean_itself_up(tmp_path: Path, interval: int, more: dict[str, str]) -> None:
+    options = {"interval": interval, "older_than_seconds": 0}
+    for library in (lance, lance_io):
+        table = library.write_dataset(ROWS, tmp_path / library.__name__, auto_cleanup_options=options)
+        table.update_config(more or {"a": "b"})
+        for _ in range(4):
+            table.insert(ROWS.slice(0, 1))
+    ours = str(tmp_path / "lance_io")
+    assert versions(ours) == versions(str(tmp_path / "lance"))
+    assert lance.dataset(ours).count_rows() == 104
+
+
+def test_a_table_that_cleans_itself_up_keeps_young_versions(tmp_path: Path) -> None:
+    table = lance_io.write_dataset(ROWS, tmp_path / "t", auto_cleanup_options={"interval": 1, "older_than_seconds": 1})
+    table.update_config({"lance.auto_cleanup.older_than": "1ns"})
+    for _ in range(3):
         table.insert(ROWS.slice(0, 1))
-    # the versions are younger than ten minutes: the rule that protects slow writers is stronger
     assert len(table.versions()) == 5
-    assert lance.dataset(uri).count_rows() == 104
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"interval": 1, "retain_versions": 3}, {"interval": 2.5}, {"interval": -1}, {"older_than_seconds": 0.5}],
+    ids=str,
+)
+def test_options_that_would_mean_nothing_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Pylance ignores them, and cleans up by its defaults."""
+    with pytest.raises(UsageError, match="auto_cleanup_options: expected"):
+        lance_io.write_dataset(ROWS, tmp_path / "t", auto_cleanup_options=options)  # type: ignore[arg-type]
 
 
 def test_a_failing_cleanup_leaves_the_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

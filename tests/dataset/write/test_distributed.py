@@ -259,6 +259,107 @@ def test_refusals_are_those_of_pylance(tmp_path: Path, case: str) -> None:
     assert issubclass(kinds[1], LanceError) and issubclass(kinds[1], kinds[0]), kinds
 
 
+# -- blobs, and schemas that files do not have ----------------------------------------------------------------------
+
+BLOB = pa.field("x", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+BLOBS = pa.table([[1, 2], [b"one", b"two"]], schema=pa.schema([pa.field("k", pa.int64()), BLOB]))
+
+
+def blob_bytes(library: Any, uri: str) -> list[bytes]:
+    return [one.readall() for one in library.dataset(uri).take_blobs("x", indices=[0, 1])]
+
+
+@pytest.mark.parametrize("before", ["nothing", "blobs", "plain", "2.1"])
+@WRITTEN_BY_COMMITTED_BY
+def test_blobs_of_a_distributed_write_are_of_the_kind_that_files_hold(
+    tmp_path: Path, writer: Any, committer: Any, before: str
+) -> None:
+    tables = {"theirs": (lance, lance), "mixed": (writer, committer)}
+    for name, (wrote, commits) in tables.items():
+        uri = str(tmp_path / name)
+        if before != "nothing":
+            first = BLOBS.cast(pa.schema([("k", pa.int64()), ("x", pa.large_binary())])) if before == "plain" else BLOBS
+            lance.write_dataset(first, uri, data_storage_version="2.1" if before == "2.1" else None)
+        made = wrote.fragment.write_fragments(BLOBS, uri, mode="create" if before == "nothing" else "overwrite")
+        commits.LanceDataset.commit(uri, commits.LanceOperation.Overwrite(BLOBS.schema, carried(commits, made)))
+    for reader in LIBRARIES:
+        theirs, mixed = reader.dataset(str(tmp_path / "theirs")), reader.dataset(str(tmp_path / "mixed"))
+        assert mixed.schema.equals(theirs.schema, check_metadata=True)
+        assert_same(mixed.to_table(), theirs.to_table())
+        assert blob_bytes(reader, str(tmp_path / "mixed")) == [b"one", b"two"]
+
+
+def test_columns_after_blobs_keep_their_values(tmp_path: Path) -> None:
+    """pylance writes two kinds of ids, and does not commit those of files that create a table."""
+    uri, rows = str(tmp_path / "t"), BLOBS.select(["x", "k"])
+    for mode in ("create", "overwrite"):
+        made = lance.fragment.write_fragments(rows, uri, mode=mode)
+        operation = lance_io.LanceOperation.Overwrite(rows.schema, carried(lance_io, made))
+        lance_io.LanceDataset.commit(uri, operation)
+        for reader in LIBRARIES:
+            assert reader.dataset(uri).to_table(columns=["k"])["k"].to_pylist() == [1, 2]
+            assert blob_bytes(reader, uri) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("operation", ["Project", "Merge"])
+def test_schemas_of_rows_name_the_blobs_of_the_table(tmp_path: Path, operation: str) -> None:
+    uri = str(tmp_path / "t")
+    table = lance_io.write_dataset(BLOBS, uri)
+    fragments = [one.metadata for one in table.get_fragments()]
+    made = {
+        "Project": lance_io.LanceOperation.Project(pa.schema([BLOB])),
+        "Merge": lance_io.LanceOperation.Merge(fragments, BLOBS.schema),
+    }[operation]
+    lance_io.LanceDataset.commit(uri, made, read_version=1)
+    for reader in LIBRARIES:
+        assert blob_bytes(reader, uri) == [b"one", b"two"]
+
+
+PROJECTED = {
+    "unknown column": [("zzz", pa.string())],
+    "unknown column beside one": [("a", pa.int64()), ("zzz", pa.string())],
+    "another type": [("a", pa.string())],
+    "no column": [],
+}
+
+
+@pytest.mark.parametrize("case", PROJECTED)
+def test_a_projection_to_what_is_not_there_is_refused(tmp_path: Path, case: str) -> None:
+    """pylance commits it; what it gives cannot be read, or has nulls for values."""
+    uri = str(tmp_path / "t")
+    lance.write_dataset(ROWS, uri)
+    operation = lance_io.LanceOperation.Project(pa.schema(PROJECTED[case]))
+    with pytest.raises(OSError, match="Project names"):
+        lance_io.LanceDataset.commit(uri, operation, read_version=1)
+    assert lance.dataset(uri).version == 1
+
+
+A, B = pa.field("a", pa.int64()), pa.field("b", pa.string())
+OVERWRITTEN: dict[str, tuple[list[pa.Field[Any]], str]] = {
+    "fewer columns": ([A], r"field ids \[1\]"),
+    "nested where it is flat": ([pa.field("s", pa.struct([A, B]))], r'column 1 \("b"\) holds string'),
+    "another order": ([B, A], r'column 0 \("a"\) holds int64'),
+    "another type": ([A, BLOB.with_name("b")], r'column 1 \("b"\) holds string'),
+    "a column that must be": ([A, B, pa.field("c", pa.int64(), nullable=False)], 'no column "c"'),
+}
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["new", "over"])
+@pytest.mark.parametrize("case", OVERWRITTEN)
+def test_an_overwrite_with_other_columns_than_its_files_is_refused(tmp_path: Path, case: str, exists: bool) -> None:
+    """pylance looks at field ids only, and commits what it cannot read."""
+    uri, (fields, refusal) = str(tmp_path / "t"), OVERWRITTEN[case]
+    if exists:
+        lance.write_dataset(ROWS, uri)
+    rows = pa.table([[1], ["x"]], schema=pa.schema([A, B]))
+    made = lance_io.fragment.write_fragments(rows, uri, mode="overwrite" if exists else "create")
+    operation = lance_io.LanceOperation.Overwrite(pa.schema(fields), made)
+    with pytest.raises(OSError, match=refusal) as raised:
+        lance_io.LanceDataset.commit(uri, operation)
+    assert isinstance(raised.value, ValueError)
+    assert len(list(Path(uri).glob("_versions/*.manifest"))) == exists
+
+
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 

@@ -307,6 +307,7 @@ LOOSE: dict[str, dict[str, Any]] = {
     "cleanup": {"auto_cleanup_options": {}},
     "cleanup at times": {"auto_cleanup_options": {"interval": 3}},
     "cleanup of age": {"auto_cleanup_options": {"older_than_seconds": 5}},
+    "cleanup of nothing said": {"auto_cleanup_options": {"interval": None, "older_than_seconds": None}},
 }
 
 
