@@ -31,7 +31,7 @@ def read_projection(state: DatasetState, options: ReadOptions, names: Sequence[s
     which a task cannot know.
     """
     plain = project(state.schema, None) if options.columns is None else _named_columns(state, options.columns)
-    outputs = [*state.described(plain, "all_binary" if options.blobs == "binary" else None).outputs]
+    outputs = [*state.shown(plain, "all_binary" if options.blobs == "binary" else None).outputs]
     wanted = (
         (ROW_ID, ROW_ID, options.with_row_id),
         (ROW_ADDRESS, ROW_ADDRESS, options.with_row_address),

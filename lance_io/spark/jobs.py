@@ -149,24 +149,17 @@ def plan_job(target: WriteTarget, options: WriteOptions, given: StructType, is_o
 
 
 def _schema(options: WriteOptions, given: StructType, base: Manifest | None, *, is_overwrite: bool) -> Schema:
-    """The table's schema after the write."""
+    """The table's schema after the write; of a table that is replaced, nothing is kept."""
     table = None if base is None else base.schema.to_arrow()
     replaces = table is None or (is_overwrite and options.overwrite_schema)
     stored = spark_to_arrow(
         given,
         None if replaces else table,
-        vector_sizes={**(_vectors(table, given) if replaces else {}), **options.vector_sizes},
+        vector_sizes=options.vector_sizes,
         merge_schema=options.merge_schema,
         narrow_floats=options.narrow_floats,
     )
     return schema_of(stored) if replaces or base is None else extended(base, stored)
-
-
-def _vectors(table: pa.Schema | None, given: StructType) -> dict[str, int]:
-    """Items of the columns that are vectors in the table which is replaced, by lower-case name."""
-    arrays = {field.name for field in given.fields if field.dataType.typeName() == "array"}
-    kept = [field for field in table or () if field.name in arrays and pa.types.is_fixed_size_list(field.type)]
-    return {field.name.lower(): field.type.list_size for field in kept}
 
 
 def extended(base: Manifest, stored: pa.Schema) -> Schema:

@@ -2,7 +2,7 @@
 
 Names of our own are matched without regard to case, and `_` in them is ignored: `versionAsOf`, `version_as_of` and
 `versionasof` (which is how Spark hands them over) are one. In the families `storage.*`, `properties.*` and
-`<column>.arrow.fixed-size-list.size` the part that is not ours is kept as it arrives.
+`<column>.arrow.fixed-size-list.size` the part that is not ours is kept as it arrives; Spark has put it in lower case.
 
     read          ReadOptions
     stream_read   StreamReadOptions    the options of a read, without a version and a limit, and the triggers

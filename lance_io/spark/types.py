@@ -210,17 +210,28 @@ def _carried_type(dtype: spark.DataType, where: str) -> pa.DataType:
         case spark.DecimalType():
             return pa.decimal128(dtype.precision, dtype.scale)
         case spark.ArrayType():
-            item = _carried_type(dtype.elementType, f"{where}.element")
-            return pa.list_(pa.field("element", item, dtype.containsNull))
+            return pa.list_(_carried_item("element", dtype.elementType, where, dtype.containsNull))
         case spark.MapType():
-            key = pa.field("key", _carried_type(dtype.keyType, f"{where}.key"), nullable=False)
-            value = _carried_type(dtype.valueType, f"{where}.value")
-            return pa.map_(key, pa.field("value", value, dtype.valueContainsNull))
+            key = _key_field(_carried_type(dtype.keyType, f"{where}.key"), where)
+            return pa.map_(key, _carried_item("value", dtype.valueType, where, dtype.valueContainsNull))
         case spark.StructType():
             return pa.struct([_carried_field(member) for member in dtype.fields])
     raise UnsupportedDataError(
         f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, such as to STRING"
     )
+
+
+def _carried_item(name: str, dtype: spark.DataType, where: str, nullable: bool) -> pa.Field[Any]:
+    """What is in a list or map. Items of VOID are nullable, although Spark calls those of `array()` not null: it has
+    none, and Arrow knows no nulls that are not null."""
+    item = _carried_type(dtype, f"{where}.{name}")
+    return pa.field(name, item, nullable or pa.types.is_null(item))
+
+
+def _key_field(dtype: pa.DataType, where: str) -> pa.Field[Any]:
+    if pa.types.is_null(dtype):
+        raise UnsupportedDataError(f"column {where}: maps with keys of VOID are not stored; cast the column first")
+    return pa.field("key", dtype, nullable=False)
 
 
 # -- writing: Spark to Arrow -----------------------------------------------------------------------------------------
@@ -238,7 +249,7 @@ def spark_to_arrow(
 
     struct         what Spark hands over; the system columns in it are left out
     table          schema of the table that is written to, None for a table to be made
-    vector_sizes   items of the columns to be stored as vectors, by lower-case name
+    vector_sizes   items of the columns to be stored as vectors, by name in any case
     merge_schema   columns that the table lacks are added to it; they come last
     narrow_floats  floats may be stored in narrower ones
 
@@ -274,7 +285,8 @@ def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]
         matches = [name for name in names if name.lower() == lower.lower()]
         if len(matches) != 1:
             what = "no column" if not matches else f"{len(matches)} columns ({', '.join(matches)})"
-            raise UsageError(f"option {lower}.{VECTOR_SIZE} fits {what} of the data")
+            hint = f"; give each its own with df.withMetadata(name, {{{VECTOR_SIZE!r}: items}})" if matches else ""
+            raise UsageError(f"option {lower}.{VECTOR_SIZE} fits {what} of the data{hint}")
         found[matches[0]] = size
     return found
 
@@ -326,7 +338,7 @@ def _stored_type(dtype: spark.DataType, where: str) -> pa.DataType:
         case spark.ArrayType():
             return pa.list_(pa.field("item", _stored_type(dtype.elementType, f"{where}.element")))
         case spark.MapType():
-            key = pa.field("key", _stored_type(dtype.keyType, f"{where}.key"), nullable=False)
+            key = _key_field(_stored_type(dtype.keyType, f"{where}.key"), where)
             return pa.map_(key, pa.field("value", _stored_type(dtype.valueType, f"{where}.value")))
         case spark.StructType():
             return pa.struct([pa.field(member.name, _new_type(member)) for member in dtype.fields])

@@ -109,7 +109,8 @@ class VersionRows:
     def after(self, start: Offset, newest: int, allowance: Allowance) -> Offset:
         """The end of the batch that begins at `start`; `start` itself when there is nothing new.
 
-        Raises `UsageError` for a change that is no addition, and for a version that was cleaned up.
+        Raises `UsageError` for a change that is no addition, and for a version that was cleaned up; `NotFound` when the
+        stream is to begin after a version that does not exist.
         """
         start = self._begun(start, newest)
         if start.snapshot:
@@ -128,9 +129,15 @@ class VersionRows:
         """Where a stream begins that has not read anything."""
         if start != Offset():
             return start
-        if self.options.starting_version is not None:
-            return Offset(self.options.starting_version)
-        return Offset(snapshot_version, snapshot=True)
+        first = self.options.starting_version
+        if first is None:
+            return Offset(snapshot_version, snapshot=True)
+        if first > snapshot_version:  # the versions up to it would be skipped when they come
+            raise NotFound(
+                f"starting_version={first}: the newest version of {self.options.path} is {snapshot_version}. Give "
+                f"{snapshot_version} for only what comes from now on"
+            )
+        return Offset(first)
 
     def _after_snapshot(self, start: Offset, allowance: Allowance) -> Offset:
         places = self.state(start.version).all_places

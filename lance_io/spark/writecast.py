@@ -2,7 +2,10 @@
 
 `WriteCast` checks what it converts: numbers that do not fit, vectors of the wrong length and nulls where none may be
 are a `RowMisfit`, which names the first row concerned. A batch that fits is converted column by column without looking
-at rows; only when that fails, the row is searched by halving.
+at rows; only when that fails, the row is searched by halving. That also finds the row where conversions remember what
+they have converted (`_Dictionary`): a half that fits is part of what they remember when the next one is tried.
+
+JSON text becomes JSONB here and not in the file writer, which sees several batches at once and knows no Spark rows.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError
+from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_V2_EXTENSION
+from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.spark.nesting import items_of, list_convert, rebuilt_map, validity
-from lance_io.spark.types import BFLOAT16, carried_schema, extension_name, is_variable_list
+from lance_io.spark.types import BFLOAT16, JSON, carried_schema, extension_name, is_variable_list
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from lance_io.spark.nesting import Convert
 
 _SHOWN_CHARS_MAX: Final = 80
+_JSONB: Final = "lance.json"
 
 
 class Misfit(Exception):
@@ -52,16 +58,17 @@ class WriteCast:
     """Casts batches that Spark hands over to the schema in which they are stored.
 
     given      Spark's schema of the input
-    stored     schema of the table, as `types.spark_to_arrow` gives it
+    stored     schema of the table, as `types.spark_to_arrow` gives it; `schema` is the same with JSON as JSONB
     partition  number of the Spark partition, for errors
     """
 
     def __init__(self, given: StructType, stored: pa.Schema, *, partition: int | None = None) -> None:
         carried = carried_schema(given)
-        self.schema = stored
+        self.schema = pa.schema([_with_jsonb(field) for field in stored], stored.metadata)
         self._partition = partition
         self._converts: list[Convert | None] = [
-            _to_stored(carried.field(field.name), field) if field.name in carried.names else None for field in stored
+            _to_stored(carried.field(field.name), field) if field.name in carried.names else None
+            for field in self.schema
         ]
 
     def cast(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -110,7 +117,8 @@ def _reason(array: pa.Array, convert: Convert) -> str | None:
 
 
 def _shown_type(field: pa.Field[Any]) -> str:
-    return str(field.type) if field.nullable else f"{field.type} not null"
+    name = "JSON" if _is_jsonb(field) else str(field.type)
+    return name if field.nullable else f"{name} not null"
 
 
 def _shown(value: pa.Scalar[Any]) -> str:
@@ -118,6 +126,26 @@ def _shown(value: pa.Scalar[Any]) -> str:
         return f"{len(value.values)} items"
     text = repr(value.as_py())
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
+
+
+def _is_jsonb(field: pa.Field[Any]) -> bool:
+    return extension_name(field) == _JSONB
+
+
+def _with_jsonb(field: pa.Field[Any]) -> pa.Field[Any]:
+    """The same field with JSONB for JSON text, at any depth."""
+    dtype = field.type
+    if extension_name(field) == JSON:
+        metadata = {**(field.metadata or {}), EXTENSION_NAME: _JSONB}
+        return pa.field(field.name, pa.large_binary(), field.nullable, metadata)
+    if pa.types.is_struct(dtype):
+        return field.with_type(pa.struct([_with_jsonb(member) for member in dtype]))
+    if is_variable_list(dtype):
+        kind = pa.large_list if pa.types.is_large_list(dtype) else pa.list_
+        return field.with_type(kind(_with_jsonb(dtype.value_field)))
+    if pa.types.is_map(dtype):
+        return field.with_type(pa.map_(dtype.key_field, _with_jsonb(dtype.item_field), dtype.keys_sorted))
+    return field
 
 
 def _to_stored(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
@@ -137,6 +165,8 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
     dtype, target = given.type, stored.type
     if pa.types.is_null(dtype):
         return lambda array: pa.nulls(len(array), target)
+    if _is_jsonb(stored):
+        return _text_to_jsonb
     if extension_name(stored) == BFLOAT16:
         return lambda array: _float_to_bfloat16(array, target)
     if extension_name(stored) == BLOB_V2_EXTENSION:
@@ -145,8 +175,7 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
         inner = _to_stored_type(given, pa.field(stored.name, target.storage_type))
         return lambda array: pa.ExtensionArray.from_storage(target, inner(array))
     if pa.types.is_dictionary(target):
-        inner = _to_stored_type(given, pa.field(stored.name, target.value_type))
-        return lambda array: pc.cast(inner(array).dictionary_encode(), target)
+        return _Dictionary(target, _to_stored_type(given, pa.field(stored.name, target.value_type)))
     if pa.types.is_fixed_size_list(target):
         return _vector_convert(target, _to_stored_type(dtype.value_field, target.value_field))
     if is_variable_list(target):
@@ -162,6 +191,14 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
     if pa.types.is_floating(dtype) and pa.types.is_floating(target):
         return lambda array: pc.cast(array, target, safe=False)
     return lambda array: pc.cast(array, target)
+
+
+def _text_to_jsonb(array: pa.Array) -> pa.Array:
+    try:
+        return jsonb_values(array, "")
+    except SchemaError as error:
+        _, _, problem = str(error.__cause__ or error).partition(": ")  # behind the row, which is the Spark row's to say
+        raise Misfit(problem) from error
 
 
 def _float_to_bfloat16(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -208,6 +245,35 @@ def _struct_convert(given: pa.DataType, target: pa.DataType) -> Convert:
 def _refuse_nulls_below(array: pa.Array, child: pa.Array, name: str) -> None:
     if pc.any(pc.and_(array.is_valid(), child.is_null())).as_py():
         raise Misfit(f"no null in member {name}")
+
+
+class _Dictionary:
+    """To dictionaries of type `target`, whose values `convert` makes.
+
+    All batches of a task share one dictionary, which grows: where the indices are narrow, nobody can read the rows of a
+    file together that has more values than they can number, even if every page of it has fewer.
+    """
+
+    def __init__(self, target: pa.DataType, convert: Convert) -> None:
+        self._target = target
+        self._convert = convert
+        width = target.index_type.bit_width - pa.types.is_signed_integer(target.index_type)
+        self._values_max = 1 << width
+        self._is_narrow = width <= 16
+        self._values = pa.array([], target.value_type)
+
+    def __call__(self, array: pa.Array) -> pa.Array:
+        encoded = self._convert(array).dictionary_encode()
+        if not self._is_narrow:
+            return pc.cast(encoded, self._target)
+        found = encoded.dictionary
+        new = found.filter(pc.invert(pc.is_in(found, self._values)))
+        if len(self._values) + len(new) > self._values_max:
+            raise Misfit(f"at most {self._values_max} values in the rows of a task")
+        if len(new):
+            self._values = pa.concat_arrays([self._values, new])
+        places = pc.cast(pc.index_in(found, self._values), self._target.index_type)
+        return pa.DictionaryArray.from_arrays(places.take(encoded.indices), self._values)
 
 
 def _vector_convert(target: pa.DataType, convert: Convert) -> Convert:

@@ -165,8 +165,7 @@ def write_task(
 
 def _stored_rows(job: WriteJob, given: StructType, batches: Iterable[pa.RecordBatch], partition: int | None) -> Rows:
     """The rows in the types of the table."""
-    stored = job.file_schema.to_arrow()
-    cast = WriteCast(given, stored, partition=partition)
+    cast = WriteCast(given, job.file_schema.to_arrow(), partition=partition)
 
     def converted() -> Iterator[pa.RecordBatch]:
         first_row = 0
@@ -174,4 +173,4 @@ def _stored_rows(job: WriteJob, given: StructType, batches: Iterable[pa.RecordBa
             yield cast.cast(batch, first_row)
             first_row += batch.num_rows
 
-    return Rows(stored, converted())
+    return Rows(cast.schema, converted())

@@ -70,7 +70,8 @@ def pylance(task: dict[str, Any]) -> list[str]:
     """Writers of pylance in threads, and one that compacts; gives their errors."""
     import lance
 
-    uri, options = task["uri"], task["options"]
+    # with its three tries, one of very many requests through a proxy that spoils some is spoiled each time
+    uri, options = task["uri"], {**task["options"], "client_max_retries": "20"}
 
     def append(writer: int) -> None:
         for number in range(task["appends"]):

@@ -125,6 +125,9 @@ def test_errors_reach_the_user(spark: SparkSession, uri: str, tmp_path: Path) ->
         load(spark, uri, pushdown="unsafe")
     with pytest.raises(AnalysisException, match="NotFound"):
         load(spark, str(tmp_path / "nothing.lance"))
+    df = load(spark, uri, filter="nothing = 1")  # looked at when rows are asked for
+    with pytest.raises(AnalysisException, match="nothing"):
+        df.count()
     with pytest.raises(AnalysisException, match="one table"):
         spark.read.format("lance_io").load([uri, uri])
     with pytest.raises(AnalysisException, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):

@@ -109,6 +109,22 @@ def test_a_replay_is_recognised_and_its_files_removed(path: str) -> None:
     assert ids(path) == [1, 2] and files(path) == referenced(path)
 
 
+def test_another_checkpoint_needs_a_reset(path: str) -> None:
+    """Its place is told where the query sets it; a place that is not told is taken for the same."""
+    Stream(path, checkpointLocation="/ck").run(0, [1])
+    Stream(path).run(1, [2])
+    Stream(path, checkpointLocation="/ck").run(2, [3])
+    with pytest.raises(UsageError, match="in use by a query with another checkpoint"):
+        Stream(path, checkpointLocation="/other").run(3, [4])
+    with pytest.raises(UsageError, match="stream_reset=true"):
+        Stream(path, checkpointLocation="/other").run(0, [4])
+    assert ids(path) == [1, 2, 3] and files(path) == referenced(path)
+    again = Stream(path, checkpointLocation="/other", stream_reset=True)
+    for _ in range(2):
+        again.run(0, [4])
+    assert ids(path) == [1, 2, 3, 4] and mark(path) == f"0 1 {streamsink.checkpoint_digest('/other')}"
+
+
 def test_an_abort_after_the_commit_keeps_the_batch(path: str) -> None:
     """The process that committed died: Spark aborts, and sends the batch again."""
     stream = Stream(path)

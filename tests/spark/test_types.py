@@ -17,6 +17,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError, UsageError
+from lance_io.levels.jsonb import json_texts
 from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark, carried_schema, spark_to_arrow
 from lance_io.spark.writecast import RowMisfit, WriteCast
@@ -118,7 +119,8 @@ def test_values_come_through_both_ways(cut: str) -> None:
     assert stored.equals(batch.schema)
     written = WriteCast(DECLARED, stored).cast(read, 0)
     written.validate(full=True)
-    assert written.to_pylist() == batch.to_pylist()
+    texts = json_texts(written["json"].cast(pa.large_binary()))
+    assert written.set_column(written.schema.names.index("json"), "json", texts).to_pylist() == batch.to_pylist()
 
 
 def test_vectors_share_their_values() -> None:
@@ -228,7 +230,7 @@ def test_new_tables_are_nullable_and_keep_what_metadata_says() -> None:
 def test_vector_sizes_need_one_column() -> None:
     item = spark.ArrayType(spark.FloatType())
     struct = spark.StructType([spark.StructField("v", item), spark.StructField("V", item)])
-    with pytest.raises(UsageError, match=r"2 columns \(v, V\)"):
+    with pytest.raises(UsageError, match=r"2 columns \(v, V\) .*withMetadata"):
         spark_to_arrow(struct, vector_sizes={"v": 4})
     with pytest.raises(UsageError, match="no column"):
         spark_to_arrow(struct, vector_sizes={"x": 4})
@@ -323,6 +325,13 @@ def test_the_first_misfit_is_named(first: int, second: int) -> None:
             "no null in member x",
         ),
         (pa.array([b"ab", b"c"]), pa.field("c", pa.binary(2)), 1, "fixed_size_binary"),
+        (pa.array(["1", None, "not json"]), pa.field("c", pa.json_()), 2, "JSON (expected a value at byte 0)"),
+        (
+            pa.array([[{"x": "1"}], [{"x": "2"}, {"x": "{"}]]),
+            pa.field("c", pa.list_(pa.struct([("x", pa.json_())]))),
+            1,
+            "list<item: struct",
+        ),
         (
             pa.array([timedelta(0), timedelta(microseconds=1)], pa.duration("us")),
             pa.field("c", pa.duration("s")),
@@ -335,6 +344,25 @@ def test_misfits(values: pa.Array, stored: pa.Field, row: int, expected: str) ->
     error = misfit(values, stored)
     assert error.row == 1000 + row
     assert expected in error.expected
+
+
+@pytest.mark.parametrize(("index", "most"), [(pa.int8(), 128), (pa.uint8(), 256), (pa.int16(), 1 << 15)])
+@pytest.mark.parametrize("rows", [60, 50_000])
+def test_narrow_dictionaries_hold_so_many_values(index: pa.DataType, most: int, rows: int) -> None:
+    """However the rows of a task come in batches; values that come again and nulls do not count."""
+    texts = pa.array([None, *(f"k{number // 2}" for number in range(2 * most + 2))])
+    batch = pa.RecordBatch.from_pydict({"c": texts})
+    stored = pa.schema([("c", pa.dictionary(index, pa.string()))])
+    cast_ = WriteCast(arrow_to_spark(batch.schema), stored, partition=3)
+    fitting = range(0, 2 * most - rows, rows)
+    seen = [cast_.cast(batch.slice(start, rows), start) for start in fitting]
+    at = rows * len(seen)
+    with pytest.raises(RowMisfit) as caught:
+        for start in range(at, len(texts), rows):
+            cast_.cast(batch.slice(start, rows), start)
+    assert (caught.value.row, caught.value.found) == (2 * most + 1, f"'k{most}'")
+    assert f"at most {most} values" in caught.value.expected
+    assert pa.Table.from_batches(seen, stored)["c"].to_pylist() == texts.to_pylist()[:at]
 
 
 def test_null_vectors_keep_their_place() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamReader
 
 import lance_io
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import NotFound, UnsupportedError, UsageError
 from lance_io.spark.options import parse_options
 from lance_io.spark.streamsource import LanceStreamReader, UnlimitedStreamReader, stream_reader
 from lance_io.spark.versionrows import Allowance, Offset, VersionRows
@@ -81,6 +81,13 @@ def test_only_later_versions(path: str) -> None:
         Job(path).run([number])
     assert ids(drain(reader(path, starting_version=2), {"version": 0})[0]) == [[2, 3]]
     assert ids(drain(reader(path, starting_version=0), {"version": 0})[0]) == [[0, 1, 2, 3]]
+    for number in (5, 99):
+        with pytest.raises(NotFound, match=rf"starting_version={number}: the newest version of .* is 4"):
+            drain(reader(path, starting_version=number), {"version": 0})
+    batches, start = drain(reader(path, starting_version=4), {"version": 0})
+    assert not any(batches)
+    Job(path).run([4])
+    assert ids(drain(reader(path, starting_version=4), start)[0]) == [[4]]
 
 
 @with_limits

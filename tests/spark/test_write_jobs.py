@@ -127,7 +127,7 @@ def test_nullability_is_the_tables(path: str) -> None:
 def test_columns_are_matched_by_name(path: str) -> None:
     Job(path, struct(id=LONG, text=TEXT)).run([(1, "a")])
     Job(path, struct(text=TEXT, id=LONG)).run([("b", 2)])
-    Job(path, struct(text=TEXT, _rowid=LONG)).run([("c", 7)])
+    Job(path, struct(text=TEXT, _rowid=LONG, _rowaddr=LONG, _fragid=LONG)).run([("c", 7, 8, 9)])
     table = lance.dataset(path).to_table()
     assert table.to_pylist() == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}, {"id": None, "text": "c"}]
     with pytest.raises(SchemaError, match=r"Text \(the table has text\)"):
@@ -228,8 +228,80 @@ def test_vectors(path: str) -> None:
     assert (caught.value.row, caught.value.column) == (3, "Vec")
     assert "expected fixed_size_list<item: float>[2] (2 items, not 1), found [1.0]" in str(caught.value)
     assert files(path) == referenced(path)
-    Job(path, given, overwrite=True, overwriteSchema="true").run([(1, [1.0, 2.0])])
-    assert lance.dataset(path).schema.field("Vec").type == pa.list_(pa.float32(), 2)
+
+
+def test_an_overwritten_schema_is_that_of_the_data(path: str) -> None:
+    """Whatever the column was before: its metadata or the option make vectors, nothing else does."""
+    plain = spark.StructField("v", FLOATS)
+    threes = spark.StructField("v", FLOATS, metadata={"arrow.fixed-size-list.size": 3})
+    texts = spark.StructField("v", spark.ArrayType(TEXT))
+    size = "v.arrow.fixed-size-list.size"
+    for field, options, row, stored in [
+        (plain, {size: 2}, [1.0, 2.0], pa.list_(pa.float32(), 2)),
+        (threes, {}, [1.0, 2.0, 3.0], pa.list_(pa.float32(), 3)),
+        (texts, {}, ["a"], pa.list_(pa.string())),
+        (threes, {size: 1}, [1.0], pa.list_(pa.float32(), 1)),
+        (plain, {}, [1.0, 2.0], pa.list_(pa.float32())),
+    ]:
+        Job(path, spark.StructType([field]), overwrite=True, overwriteSchema="true", **options).run([(row,)])
+        assert lance.dataset(path).schema.field("v").type == stored
+        assert lance.dataset(path).to_table()["v"].to_pylist() == [row]
+
+
+def test_vectors_whose_names_differ_in_case(path: str) -> None:
+    fields = [spark.StructField(n, FLOATS, metadata={"arrow.fixed-size-list.size": s}) for n, s in (("V", 2), ("v", 3))]
+    for _ in range(2):
+        Job(path, spark.StructType(fields), overwrite=True, overwriteSchema="true").run([([1.0] * 2, [1.0] * 3)])
+    assert [field.type.list_size for field in lance.dataset(path).schema] == [2, 3]
+
+
+def test_texts_become_json_where_the_table_has_it(path: str) -> None:
+    """Columns, and what is in structs, lists and maps; pylance reads it."""
+    nested = pa.struct([("l", pa.list_(pa.json_())), ("m", pa.map_(pa.string(), pa.json_()))])
+    schema = pa.schema([("j", pa.json_()), ("s", nested)])
+    lance_io.write_dataset(pa.RecordBatchReader.from_batches(schema, []), path)
+    given = struct(
+        j=TEXT,
+        s=spark.StructType(
+            [spark.StructField("l", spark.ArrayType(TEXT)), spark.StructField("m", spark.MapType(TEXT, TEXT))]
+        ),
+    )
+    Job(path, given).run([('{"a":1}', {"l": ["[1]", None], "m": [("k", "true")]}), (None, None)])
+    rows = [
+        {"j": '{"a":1}', "s": {"l": ["[1]", None], "m": [("k", "true")]}},
+        {"j": None, "s": None},
+    ]
+    assert lance_io.dataset(path).to_table().to_pylist() == rows
+    assert lance.dataset(path).to_table().to_pylist() == rows
+    with pytest.raises(RowMisfit, match=r"row 1, column j: expected JSON .*found 'not json'"):
+        Job(path, given).run([("1", None), ("not json", None)])
+
+
+def test_empty_arrays_have_items_of_void(path: str) -> None:
+    """Spark's types of `array()`, `array(array())` and `map()`."""
+    void = spark.ArrayType(spark.NullType(), containsNull=False)
+    Job(path, struct(id=LONG, a=void, b=spark.ArrayType(void, containsNull=False))).run([(1, [], [[]])])
+    assert lance.dataset(path).to_table().to_pylist() == [{"id": 1, "a": [], "b": [[]]}]
+    Job(path, struct(id=LONG, a=spark.ArrayType(spark.NullType()))).run([(2, [None])])
+    Job(f"{path}2", struct(a=FLOATS)).run([[1.0]])
+    Job(f"{path}2", struct(a=void)).run([[]])
+    assert lance.dataset(f"{path}2").to_table()["a"].to_pylist() == [[1.0], []]
+    with pytest.raises(SchemaError, match="column m: maps with keys of VOID"):
+        Job(f"{path}3", struct(m=spark.MapType(spark.NullType(), spark.NullType(), valueContainsNull=False)))
+
+
+@pytest.mark.parametrize("dtype", [pa.string(), pa.int64()])
+def test_narrow_dictionaries_of_many_batches(path: str, dtype: pa.DataType) -> None:
+    """pylance reads rows of several batches together: their dictionaries are one."""
+    keys = pa.array(range(128)).cast(dtype)
+    lance.write_dataset(pa.table({"d": keys[:1].dictionary_encode().cast(pa.dictionary(pa.int8(), dtype))}), path)
+    given = struct(d=TEXT if dtype == pa.string() else LONG)
+    job = Job(path, given)
+    rows = [keys[start : start + 40] for start in (0, 80, 30, 88, 0)]
+    job.writer.commit([job.writer.write(batch(given, one.to_pylist()) for one in rows)])
+    found = lance.dataset(path).to_table()
+    assert found.schema.field("d").type == pa.dictionary(pa.int8(), dtype)
+    assert found["d"].to_pylist() == [keys[0].as_py(), *pa.concat_arrays(rows).to_pylist()]
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
@@ -327,13 +399,16 @@ def test_an_append_to_rows_that_were_replaced_is_refused(path: str) -> None:
     for options in ({}, {"mergeSchema": "true"}):
         given = struct(id=LONG, text=TEXT) if options else ID
         job = Job(path, given, **options)
+        before = files(path)
         messages = job.write([(1, "a") if options else 1])
+        written = files(path) - before
         Job(path, overwrite=True).run([2])
         version = lance.dataset(path).version
         with pytest.raises(CommitConflictError, match="incompatible"):
             job.writer.commit(messages)
         job.writer.abort(messages)
         assert lance.dataset(path).version == version and lance.dataset(path).schema.names == ["id"]
+        assert written and not written & files(path)
     assert ids(path) == [2]
 
 
