@@ -44,6 +44,7 @@ class Case:
     make                 opens what is needed, compares the answers, and gives the turns
     profiled             gives our operation alone, for `--profile`; None where that makes no sense
     rounds_max           rounds that say enough, where one takes long or all give the same
+    rounds_factor        how many times as many rounds are asked for, where they differ widely
     amounts              what one operation moves, for rates: "rows", "bytes", "commits"; known once `make` has run
     ceiling_goal         as `goal`, beside what nobody can beat
     """
@@ -55,8 +56,13 @@ class Case:
     parquet_goal: float | None = None
     profiled: Callable[[], Operation] | None = None
     rounds_max: int | None = None
+    rounds_factor: int = 1
     amounts: dict[str, float] = field(default_factory=dict)
     ceiling_goal: float | None = None
+
+    def rounds(self, asked: int) -> int:
+        """How many rounds to run when `asked` are asked for."""
+        return min(asked * self.rounds_factor, self.rounds_max or asked * self.rounds_factor)
 
 
 def without_goals(case: Case) -> Case:

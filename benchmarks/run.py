@@ -66,7 +66,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measured(case: Case, rounds: int) -> Finding:
     """Run one case."""
-    return Finding.of(case, alternate(case.make(), min(rounds, case.rounds_max or rounds)))
+    return Finding.of(case, alternate(case.make(), case.rounds(rounds)))
 
 
 def line(finding: Finding) -> str:

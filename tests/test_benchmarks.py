@@ -132,6 +132,18 @@ def test_contenders_take_turns_and_ratios_are_taken_within_a_round() -> None:
     assert measure.times_better(samples, "ours", "peer") == measure.Spread(median=3, low=2.5, high=4)
 
 
+def test_cases_ask_for_more_or_fewer_rounds() -> None:
+    def rounds(**limits: int) -> int:
+        return cases.Case("any", dict, **limits).rounds(7)
+
+    assert [rounds(), rounds(rounds_max=3), rounds(rounds_factor=4), rounds(rounds_factor=4, rounds_max=9)] == [
+        7,
+        3,
+        28,
+        9,
+    ]
+
+
 def test_the_ceiling_of_spark_hands_over_what_we_would(cache: Path, tmp_path: Path) -> None:
     """The same batches in the same tasks; Spark itself is not started here."""
     table = tables.RECIPES["spark_narrow"].ready(cache, 0.01)
