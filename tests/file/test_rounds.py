@@ -174,6 +174,20 @@ def chunks_of(data: bytes, words_at: int, words_bytes: int, chunks_at: int, wide
     return found
 
 
+def test_parts_of_pages_share_the_requests_of_both_their_rounds(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        table = await ds.to_table(offset=1000, limit=2000)
+        assert table["a"].to_pylist() == list(range(1000, 3000))
+        rounds, log = lap()
+        assert (rounds, len(log)) == (3, 3)  # metadata, indexes of all columns, rows of all columns
+
+    bench.run(work)
+
+
 def test_warm_take_reads_exactly_the_chunks_that_hold_the_rows(objects, tmp_path) -> None:
     from lance.file import LanceFileReader
 
