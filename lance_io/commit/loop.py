@@ -285,6 +285,8 @@ class _Loop:
         if base.index_offset is not None and base.index_section is None:
             yield from self._read_version(base.version)
             self.base = self._manifest(base.version)
+        if self._restored is not None and self._restored not in self.fetched:
+            yield from self._read_version(self._restored)
 
     def _is_fresh(self) -> bool:
         listing = self.listing

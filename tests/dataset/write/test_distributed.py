@@ -246,6 +246,28 @@ def legacy(library: Any, uri: str) -> list[Any]:
     return [library.fragment.FragmentMetadata.from_json(json.dumps(told))]
 
 
+@pytest.mark.parametrize("version", [1, 2, 9])
+def test_an_older_version_is_restored_beside_the_others(tmp_path: Path, version: int) -> None:
+    """A detached version is made on the one that is open, and needs the restored one beside it."""
+    rows = pa.table({"a": [1, 2]})
+    found = []
+    for library in LIBRARIES:
+        uri = str(tmp_path / library.__name__)
+        lance.write_dataset(rows, uri)
+        lance.write_dataset(rows, uri, mode="append")
+        restore = library.LanceOperation.Restore(version)
+        if version == 9:
+            with pytest.raises(OSError):
+                library.LanceDataset.commit(uri, restore, detached=True)
+            continue
+        detached = library.LanceDataset.commit(uri, restore, detached=True)
+        assert detached.version >> 63 == 1
+        table = lance.dataset(uri, version=detached.version)
+        found.append(([one.fragment_id for one in table.get_fragments()], table.to_table().to_pydict()))
+        assert lance.dataset(uri).version == 2
+    assert version == 9 or found[0] == found[1]
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_are_those_of_pylance(tmp_path: Path, case: str) -> None:
     kinds = []
