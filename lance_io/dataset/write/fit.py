@@ -162,6 +162,9 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
         children = tuple(_fit(each, one, f"{name}.", below) for each, one in pairs)
     else:
         children = _fit_members(given.children, wanted.children, f"{name}.", below)
+        if not children and not below:  # a struct without members has a column of its own, one with members has none
+            missing = _listed(f"{name}.{child.name}" for child in wanted.children)
+            below.append(f"fields did not match, missing=[{missing}], unexpected=[]")
     if below:
         problems.append(f"`{name}` had mismatched children: {', '.join(below)}")
     return replace(wanted, children=children)

@@ -177,6 +177,21 @@ def test_packed_structs_that_pylance_would_not_read_are_refused(tmp_path: Path, 
         lance_io.write_dataset(table(marked(struct(*names), PACKED)), tmp_path / "t", mode="append")
 
 
+@pytest.mark.parametrize("kept", [pa.struct([("a", pa.int32())]), struct("a", "b")], ids=["one", "two"])
+@pytest.mark.parametrize("inside", [False, True], ids=["column", "member"])
+def test_a_struct_without_members_is_no_struct_of_the_table(tmp_path: Path, kept: pa.DataType, inside: bool) -> None:
+    """It has a column of its own in a file, where a struct with members has none."""
+    types = [pa.struct([("s", one)]) if inside else one for one in (kept, pa.struct([]))]
+    rows = [pa.table({"x": pa.array([{"s": {}} if inside else {}], one)}) for one in types]
+    for library in LIBRARIES:
+        uri = str(tmp_path / library.__name__)
+        lance.write_dataset(rows[0], uri)
+        with pytest.raises(OSError):
+            library.write_dataset(rows[1], uri, mode="append")
+        assert lance.dataset(uri).version == 1
+        assert lance.dataset(uri).to_table().equals(rows[0])
+
+
 def test_before_2_2_blobs_are_bytes_with_a_mark(tmp_path: Path) -> None:
     for library in LIBRARIES:
         uri = str(tmp_path / library.__name__)
