@@ -219,14 +219,24 @@ class _Wishes:
         max_page_bytes: int | None,
     ) -> None:
         self.version = version_for_files(version)
+        if max_page_bytes is not None and max_page_bytes < 1:
+            raise UsageError(f"max_page_bytes must be at least 1, got {max_page_bytes}")
+        if data_cache_bytes is not None and data_cache_bytes < 0:
+            raise UsageError(f"data_cache_bytes must not be negative, got {data_cache_bytes}")
         self.location: Location = open_store(path, storage_options)
         self.schema = schema
         self.metadata: dict[str, str] = {}
         self.global_buffers: list[bytes] = []  # given before the schema is known
         self.arguments: dict[str, Any] = {
-            "page_bytes": PAGE_BYTES if max_page_bytes is None else max(1, min(PAGE_BYTES, max_page_bytes)),
+            "page_bytes": PAGE_BYTES if max_page_bytes is None else min(PAGE_BYTES, max_page_bytes),
             "cache_bytes": data_cache_bytes,
         }
+
+    def add_metadata(self, key: str, value: str) -> None:
+        """For the schema when the file is closed; anything but text would fail only then, and cost the file."""
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise TypeError(f"metadata of a schema is text, not {key!r}: {value!r}")
+        self.metadata[key] = value
 
     def stored_schema(self, schema: pa.Schema | None = None) -> Schema:
         """The file's schema, which is that of the first batch where none was given."""
@@ -236,6 +246,20 @@ class _Wishes:
                 "No schema provided on writer open and no data provided. Schema is unknown and file cannot be created"
             )
         return schema_from_arrow(self.schema)
+
+
+def _batches(given: pa.RecordBatch | pa.Table) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    """The schema of rows, and their batches: also of what else gives itself as one batch to Arrow, as pylance takes it.
+
+    Raises `TypeError` for anything else.
+    """
+    if isinstance(given, pa.Table):
+        return given.schema, given.to_batches()
+    if not isinstance(given, pa.RecordBatch):
+        if not hasattr(given, "__arrow_c_array__"):
+            raise TypeError(f"expected a record batch or a table, found {type(given).__name__}")
+        given = pa.record_batch(given)
+    return given.schema, [given]
 
 
 def version_for_files(name: str | None) -> FileVersion:
@@ -269,6 +293,8 @@ class LanceFileWriter:
     storage_options   options of the store, as for `lance_io.dataset`
     max_page_bytes    leaf data at which a page closes, at most 8 MiB
 
+    `keep_original_array` is there for calls that were written for pylance, and changes nothing.
+
     The file appears when the writer is closed. Leaving the `with` block by an exception leaves no file.
     """
 
@@ -281,6 +307,7 @@ class LanceFileWriter:
         version: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         max_page_bytes: int | None = None,
+        keep_original_array: bool | None = None,
     ) -> None:
         self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._now: FileWritingNow | None = None
@@ -321,8 +348,9 @@ class LanceFileWriter:
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
         self._check_open()
-        self._open(batch.schema)
-        for piece in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+        schema, pieces = _batches(batch)
+        self._open(schema)
+        for piece in pieces:
             if self._now is not None:
                 self._now.write(piece)
             elif self._later is not None:
@@ -331,13 +359,14 @@ class LanceFileWriter:
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
         self._check_open()
-        self._wishes.metadata[key] = value
+        self._wishes.add_metadata(key, value)
 
     def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer; its index, from 1 on."""
         self._check_open()
+        memoryview(data)  # what is no buffer is refused before it costs the file
         if not self._is_open:
-            self._wishes.global_buffers.append(data)
+            self._wishes.global_buffers.append(bytes(data))
             return len(self._wishes.global_buffers)
         return self._write_global_buffer(data)
 
@@ -407,6 +436,7 @@ class AsyncFileWriter:
         version: str | None = None,
         storage_options: Mapping[str, str] | None = None,
         max_page_bytes: int | None = None,
+        keep_original_array: bool | None = None,
     ) -> None:
         self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._writing: FileWritingLater | None = None
@@ -432,20 +462,22 @@ class AsyncFileWriter:
     async def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
         self._check_open()
-        writing = await self._opened(batch.schema)
-        for piece in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
+        schema, pieces = _batches(batch)
+        writing = await self._opened(schema)
+        for piece in pieces:
             await self._run(writing.write(piece))
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
         self._check_open()
-        self._wishes.metadata[key] = value
+        self._wishes.add_metadata(key, value)
 
     async def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer; its index, from 1 on."""
         self._check_open()
+        memoryview(data)  # what is no buffer is refused before it costs the file
         if self._writing is None:
-            self._wishes.global_buffers.append(data)
+            self._wishes.global_buffers.append(bytes(data))
             return len(self._wishes.global_buffers)
         return await self._run(self._writing.add_global_buffer(data))
 

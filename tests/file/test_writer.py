@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader as PeerReader
+from lance.file import LanceFileWriter as PeerWriter
 
+import lance_io
 from lance_io.errors import SchemaError, StoreError, UnsupportedError, UsageError
 from lance_io.file.places import INDEX_BYTES_HELD_MAX
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
@@ -270,6 +272,38 @@ def test_refuses_names(tmp_path: Path) -> None:
             LanceFileWriter(tmp_path / "one.lance", schema)
     with pytest.raises(UsageError, match="No schema provided"):
         LanceFileWriter(tmp_path / "one.lance").close()
+
+
+@pytest.mark.parametrize("limits", [{"max_page_bytes": 0}, {"max_page_bytes": -1}, {"data_cache_bytes": -1}], ids=str)
+def test_refuses_limits_that_pylance_refuses(limits: dict[str, int], tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    with pytest.raises((ValueError, OverflowError)):
+        PeerWriter(str(tmp_path / "theirs.lance"), schema, **limits).write_batch(pa.record_batch({"a": [1]}))
+    for writer in (LanceFileWriter, AsyncFileWriter):
+        with pytest.raises(UsageError, match=min(limits)):
+            writer(tmp_path / "one.lance", schema, **limits)
+    with pytest.raises(UsageError, match=min(limits)):
+        lance_io.write_dataset(pa.table({"a": [1]}), tmp_path / "t", **limits)
+
+
+def test_what_is_no_batch_is_refused_at_once_and_costs_nothing(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1, 2]})
+    for name, kind in (("theirs", PeerWriter), ("ours", LanceFileWriter)):
+        writer = kind(str(tmp_path / name), rows.schema, keep_original_array=True)
+        for wrong in (None, {"a": [1]}, rows.to_pandas(), rows.to_reader()):
+            with pytest.raises(TypeError):
+                writer.write_batch(wrong)
+        for key, value in (("k", 5), ("k", b"v"), (5, "v")):
+            with pytest.raises(TypeError):
+                writer.add_schema_metadata(key, value)
+        with pytest.raises(TypeError):
+            writer.add_global_buffer("text")
+        writer.write_batch(rows.to_struct_array().chunk(0))  # says by __arrow_c_array__ that it is a batch
+        writer.add_schema_metadata("k", "v")
+        assert writer.close() == 2
+        file = PeerReader(str(tmp_path / name))
+        assert file.read_all().to_table().equals(rows)
+        assert file.metadata().schema.metadata == {b"k": b"v"}
 
 
 def test_a_batch_that_does_not_fit_changes_nothing(tmp_path: Path) -> None:

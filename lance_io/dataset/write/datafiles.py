@@ -68,6 +68,8 @@ class FileLimits:
         for name, value in limits.items():
             if value is not None and value < 1:
                 raise UsageError(f"max_{name} must be at least 1, got {value}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
 
     @property
     def options(self) -> dict[str, Any]:

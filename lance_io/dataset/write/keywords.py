@@ -82,7 +82,7 @@ class Write:
             version=None if version is None else version_for_files(version),
             limits=limits,
             progress=given.get("progress"),
-            scheme="V2" if given.get("enable_v2_manifest_paths", True) else "V1",
+            scheme="V2" if _given(given, "enable_v2_manifest_paths", True) else "V1",
             stable_row_ids=given.get("enable_stable_row_ids", False),
             config=_cleanup_config(given.get("auto_cleanup_options")),
             properties=_properties(given.get("transaction_properties"), given.get("commit_message")),

@@ -304,6 +304,7 @@ def test_files_end_where_they_should(tmp_path: Path) -> None:
 LOOSE: dict[str, dict[str, Any]] = {
     "no limits": {"max_rows_per_file": None, "max_bytes_per_file": None, "max_page_bytes": None, "mode": None},
     "capitals": {"mode": "Create", "data_storage_version": "STABLE"},
+    "manifest names": {"enable_v2_manifest_paths": None},
     "cleanup": {"auto_cleanup_options": {}},
     "cleanup at times": {"auto_cleanup_options": {"interval": 3}},
     "cleanup of age": {"auto_cleanup_options": {"older_than_seconds": 5}},
@@ -319,6 +320,8 @@ def test_keywords_are_taken_as_loosely_as_by_pylance(tmp_path: Path, keywords: d
     same(tmp_path / "lance_io", tmp_path / "lance")
     assert ours.config() == theirs.config()
     assert ours.data_storage_version == theirs.data_storage_version
+    names = [[path.name for path in (tmp_path / one / "_versions").glob("*.manifest")] for one in ("lance_io", "lance")]
+    assert names[0] == names[1]
 
 
 def test_no_version_is_no_name(tmp_path: Path) -> None:
