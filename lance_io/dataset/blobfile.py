@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lance_io.dataset.blobs import blob_field, locate_blobs, read_located
+from lance_io.dataset.blobs import blob_steps, locate_blobs, read_located
 from lance_io.dataset.execute import run
+from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, bytes_of
 from lance_io.dataset.rows import Grouped, addresses, group_rows
 from lance_io.dataset.take import RowNotFound, group_positions, locate_addresses, locate_row_ids
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.dataset.places import StoredObject
     from lance_io.dataset.state import DatasetState
+    from lance_io.format.schema import Field
     from lance_io.spans import IntArray
 
 BUFFER_BYTES = 512 * 1024
@@ -182,12 +184,16 @@ def _not_found(state: DatasetState, kind: str, asked: IntArray, missing: IntArra
     )
 
 
-def _descriptions(state: DatasetState, name: str, grouped: Grouped) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
+def _descriptions(
+    state: DatasetState, steps: tuple[Field, ...], grouped: Grouped
+) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
     """`(place, offsets, descriptions)` of the distinct rows."""
-    _, reader = state.row_reader([(name,)])
+    path = tuple(field.name for field in steps)
+    _, reader = state.row_reader([path])
     if reader is None or not grouped.groups:
         return []
     (column,) = yield from reader.read(grouped.groups)
+    column = extract(column, path[1:])
     found = []
     start = 0
     for place, offsets in grouped.groups:
@@ -204,11 +210,11 @@ def take_blobs(
     state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, buffer_size: int
 ) -> Plan[list[BlobFile | None]]:
     """Blobs as files, None where the blob is null; see `LanceDataset.take_blobs`."""
-    field = blob_field(state, name)
+    steps = blob_steps(state, name)
     grouped = yield from _select(state, ids, addresses_, indices)
     files: list[BlobFile | None] = []
-    for place, _, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(state, place, field.id, descriptions)
+    for place, _, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
         rows = zip(located.keys.tolist(), located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True)
         for key, start, size, valid in rows:
             files.append(BlobFile(state, located.objects[key], start, size, buffer_size) if valid else None)
@@ -224,11 +230,11 @@ def read_blobs(
     state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, preserve_order: bool | None
 ) -> Plan[list[tuple[int, bytes | None]]]:
     """The bytes of blobs; see `LanceDataset.read_blobs`. The order asked for is always kept."""
-    field = blob_field(state, name)
+    steps = blob_steps(state, name)
     grouped = yield from _select(state, ids, addresses_, indices)
     rows: list[tuple[int, bytes | None]] = []
-    for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(state, place, field.id, descriptions)
+    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
         column = yield from read_located(state, located)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         rows.extend(zip(numbers, column.to_pylist(), strict=True))
@@ -241,13 +247,13 @@ def read_blob_ranges(
     """Ranges of blobs; see `LanceDataset.read_blob_ranges`."""
     if selector not in ("ids", "addresses", "indices"):
         raise UsageError(f"selector must be one of 'ids', 'addresses', or 'indices', got {selector!r}")
-    field = blob_field(state, name)
+    steps = blob_steps(state, name)
     rows = [row for row, _, _ in requests]
     chosen = {"ids": None, "addresses": None, "indices": None, selector: rows}
     grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
     blobs: list[tuple[int, StoredObject, int, int, bool]] = []
-    for place, offsets, descriptions in (yield from _descriptions(state, name, grouped)):
-        located = yield from locate_blobs(state, place, field.id, descriptions)
+    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         keys = [located.objects[key] for key in located.keys.tolist()]
         blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))

@@ -42,12 +42,19 @@ EXTERNAL: Final = 3
 BLOB_BYTES_MAX: Final = 1 << 40
 
 
-def blob_field(state: DatasetState, name: str) -> Field:
-    """The blob column called `name`. Raises `ValueError` when there is none, or when it holds no blobs."""
-    field = state.schema.find(name)
-    if not field.holds_blobs:
+def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
+    """The fields down to the blob column called `name`, which is the last of them.
+
+    Raises `ValueError` when there is none, when it holds no blobs, or when they are items of lists, of which a row
+    has no one blob.
+    """
+    steps = state.schema.resolve(name)
+    if not steps[-1].holds_blobs:
         raise UsageError(f"the column '{name}' is not a blob column")
-    return field
+    for field in steps[:-1]:
+        if field.logical_type != "struct":
+            raise UsageError(f"blobs of '{name}' are in a {field.logical_type}; expected struct before them")
+    return steps
 
 
 def with_binaries(field: Field) -> Field:

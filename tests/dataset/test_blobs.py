@@ -64,6 +64,27 @@ def test_bytes_of_blobs_inside_structs(tmp_path: Path, version: str) -> None:
         assert got.projected_schema.equals(expected.schema, check_metadata=True)
         assert got.to_table().to_pylist() == expected.to_pylist()
     assert [row["b"] for row in ours.to_table(blob_handling="all_binary")["t"].to_pylist()] == values
+    addresses = ours.to_table(columns=["_rowaddr"])["_rowaddr"].to_pylist()
+    for name in ("t.b", "s.inner.b", "`s`.`inner`.b"):
+        for chosen in ({"indices": [3, 0, 29, 2, 3]}, {"ids": addresses[5:16]}, {"addresses": addresses[::-1]}):
+            found = [
+                [None if one is None else one.readall() for one in table.take_blobs(name, **chosen)]
+                for table in (ours, theirs)
+            ]
+            assert found[0] == found[1]
+        assert ours.read_blobs(name, indices=range(30)) == theirs.read_blobs(name, indices=list(range(30)))
+    requests = [(1, 0, 1), (29, 2, 2), (24, 1, 3)]
+    ranges = [table.read_blob_ranges("t.b", requests, selector="indices") for table in (ours, theirs)]
+    assert ranges[0] == ranges[1]
+
+
+def test_a_row_has_no_one_blob_in_a_list(tmp_path: Path) -> None:
+    kind = pa.list_(pa.field("item", pa.large_binary(), metadata=MARK))
+    rows = pa.table({"l": pa.array([[b"a", b"b"], None], kind)}, schema=pa.schema([("l", kind)]))
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    for library in (lance, lance_io):
+        with pytest.raises(ValueError, match="expected struct"):
+            library.dataset(tmp_path / "t").take_blobs("l.item", indices=[0])
 
 
 def test_a_take_shows_descriptions(blob_uri: str) -> None:
