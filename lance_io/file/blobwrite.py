@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.errors import SchemaError, UsageError
+from lance_io.errors import SchemaError
 from lance_io.file.writesteps import Complete, GatheredWrites
 from lance_io.limits import KIB, MIB
 
@@ -55,16 +55,18 @@ class _Thresholds:
 
 
 def _thresholds(field: Field) -> _Thresholds:
-    def number(name: str, default: int) -> int:
+    def number(name: str, default: int, least: int = 1) -> int:
         text = field.metadata.get(f"{_PREFIX}{name}-threshold")
         if text is None:
             return default
-        if not text.isdigit():
-            raise UsageError(f"{_PREFIX}{name}-threshold of {field.name}: expected a number of bytes, found {text!r}")
+        if not text.isdigit() or int(text) < least:
+            raise SchemaError(
+                f"{_PREFIX}{name}-threshold of {field.name}: expected a number of bytes from {least} on, found {text!r}"
+            )
         return int(text)
 
     return _Thresholds(
-        number("inline-size", INLINE_BYTES_MAX),
+        number("inline-size", INLINE_BYTES_MAX, least=0),
         number("dedicated-size", PACKED_BYTES_MAX),
         number("pack-file-size", SIDECAR_BYTES_MAX),
     )

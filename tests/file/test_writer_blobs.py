@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.file.blobwrite import sidecar_name
 from lance_io.file.writing import FileWritingNow, LanceFileWriter
@@ -145,3 +146,23 @@ def test_refusals(tmp_path: Path) -> None:
         column = pa.ExtensionArray.from_storage(schema.field(0).type, storage)
         with pytest.raises(SchemaError, match="either data or a uri"):
             LanceFileWriter(tmp_path / "one.lance", schema).write_batch(pa.record_batch([column], schema=schema))
+
+
+@pytest.mark.parametrize("name", ["inline-size", "dedicated-size", "pack-file-size"])
+@pytest.mark.parametrize("value", ["0", "1", "-1", "x", "1e3"])
+def test_thresholds_are_numbers_of_bytes(tmp_path: Path, name: str, value: str) -> None:
+    """Zero is a threshold of inline blobs only."""
+    field = lance.blob_field("b")
+    field = field.with_metadata({**(field.metadata or {}), f"lance-encoding:blob-{name}-threshold".encode(): value})
+    rows = pa.table([lance.blob_array([b"", b"aa", None])], schema=pa.schema([field]))
+    outcomes: list[Any] = []
+    for library in (lance, lance_io):
+        uri = tmp_path / library.__name__
+        try:
+            library.write_dataset(rows, uri)
+        except OSError:
+            outcomes.append(OSError)
+        else:
+            files = lance.dataset(uri).take_blobs("b", indices=[0, 1, 2])
+            outcomes.append([file and file.readall() for file in files])
+    assert outcomes[0] == outcomes[1]
