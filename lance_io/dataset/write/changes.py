@@ -22,7 +22,7 @@ from lance_io.table.operations import Delete, Restore, UpdateConfig, UpdateMap
 from lance_io.table.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommittedVersion
@@ -109,6 +109,13 @@ def restore(state: DatasetState) -> Plan[DatasetState]:
 def update_config(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
     """Change the table's configuration; None removes a key."""
     return (yield from change(state, UpdateConfig(config=UpdateMap(dict(values), replace_all))))
+
+
+def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[DatasetState]:
+    """Remove entries of the table's configuration. Raises `TypeError` for one text, which is a list of letters."""
+    if isinstance(keys, str):
+        raise TypeError(f"expected a list of keys, found the text {keys!r}")
+    return (yield from update_config(state, dict.fromkeys(keys), replace_all=False))
 
 
 def update_metadata(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:

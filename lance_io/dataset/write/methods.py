@@ -93,7 +93,7 @@ class DatasetChanges:
 
     def delete_config_keys(self, keys: list[str]) -> None:
         """Remove entries of the configuration."""
-        self._change(changes.update_config(self._state, dict.fromkeys(keys), replace_all=False))
+        self._change(changes.delete_config_keys(self._state, keys))
 
     def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata; as `update_config`."""
@@ -324,7 +324,7 @@ class AsyncDatasetChanges:
 
     async def delete_config_keys(self, keys: list[str]) -> None:
         """Remove entries of the configuration."""
-        await self._change(changes.update_config(self._state, dict.fromkeys(keys), replace_all=False))
+        await self._change(changes.delete_config_keys(self._state, keys))
 
     async def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata."""

@@ -246,3 +246,13 @@ async def test_the_awaitable_twins(tmp_path: Path) -> None:
     names = [type(one.operation).__name__ for one in await older.get_transactions(20) if one is not None]
     assert names == ["Restore", "Append", "Delete", *["UpdateConfig"] * 5, "Delete", "Overwrite"]
     await lance_io.AsyncDataset.drop(tmp_path / "t")
+
+
+def test_one_text_is_no_list_of_keys(tmp_path: Path) -> None:
+    """Its letters would be keys, too."""
+    for library in (lance, lance_io):
+        table = library.write_dataset(pa.table({"a": [1]}), tmp_path / library.__name__)
+        table.update_config({"k": "1", "e": "2"})
+        with pytest.raises(TypeError):
+            table.delete_config_keys("key")
+        assert lance.dataset(tmp_path / library.__name__).config() == {"k": "1", "e": "2"}
