@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SHOWN_CHARS_MAX: Final = 80
 _JSONB: Final = "lance.json"
+_DECIMAL_OF_INTEGERS: Final = pa.decimal128(19, 0)  # has room for every int64
 
 
 class Misfit(Exception):
@@ -91,7 +92,7 @@ class WriteCast:
             row = _first_misfit(array, convert)
             reason = _reason(array.slice(row, 1), convert) or str(error)
             expected = f"{_shown_type(field)} ({reason})" if reason else _shown_type(field)
-            found = _shown(array[row])
+            found = _shown(array.slice(row, 1))
             raise RowMisfit(field.name, first_row + row, expected, found, self._partition) from error
 
 
@@ -121,10 +122,15 @@ def _shown_type(field: pa.Field[Any]) -> str:
     return name if field.nullable else f"{name} not null"
 
 
-def _shown(value: pa.Scalar[Any]) -> str:
+def _shown(row: pa.Array) -> str:
+    """The value of an array of one row."""
+    value = row[0]
     if isinstance(value, pa.ListScalar) and value.is_valid and len(value.values) > 8:
         return f"{len(value.values)} items"
-    text = repr(value.as_py())
+    try:
+        text = repr(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python has no form for, such as the year 294247
+        text = row.to_string(indent=0, skip_new_lines=True)
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}..."
 
 
@@ -190,7 +196,22 @@ def _to_stored_type(given: pa.Field[Any], stored: pa.Field[Any]) -> Convert:
         return lambda array: array
     if pa.types.is_floating(dtype) and pa.types.is_floating(target):
         return lambda array: pc.cast(array, target, safe=False)
+    if pa.types.is_decimal(target):
+        return lambda array: _to_decimal(array, target)
     return lambda array: pc.cast(array, target)
+
+
+def _to_decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Integers and decimals as decimals of type `target`.
+
+    Arrow refuses integers by their type where their values fit, and rescales decimals without looking for overflow: so
+    what does not come back as it was did not fit.
+    """
+    numbers = pc.cast(array, _DECIMAL_OF_INTEGERS) if pa.types.is_integer(array.type) else array
+    found = pc.cast(numbers, target)
+    if not pc.cast(found, numbers.type).equals(numbers):
+        raise Misfit("no more digits than there is room for")
+    return found
 
 
 def _text_to_jsonb(array: pa.Array) -> pa.Array:
@@ -290,7 +311,8 @@ def _vector_convert(target: pa.DataType, convert: Convert) -> Convert:
             items = _items_with_gaps(items, offsets, valid, size)
         elif items.null_count and (valid is None or _null_items(items, valid, size)):
             raise Misfit("no null among the items")
-        if valid is not None and items.null_count:  # only below null rows
+        is_leaf = not (pa.types.is_nested(items.type) or pa.types.is_null(items.type))
+        if valid is not None and items.null_count and is_leaf:  # only below null rows
             items = pc.fill_null(items, pa.scalar(0, items.type))
         buffers = [validity(array)]
         return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[convert(items)])

@@ -338,12 +338,54 @@ def test_the_first_misfit_is_named(first: int, second: int) -> None:
             1,
             "lose data",
         ),
+        (
+            pa.array([0, 2**63 - 1], pa.int64()).view(pa.timestamp("us")),  # Python has no such year
+            pa.field("c", pa.timestamp("ns")),
+            1,
+            "out of bounds",
+        ),
+        (pa.array([999, 1000], pa.int32()), pa.field("c", pa.decimal128(5, 2)), 1, "does not fit in precision 5"),
+        (
+            pa.array([Decimal(1), Decimal(2**63 - 1)], pa.decimal128(38, 0)),  # times 10**30, modulo 2**128
+            pa.field("c", pa.decimal128(38, 30)),
+            1,
+            "decimal128(38, 30) (",
+        ),
+        (
+            pa.array([None, [None, None]], pa.list_(pa.null())),
+            pa.field("c", pa.list_(pa.float32(), 2)),
+            1,
+            "no null among the items",
+        ),
     ],
 )
 def test_misfits(values: pa.Array, stored: pa.Field, row: int, expected: str) -> None:
     error = misfit(values, stored)
     assert error.row == 1000 + row
     assert expected in error.expected
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), st.integers(1, 38), st.integers(0, 38))
+def test_integers_become_decimals_that_have_room(numbers: list[int | None], digits: int, scale: int) -> None:
+    target = pa.decimal128(max(digits, scale), scale)
+    room = 10 ** (target.precision - scale)
+    fitting = pa.array([one for one in numbers if one is None or -room < one < room], pa.int64())
+    stored = pa.schema([("c", target)])
+    batch = pa.RecordBatch.from_pydict({"c": fitting})
+    found = WriteCast(arrow_to_spark(batch.schema), stored).cast(batch, 0)["c"]
+    assert found.to_pylist() == fitting.to_pylist()
+    if len(fitting) < len(numbers):
+        misfit(pa.array(numbers, pa.int64()), stored.field("c"))
+
+
+@pytest.mark.parametrize("item", [pa.list_(pa.float32(), 2), pa.struct([("a", pa.int32())])])
+def test_vectors_of_vectors_that_are_all_null(item: pa.DataType) -> None:
+    stored = pa.schema([("c", pa.list_(item, 2))])
+    for given_type in (pa.list_(item), pa.list_(pa.null())):
+        batch = pa.RecordBatch.from_pydict({"c": pa.nulls(2, given_type)})
+        found = WriteCast(arrow_to_spark(batch.schema), stored).cast(batch, 0)["c"]
+        found.validate(full=True)
+        assert found.null_count == 2
 
 
 @pytest.mark.parametrize(("index", "most"), [(pa.int8(), 128), (pa.uint8(), 256), (pa.int16(), 1 << 15)])
