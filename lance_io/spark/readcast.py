@@ -34,7 +34,7 @@ class ReadCast:
     def __init__(self, source: pa.Schema, declared: StructType, *, timestamp_ns: str = "error_on_loss") -> None:
         self.schema = carried_schema(declared)
         cut = timestamp_ns == "truncate"
-        self._converts = [_to_carried(one, into, cut) for one, into in zip(source, self.schema, strict=True)]
+        self._converts = [_to_carried_type(one, into, cut) for one, into in zip(source, self.schema, strict=True)]
 
     def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch in Spark's schema. Raises `pa.ArrowInvalid` where a value has no place there."""
@@ -51,7 +51,7 @@ def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Arr
     try:
         array = convert(column)
     except pa.ArrowInvalid as error:
-        hint = "; the option timestamp_ns offers truncate and long" if "timestamp[ns]" in str(column.type) else ""
+        hint = "; the option timestamp_ns offers truncate and long" if "timestamp[ns" in str(column.type) else ""
         raise pa.ArrowInvalid(f"column {field.name}: {error}{hint}") from error
     if not field.nullable and array.null_count:
         raise pa.ArrowInvalid(f"column {field.name}: declared NOT NULL, and has a null")
@@ -59,22 +59,40 @@ def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Arr
 
 
 def _to_carried(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
+    """The conversion of what is in lists and maps: Spark does not look whether a null is where it expects none."""
+    convert = _to_carried_type(source, into, cut)
+    if into.nullable:
+        return convert
+
+    def without_nulls(array: pa.Array) -> pa.Array:
+        if array.null_count:
+            raise _null_in(into)
+        return convert(array)
+
+    return without_nulls
+
+
+def _null_in(into: pa.Field[Any]) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"its {into.name} is declared NOT NULL, and has a null")
+
+
+def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
     """The conversion from one type of the left column of the table in `types` to the right one."""
     dtype, target = source.type, into.type
     if extension_name(source) == BFLOAT16:
         return _bfloat16_to_float
     if isinstance(dtype, pa.BaseExtensionType):
-        inner = _to_carried(pa.field(source.name, dtype.storage_type), into, cut)
+        inner = _to_carried_type(pa.field(source.name, dtype.storage_type), into, cut)
         return lambda array: inner(array.storage)
     if pa.types.is_dictionary(dtype):
-        inner = _to_carried(pa.field(source.name, dtype.value_type), into, cut)
+        inner = _to_carried_type(pa.field(source.name, dtype.value_type), into, cut)
         return lambda array: inner(array.dictionary_decode())
     if dtype == target:
         return lambda array: array
     if pa.types.is_list(target):
         return list_convert(target, _to_carried(dtype.value_field, target.value_field, cut))
     if pa.types.is_struct(target):
-        members = [_to_carried(one, other, cut) for one, other in zip(dtype, target, strict=True)]
+        members = [_to_carried_type(one, other, cut) for one, other in zip(dtype, target, strict=True)]
         return lambda array: _rebuilt_struct(array, members, target)
     if pa.types.is_map(target):
         keys = _to_carried(dtype.key_field, target.key_field, cut)
@@ -108,5 +126,11 @@ def _bfloat16_to_float(array: pa.Array) -> pa.Array:
 
 
 def _rebuilt_struct(array: pa.Array, converts: list[Convert], target: pa.DataType) -> pa.Array:
-    members = [convert(array.field(number)) for number, convert in enumerate(converts)]
+    members = []
+    for number, convert in enumerate(converts):
+        member = array.field(number)
+        is_required = not target.field(number).nullable and member.null_count
+        if is_required and pc.any(pc.and_(array.is_valid(), member.is_null())).as_py():
+            raise _null_in(target.field(number))
+        members.append(convert(member))
     return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, children=members)

@@ -170,8 +170,9 @@ def test_nanoseconds_are_cut_downwards(nanoseconds: list[int]) -> None:
     assert pa.array(found, pa.timestamp("us")).view(pa.int64()).to_pylist() == [one // 1000 for one in nanoseconds]
 
 
-def test_nanoseconds_that_would_be_lost_are_an_error_or_numbers() -> None:
-    array = pa.array([1, None], pa.timestamp("ns"))
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_nanoseconds_that_would_be_lost_are_an_error_or_numbers(zone: str | None) -> None:
+    array = pa.array([1, None], pa.timestamp("ns", zone))
     with pytest.raises(pa.ArrowInvalid, match=r"column c: .*lose data.*timestamp_ns"):
         cast(array)
     assert cast(array, timestamp_ns="long") == [1, None]
@@ -199,6 +200,36 @@ def test_not_null_declarations_are_kept() -> None:
     assert convert.cast(batch.slice(0, 1)).schema.equals(sparks_own(declared))
     with pytest.raises(pa.ArrowInvalid, match="NOT NULL"):
         convert.cast(batch)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fitting", "null", "declared"),
+    [
+        (pa.list_(pa.int64()), [[1], None, []], [None], spark.ArrayType(spark.LongType(), containsNull=False)),
+        (
+            pa.struct([("a", pa.int64())]),
+            [{"a": 1}, None],
+            {"a": None},
+            spark.StructType([spark.StructField("a", spark.LongType(), nullable=False)]),
+        ),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            [[("k", 1)], None, []],
+            [("k", None)],
+            spark.MapType(spark.StringType(), spark.LongType(), valueContainsNull=False),
+        ),
+    ],
+)
+def test_nulls_below_a_column_that_declares_none(
+    dtype: pa.DataType, fitting: list[Any], null: Any, declared: spark.DataType
+) -> None:
+    """Spark believes the declaration: it would fail inside, or take the null for a number."""
+    struct = spark.StructType([spark.StructField("c", declared)])
+    convert = ReadCast(pa.schema([("c", dtype)]), struct)
+    batch = pa.RecordBatch.from_pydict({"c": pa.array(fitting, dtype)})
+    assert convert.cast(batch)["c"].to_pylist() == fitting
+    with pytest.raises(pa.ArrowInvalid, match=r"column c: its .* is declared NOT NULL, and has a null"):
+        convert.cast(pa.RecordBatch.from_pydict({"c": pa.array([*fitting, null], dtype)}))
 
 
 # -- writes ----------------------------------------------------------------------------------------------------------
