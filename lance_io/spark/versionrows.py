@@ -109,10 +109,11 @@ class VersionRows:
     def after(self, start: Offset, newest: int, allowance: Allowance) -> Offset:
         """The end of the batch that begins at `start`; `start` itself when there is nothing new.
 
-        Raises `UsageError` for a change that is no addition, and for a version that was cleaned up; `NotFound` when the
-        stream is to begin after a version that does not exist.
+        Raises `UsageError` for a change that is no addition, a version that was cleaned up, and a table that was made
+        anew since; `NotFound` when the stream is to begin after a version that does not exist.
         """
         start = self._begun(start, newest)
+        self._check_order(start, newest)
         if start.snapshot:
             return self._after_snapshot(start, allowance)
         version, done = start.version, start.done
@@ -139,6 +140,14 @@ class VersionRows:
             )
         return Offset(first)
 
+    def _check_order(self, start: Offset, version: int) -> None:
+        """Raise for a table that has fewer versions than a stream has read: waiting would pass over those to come."""
+        if start.version > version:
+            raise UsageError(
+                f"this stream has read version {start.version} of {self.options.path}, whose newest version is "
+                f"{version}: the table was dropped and made anew. Begin a new stream with a new checkpoint"
+            )
+
     def _after_snapshot(self, start: Offset, allowance: Allowance) -> Offset:
         places = self.state(start.version).all_places
         for done in range(start.done, len(places)):
@@ -159,6 +168,7 @@ class VersionRows:
         if start == end:
             return
         start = self._begun(start, end.version)
+        self._check_order(start, end.version)
         if start.snapshot:
             places = tuple(self.state(start.version).all_places)
             yield Part(start.version, places[start.done : end.done if end.snapshot else None])

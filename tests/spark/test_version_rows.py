@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -184,6 +185,17 @@ def test_a_version_that_was_cleaned_up(path: str) -> None:
     lance.dataset(path).cleanup_old_versions(timedelta(0))
     with pytest.raises(UsageError, match=r"version 2 of .* was cleaned up"):
         drain(reader(path), {"version": 1, "done": 0, "snapshot": False})
+
+
+def test_a_table_that_was_made_anew(path: str) -> None:
+    """It has fewer versions than the stream has read: waiting for more would pass over the first ones."""
+    for number in range(3):
+        Job(path).run([number])
+    _, start = drain(reader(path), {"version": 0})
+    shutil.rmtree(path)
+    Job(path).run([7])
+    with pytest.raises(UsageError, match=r"has read version 3 of .*, whose newest version is 1: .* made anew"):
+        drain(reader(path), start)
 
 
 @with_limits
