@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from lance_io.spark.options import parse_options
+from lance_io.errors import UsageError
+from lance_io.spark.options import is_moment, parse_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import tzinfo
 
     from pyspark.sql import DataFrame, SparkSession
 
     from lance_io.spark.planning import ReadPlan
 
 _NAME = "lance_io"
+_OFFSET = re.compile(r"(?:Z|UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?")  # +05:30, GMT-8
 
 
 def register(spark: SparkSession, name: str = _NAME) -> None:
@@ -44,8 +48,8 @@ def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
     options  as in docs/spark.md; `columns` as a list of names or paths, `storage` and `properties` as dicts
     """
     texts = option_texts(options)
-    for name in ("timestampAsOf", "timestamp_as_of", "asOfTimestamp"):
-        if name in texts:
+    for name in texts:
+        if is_moment(name):
             texts[name] = _zoned(texts[name], spark.conf.get("spark.sql.session.timeZone"))
     return spark.read.format(_NAME).options(**texts).load(uri)
 
@@ -100,10 +104,25 @@ def _path(value: Any) -> str:
 def _zoned(text: str, zone: str | None) -> str:
     """A time of the session's zone, with that zone."""
     from datetime import datetime
-    from zoneinfo import ZoneInfo
 
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:
         return text  # whoever checks the options says so
-    return text if moment.tzinfo is not None or not zone else moment.replace(tzinfo=ZoneInfo(zone)).isoformat()
+    return text if moment.tzinfo is not None or not zone else moment.replace(tzinfo=_zone(zone)).isoformat()
+
+
+def _zone(name: str) -> tzinfo:
+    """A zone as Spark names them: by region, or by its distance from UTC. Raises `UsageError` for other names."""
+    from datetime import timedelta, timezone
+    from zoneinfo import ZoneInfo
+
+    offset = _OFFSET.fullmatch(name)
+    if offset is None:
+        try:
+            return ZoneInfo(name)
+        except (KeyError, ValueError) as error:
+            raise UsageError(f"the session's zone {name!r} is not known here: give the time a zone") from error
+    sign, hours, minutes, seconds = offset.groups(default="0")
+    distance = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
+    return timezone(-distance if sign == "-" else distance)

@@ -310,6 +310,12 @@ def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
     return _CLASSES[for_](**values)
 
 
+def is_moment(name: str) -> bool:
+    """Whether an option of this name, in any spelling, says a time."""
+    _, option = _BY_NAME.get(_squeezed(name), _UNKNOWN)
+    return option.parse is moment_value
+
+
 def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a load whose kind is not known yet: Spark asks for the schema before it says what for.
 

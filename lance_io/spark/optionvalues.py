@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?", re.IGNORECASE)
+_WHOLE_MAX: Final = (1 << 63) - 1  # what counts rows, requests and versions in 64 bits can hold
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -40,6 +41,8 @@ def whole_number(least: int) -> Callable[[str, str], int]:
         text = text.strip()
         if not (text.isascii() and text.isdecimal()) or len(text) > 20 or int(text) < least:
             raise UsageError(f"option {name}: expected a whole number of at least {least}, found {text!r}")
+        if int(text) > _WHOLE_MAX:
+            raise UsageError(f"option {name}: expected a whole number of at most {_WHOLE_MAX}, found {text!r}")
         return int(text)
 
     return parse

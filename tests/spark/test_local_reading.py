@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -11,6 +13,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import lance_io.spark
+from lance_io.errors import UsageError
 from tests.spark.test_types import ARRAYS, BATCH
 
 if TYPE_CHECKING:
@@ -104,13 +107,23 @@ def test_a_dataframe_keeps_its_version(spark: SparkSession, tmp_path: Path) -> N
     assert load(spark, place, versionAsOf="1").count() == 5
 
 
-def test_times_without_a_zone_are_the_sessions(spark: SparkSession, uri: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [("timestampAsOf", "Pacific/Kiritimati"), ("asoftimestamp", "+14:00"), ("timestamp_As_Of", "GMT+14")],
+)
+def test_times_without_a_zone_are_the_sessions(spark: SparkSession, uri: str, option: str, name: str) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")  # 14 hours ahead
+    spark.conf.set("spark.sql.session.timeZone", name)  # 14 hours ahead
     try:
         committed = lance.dataset(uri).versions()[0]["timestamp"].astimezone(ZoneInfo("Pacific/Kiritimati"))
         shown = committed.replace(tzinfo=None)
-        assert lance_io.spark.read_table(spark, uri, timestampAsOf=shown).schema.names == ["a", "b"]
+        read_table = partial(lance_io.spark.read_table, spark, uri)
+        assert read_table(**{option: shown}).schema.names == ["a", "b"]
+        with pytest.raises(PySparkException, match="no version is as old as"):
+            read_table(**{option: shown - timedelta(minutes=1)})
+        spark.conf.set("spark.sql.session.timeZone", "PST")  # a name that only Java knows
+        with pytest.raises(UsageError, match="'PST' is not known here: give the time a zone"):
+            read_table(**{option: shown})
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
 

@@ -64,6 +64,7 @@ def test_bytes(text: str, number: int) -> None:
         ("uint64", "string"),
         ("timestampAsOf", "yesterday"),
         ("limit", "٣"),
+        ("limit", str(2**63)),
     ],
 )
 def test_values_that_make_no_sense_name_the_option(name: str, text: str) -> None:
