@@ -21,7 +21,7 @@ from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_V2_EXTENSION
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.spark.nesting import items_of, list_convert, rebuilt_map, validity
-from lance_io.spark.types import BFLOAT16, JSON, carried_schema, extension_name, is_variable_list
+from lance_io.spark.types import BFLOAT16, JSON, extension_name, is_variable_list
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,13 +64,10 @@ class WriteCast:
     """
 
     def __init__(self, given: StructType, stored: pa.Schema, *, partition: int | None = None) -> None:
-        carried = carried_schema(given)
         self.schema = pa.schema([_with_jsonb(field) for field in stored], stored.metadata)
+        self._names = set(given.names)
         self._partition = partition
-        self._converts: list[Convert | None] = [
-            _to_stored(carried.field(field.name), field) if field.name in carried.names else None
-            for field in self.schema
-        ]
+        self._converts: list[Convert | None] | None = None
 
     def cast(self, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
         """The rows as they are stored; columns that Spark does not have are null.
@@ -78,6 +75,13 @@ class WriteCast:
         first_row  position of the batch's first row in the task's input
         Raises `RowMisfit` for the first row that does not fit.
         """
+        if (
+            self._converts is None
+        ):  # by what comes: texts are large where spark.sql.execution.arrow.useLargeVarTypes is on
+            self._converts = [
+                _to_stored(batch.schema.field(field.name), field) if field.name in self._names else None
+                for field in self.schema
+            ]
         columns = [
             pa.nulls(batch.num_rows, field.type) if convert is None else self._column(batch, field, convert, first_row)
             for convert, field in zip(self._converts, self.schema, strict=True)

@@ -396,6 +396,27 @@ def test_misfits(values: pa.Array, stored: pa.Field, row: int, expected: str) ->
     assert expected in error.expected
 
 
+@pytest.mark.parametrize(
+    ("dtype", "stored", "value"),
+    [
+        (pa.large_string(), pa.string(), "ä"),
+        (pa.large_string(), pa.json_(), "[1]"),
+        (pa.large_string(), pa.dictionary(pa.int8(), pa.string()), "a"),
+        (pa.large_binary(), pa.binary(1), b"a"),
+        (pa.list_(pa.large_string()), pa.list_(pa.string()), ["a", None]),
+        (pa.struct([("a", pa.large_binary())]), pa.struct([("a", pa.binary())]), {"a": b"b"}),
+        (pa.map_(pa.large_string(), pa.large_string()), pa.map_(pa.string(), pa.string()), [("k", "v")]),
+    ],
+)
+def test_large_texts_and_bytes(dtype: pa.DataType, stored: pa.DataType, value: Any) -> None:
+    """Spark hands them over with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    batch = pa.RecordBatch.from_pydict({"c": pa.array([value, None], dtype)})
+    found = WriteCast(arrow_to_spark(batch.schema), pa.schema([("c", stored)])).cast(batch, 0)["c"]
+    found.validate(full=True)
+    texts = json_texts(found) if stored == pa.json_() else found
+    assert texts.to_pylist() == [value, None]
+
+
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)), st.integers(1, 38), st.integers(0, 38))
 def test_integers_become_decimals_that_have_room(numbers: list[int | None], digits: int, scale: int) -> None:
     target = pa.decimal128(max(digits, scale), scale)
