@@ -21,6 +21,12 @@ TEXTS: Final = ["b", "a", None, "c", "b", "", "é"]
 DAYS: Final = [dt.datetime(year, 1, 1) if year else None for year in (1960, None, 2020, 1970, 1971, 1971, None)]
 PAIRS: Final = [[1.0, 2.0], None, [NAN, 0.0], [0.0, 0.0], [-0.0, 0.0], [1.0, None], [None, 1.0]]
 STRUCTS: Final = [(1, None), None, (None, 2), (1, 1), (0, 9), (None, None), (1, 0)]
+BOOLS: Final = pa.bool8().wrap_array(pa.array([5, None, 0, 1, -1, 0, 5], pa.int8()))
+IDS: Final = pa.uuid().wrap_array(
+    pa.array([one and one * 16 for one in (b"b", None, b"\xff", b"a", b"\0", b"a", b"b")], pa.binary(16))
+)
+FAR: Final = [2**41 + 1, None, 2**41, -(2**41), 0, 1, 2**41]  # seconds: beyond the year 9999, and before the year 1
+DAY_NUMBERS: Final = [2**25, 5, -(2**25), 2**25 + 1, 0, 2**25, 7]
 COLUMNS: Final = {
     "flags": pa.array([True, None, False, True, False, None, True]),
     "unsigned": pa.array([2**63 + 1, None, 0, 2**64 - 1, 5, 6, 7], pa.uint64()),
@@ -41,6 +47,14 @@ COLUMNS: Final = {
     "maps": pa.array(
         [[("a", 1)], None, [], [("b", 1)], [("a", None)], [("a", 0)], [("a", 1)]], pa.map_(pa.string(), pa.int32())
     ),
+    "uuids": IDS,
+    "bytes as booleans": BOOLS,
+    "tensors": pa.fixed_shape_tensor(pa.float32(), [2]).wrap_array(pa.array(PAIRS, pa.list_(pa.float32(), 2))),
+    "structs of extensions": pa.StructArray.from_arrays([BOOLS, IDS], names=["flag", "id"]),
+    "lists of booleans": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4, 5, 6, 7], pa.int32()), BOOLS),
+    "nanoseconds": pa.array([[2], None, [1], [3, 1], [3], [], [None]], pa.list_(pa.time64("ns"))),
+    "far away": pa.array([{"t": one} for one in FAR], pa.struct([("t", pa.timestamp("s"))])),
+    "far days": pa.array([[(one, one)] for one in DAY_NUMBERS], pa.map_(pa.date32(), pa.duration("s"))),
 }
 
 

@@ -15,6 +15,7 @@ import lance_io
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 TICKS: Final = [0, 1, -1, 999, 86_400, 90_061, -90_061, 1_234_567_890_123, None]
 MOMENTS: Final = [
@@ -148,3 +149,24 @@ def test_times_of_a_zone_beside_others(zone: str, moments: tuple[Any, Any]) -> N
     conditions += [field == pc.field("naive"), pc.coalesce(field, pc.field("naive")) <= pc.field("naive")]
     found = {str(one): [_rows(table, one) for table in moments] for one in conditions}
     assert {text: rows for text, rows in found.items() if rows[0] not in ("refused", rows[1])} == {}
+
+
+NESTED: Final = {
+    "maps": ([[("a", 1)], None, [], [("b", 2)], [("a", None)], [("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int64())),
+    "clocks": ([[1], [2], None, [], [None], [1, 2]], pa.list_(pa.time64("ns"))),
+    "moments": ([[2**41], [2**41 + 1], None, [], [None], [0]], pa.list_(pa.timestamp("s"))),
+    "days": ([{"d": 2**25}, {"d": 1}, None, {"d": None}, {"d": -(2**25)}, {"d": 0}], pa.struct([("d", pa.date32())])),
+    "spans": ([[2**50] * 2, [1, 2], None, [2, 1], [None, 1], [2**50, 3]], pa.list_(pa.duration("s"), 2)),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_nested_values_compare_as_in_pylance(kind: str, tmp_path: Path) -> None:
+    values, dtype = NESTED[kind]
+    pairs = [(a, b) for a in values for b in values]
+    left, right = (pa.array([pair[side] for pair in pairs], dtype) for side in (0, 1))
+    lance.write_dataset(pa.table({"row": range(36), "m": left, "n": right}), tmp_path, max_rows_per_file=10)
+    theirs, ours = lance.dataset(tmp_path), lance_io.dataset(tmp_path)
+    for test in ("=", "!=", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"):
+        assert (test, _rows(ours, f"m {test} n")) == (test, _rows(theirs, f"m {test} n"))
+    assert _rows(ours, "m in (n)") == _rows(theirs, "m in (n)") == _rows(ours, "m = n") != "refused"

@@ -1,4 +1,4 @@
-"""Comparing lists and structs: item by item, the first difference decides, a shorter list comes first.
+"""Comparing lists, maps and structs: item by item, the first difference decides, a shorter list comes first.
 
 Inside a value nulls are equal to each other and below everything else; floats compare by total order. A value that is
 null itself gives null.
@@ -43,19 +43,45 @@ def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -
 
     nulls_below  nulls inside a value are below everything else, or above
     """
-    to_key = _key_of(values.type, (0,) if nulls_below else (2,))
-    return [None if one is None else to_key(one) for one in values.to_pylist()]
+    stored = _stored(values.type)
+    to_key = _key_of(stored, (0,) if nulls_below else (2,))
+    plain = values if stored.equals(values.type) else values.cast(stored)
+    return [None if one is None else to_key(one) for one in plain.to_pylist()]
 
 
 def compare(op: str, left: Value, right: Value) -> Value:
-    """`left op right` for each row; both have one type. Raises pa.ArrowNotImplementedError for maps."""
-    if pt.is_map(left.type):
-        raise pa.ArrowNotImplementedError(f"values of type {left.type} have no order")
+    """`left op right` for each row; both have one type."""
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return compare(op, pa.repeat(left, 1), right)[0]
     test = _TESTS[op]
     pairs = zip(*[sort_keys(array) for array in arrays(left, right)], strict=True)
     return pa.array([None if a is None or b is None else test(a, b) for a, b in pairs], pa.bool_())
+
+
+def _stored(t: pa.DataType) -> pa.DataType:
+    """The type with dates and times as integers, extensions as they are stored, dictionaries as their values.
+
+    Python's own dates and times end with the year 9999 and know no nanoseconds, `bool8` becomes True or False.
+    """
+    if isinstance(t, pa.BaseExtensionType):
+        return _stored(t.storage_type)
+    if pt.is_dictionary(t):
+        return _stored(t.value_type)
+    if pt.is_temporal(t):
+        return pa.int32() if t.bit_width == 32 else pa.int64()
+    if pt.is_map(t):
+        return pa.map_(_of_stored(t.key_field), _of_stored(t.item_field))
+    if pt.is_struct(t):
+        return pa.struct([_of_stored(member) for member in t])
+    if pt.is_fixed_size_list(t):
+        return pa.list_(_of_stored(t.value_field), t.list_size)
+    if pt.is_large_list(t):
+        return pa.large_list(_of_stored(t.value_field))
+    return pa.list_(_of_stored(t.value_field)) if pt.is_list(t) else t
+
+
+def _of_stored(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(_stored(field.type))
 
 
 def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:

@@ -2,7 +2,7 @@
 
     type                          keys
     floats                        integers by IEEE total order: -NaN, -inf .. -0.0, 0.0 .. inf, NaN
-    dictionaries                  the values
+    dictionaries, extensions      the values, as they are stored
     lists, structs, maps          ranks: item by item, the first difference decides, a shorter list comes first
     others                        themselves
 
@@ -26,6 +26,9 @@ BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 def sortable(values: pa.ChunkedArray, *, nulls_below: bool) -> pa.ChunkedArray:
     """Keys for the values of a column (see the module's table)."""
     t = values.type
+    if isinstance(t, pa.BaseExtensionType):
+        stored = pa.chunked_array([chunk.storage for chunk in values.chunks], t.storage_type)
+        return sortable(stored, nulls_below=nulls_below)
     if pt.is_dictionary(t):
         return sortable(values.cast(t.value_type), nulls_below=nulls_below)
     if pt.is_float16(t):
