@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset import compute as pc
@@ -177,10 +176,10 @@ def project_taken(schema: Schema, columns: Selection) -> Projection:
 
 
 def as_list(columns: Any) -> Columns:
-    """A selection with its names as a list. Arrays of numpy are as good as sequences; `TypeError` for a text."""
+    """A selection with its names as a list. Arrays and columns of a frame are sequences; `TypeError` for a text."""
     if columns is None or isinstance(columns, (list, dict)):
         return columns
-    if isinstance(columns, (str, bytes)) or not isinstance(columns, (Sequence, np.ndarray)):
+    if isinstance(columns, (str, bytes)) or not (isinstance(columns, Sequence) or hasattr(columns, "__array__")):
         raise TypeError(f"columns must be a sequence of names or dict[name, expression], got {type(columns)}")
     return list(columns)
 

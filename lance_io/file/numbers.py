@@ -38,7 +38,7 @@ def row_numbers(indices: Any) -> IntArray:
         numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
     elif numbers.dtype == np.uint64:
         numbers = np.minimum(numbers, np.uint64(NO_ROW))
-    numbers = numbers.astype(np.int64, copy=False)
+    numbers = np.require(numbers, np.int64, ("C", "ALIGNED"))  # kernels take no strides
     if int(numbers.min()) < 0:
         raise OverflowError("can't convert negative int to unsigned")
     return numbers

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pytest
 
@@ -66,6 +67,8 @@ def nested_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
         ["id", "n", "id"],
         ("id", "n.x"),
         np.array(["id", "l"]),
+        pd.DataFrame(columns=["id", "l"]).columns,
+        pd.Series(["id", "l"], index=[7, 8]),
         ["n.x", "id", "n.x", "n.`m m`.z"],
         ["n.y", "n"],
         ["l.item"],
@@ -131,12 +134,15 @@ def test_random_takes_equal_a_take_from_the_whole_table(mixed_uri: str) -> None:
     [
         range(3, 9, 2),
         np.array([5, 1], dtype=np.uint8),
+        np.array([5, 0, 1, 0])[::2],
+        np.array([1, 5])[::-1],
+        np.frombuffer(bytes(1) + np.array([5, 1]).tobytes(), dtype=np.int64, offset=1),
         pa.array([5, 1], pa.uint64()),
         pa.chunked_array([[5], [1]]),
         (5, 1),
         iter([5, 1]),
     ],
-    ids=["range", "numpy", "arrow", "chunked", "tuple", "iterator"],
+    ids=["range", "numpy", "strided", "reversed", "unaligned", "arrow", "chunked", "tuple", "iterator"],
 )
 def test_row_numbers_come_in_many_containers(mixed_uri: str, indices: Any) -> None:
     expected = [5, 1] if not isinstance(indices, range) else [3, 5, 7]
