@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -304,15 +304,19 @@ class Schema:
     def project(self, paths: Sequence[str]) -> Schema:
         """The schema of only these dotted paths. A path to a nested field brings all that is below it.
 
-        Top-level fields come in the order in which they are first named, members in the order of the schema.
-        Raises `BindError` for a path that does not exist.
+        Fields and members of structs come in the order in which they are first named; members of maps and of packed
+        structs, whose place in the column matters, and what a path brings whole, in the order of the schema.
+        Raises `BindError` for a path that does not exist, for keys without values (or these without keys), and for
+        some members of a packed struct.
         """
-        chosen: dict[str, set[int]] = {}
+        chosen: _Chosen = {}
         for path in paths:
             steps = self.resolve(path)
-            chosen.setdefault(steps[0].name, set()).add(id(steps[-1]))
-        pruned = (_keep(self._by_name[name], nodes) for name, nodes in chosen.items())
-        return replace(self, fields=tuple(each for each in pruned if each is not None))
+            below = chosen
+            for step in steps:
+                below = below.setdefault(step.name, {})
+            _choose_members(steps[-1], below)
+        return replace(self, fields=tuple(_keep(self._by_name[name], below) for name, below in chosen.items()))
 
     def prune(self, ids: Collection[int]) -> Schema:
         """The schema of only the fields with these ids, and of what leads to them, in the order of the schema."""
@@ -356,12 +360,30 @@ class Schema:
         return {key: self.metadata[key] for key in sorted(self.metadata)} or None
 
 
-def _keep(node: Field, nodes: set[int]) -> Field | None:
-    """`node` with only what is in `nodes` (identities) or leads there."""
-    if id(node) in nodes:
-        return node
-    kept = tuple(pruned for child in node.children if (pruned := _keep(child, nodes)) is not None)
-    return replace(node, children=kept) if kept else None
+_Chosen: TypeAlias = "dict[str, _Chosen]"  # names of members, in the order wanted, and what is wanted of each
+
+
+def _choose_members(node: Field, chosen: _Chosen) -> None:
+    for child in node.children:
+        _choose_members(child, chosen.setdefault(child.name, {}))
+
+
+def _keep(node: Field, chosen: _Chosen, *, is_entry: bool = False) -> Field:
+    """`node` with only the members that were chosen; the entries of a map are a key and its value."""
+    if node.logical_type == "struct" and not node.has_column and not is_entry:
+        members = {child.name: child for child in node.children}
+        wanted = [members[name] for name in chosen]
+    else:
+        wanted = [child for child in node.children if child.name in chosen]
+    is_map = node.logical_type == "map"
+    kept = tuple(_keep(child, chosen[child.name], is_entry=is_map) for child in wanted)
+    whole = len(kept) == len(node.children)
+    if not whole and is_entry:
+        raise BindError(f"No part of a map named {kept[0].name}: its keys and values are read together")
+    if not whole and node.is_packed:
+        raise BindError(f"No column named {node.name}.{kept[0].name}: {node.name} is packed and read as a whole")
+    same = whole and all(new is old for new, old in zip(kept, node.children, strict=True))
+    return node if same else replace(node, children=kept)
 
 
 def _resolved(plain: pa.Schema) -> pa.Schema:

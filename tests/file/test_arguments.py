@@ -25,6 +25,7 @@ ROWS: Final[list[Any]] = [
 COLUMNS: Final[list[Any]] = [
     *(None, ["a"], ["s", "a"], ["zz"], ["A"], ["n.x"], ["n.y.z"], ["n", "n.x"], ["`a`"], [], "a", ("a", "s"), [1]),
     *(["st.p.q"], ["st.r"], ["n.y.`w w`"], ["st.p", "st.r"]),
+    *(["n.y.z", "n.x"], ["n.y.`w w`", "a", "n.y.z"], ["st.r", "st.p.q"], ["n.y", "n"], ["n.y.`w w`", "n.y"]),
 ]
 
 

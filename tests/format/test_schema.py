@@ -231,13 +231,26 @@ def test_projection_keeps_the_asked_order_and_only_the_asked_members():
     pruned = schema.project(["i", "s.`odd.name`.w", "l.item.b", "s.x"])
     assert pruned.names == ["i", "s", "l"]
     assert pruned.to_arrow().field("s").type == pa.struct(
-        [("x", pa.int8()), ("odd.name", pa.struct([("w", pa.int8())]))]
+        [("odd.name", pa.struct([("w", pa.int8())])), ("x", pa.int8())]
     )
     assert pruned.to_arrow().field("l").type == pa.list_(pa.struct([pa.field("b", pa.string())]))
     assert schema.project(["s.x", "s"]).fields == (schema.field("s"),)
     assert schema.prune({schema.find("s.x").id, schema.field("i").id}).names == ["s", "i"]
     assert [each.name for each in schema.resolve("s.`odd.name`.z")] == ["s", "odd.name", "z"]
     assert schema.max_field_id == 9
+
+
+@pytest.mark.parametrize("path", ["m.entries.key", "m.entries.value.y", "p.a"])
+def test_parts_that_are_read_with_others_are_refused_alone(path):
+    pair = pa.struct([("x", pa.int8()), ("y", pa.int8())])
+    packed = pa.field("p", pa.struct([("a", pa.int8()), ("b", pa.int8())]), metadata={"packed": "true"})
+    schema = schema_from_arrow(pa.schema([pa.field("m", pa.map_(pa.string(), pair)), packed]))
+    with pytest.raises(BindError, match=r"read together|read as a whole"):
+        schema.project([path])
+    assert schema.project(["p.b", "p.a", "m.entries.value", "m.entries.key"]).fields == schema.fields[::-1]
+    (entries,) = schema.project(["m.entries.value.y", "m.entries.value.x", "m.entries.key"]).fields[0].children
+    assert [child.name for child in entries.children] == ["key", "value"]
+    assert [child.name for child in entries.children[1].children] == ["y", "x"]
 
 
 @pytest.mark.parametrize("path", ["zz", "S", "s.X", "s.odd.name", "i.x", "s.", ".s", "`s", "`s`x", ""])
