@@ -46,8 +46,10 @@ def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
     """The fields down to the blob column called `name`, which is the last of them.
 
     Raises `ValueError` when there is none, when it holds no blobs, or when they are items of lists, of which a row
-    has no one blob.
+    has no one blob; `TypeError` for what is no name.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"a blob column is named by a text, got {type(name)}")
     steps = state.schema.resolve(name)
     if not steps[-1].holds_blobs:
         raise UsageError(f"the column '{name}' is not a blob column")

@@ -262,12 +262,12 @@ class ScannerBuilder:
 
 
 def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
-    """Ids of fragments given as `LanceFragment`s; `TypeError` for anything else."""
-    from lance_io.dataset.fragments import LanceFragment
+    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
+    from lance_io.dataset.facts import FragmentFacts
 
     ids = []
     for fragment in fragments:
-        if not isinstance(fragment, LanceFragment):
+        if not isinstance(fragment, FragmentFacts):
             raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
         ids.append(fragment.fragment_id)
     return tuple(ids)

@@ -108,6 +108,9 @@ async def test_fragments_are_those_of_the_synchronous_dataset(mixed_uri: str) ->
         assert await twin.take([0, 2], ["s"]) == one.take([0, 2], ["s"])
         assert await twin.head(2) == one.head(2)
         assert (await twin.to_pandas(["s"], limit=2)).equals(one.to_pandas(["s"], limit=2))
+    last_first = table.get_fragments()[::-1]
+    expected = sync.to_table(["s"], fragments=sync.get_fragments()[::-1])
+    assert await table.to_table(["s"], fragments=last_first) == expected
     first = table.get_fragments()[0]
     assert await first.scanner(columns=["s"]).head(3) == sync.head(3, columns=["s"])
     with pytest.raises(OSError, match=r"ascend|increas|order"):

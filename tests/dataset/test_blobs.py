@@ -182,6 +182,13 @@ def test_exactly_one_selector_of_a_blob_column(blob_uri: str) -> None:
         table.read_blob_ranges("blob", [(1, 0, 1), (0, 0, 10**9)], selector="indices")
 
 
+@pytest.mark.parametrize("name", [["blob"], None, 1, b"blob"], ids=str)
+def test_a_blob_column_is_named_by_a_text_as_in_pylance(blob_uri: str, name: Any) -> None:
+    for library in (lance_io, lance):
+        with pytest.raises(TypeError):
+            library.dataset(blob_uri).take_blobs(name, indices=[0])
+
+
 def test_where_sidecars_are() -> None:
     assert sidecar_key("t/data/f.lance", 1) == f"t/data/f/1{'0' * 31}.blob"
     assert sidecar_key("t/data/f.lance", 2) == f"t/data/f/01{'0' * 30}.blob"
