@@ -52,29 +52,38 @@ def _rows(found: "pa.Table") -> list[dict[str, Any]]:
     return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _readable(dtype: "pa.DataType") -> "pa.DataType":
-    """A type with nanoseconds as text (durations: as a number), at any depth: Python's times have no room for them."""
+def _readable(dtype: "pa.DataType", *, all_times: bool = False) -> "pa.DataType":
+    """A type with nanoseconds as text (durations: as a number), at any depth: Python's times have no room for them.
+
+    all_times  dates and times of every unit
+    """
     import pyarrow as pa
 
-    if getattr(dtype, "unit", None) == "ns":
+    def readable(inner: "pa.DataType") -> "pa.DataType":
+        return _readable(inner, all_times=all_times)
+
+    if getattr(dtype, "unit", None) == "ns" or (all_times and pa.types.is_temporal(dtype)):
         return pa.int64() if pa.types.is_duration(dtype) else pa.string()
     if pa.types.is_struct(dtype):
-        return pa.struct([member.with_type(_readable(member.type)) for member in dtype])
+        return pa.struct([member.with_type(readable(member.type)) for member in dtype])
     if pa.types.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_readable(dtype.value_type)))
+        return pa.list_(dtype.value_field.with_type(readable(dtype.value_type)))
     if pa.types.is_large_list(dtype):
-        return pa.large_list(dtype.value_field.with_type(_readable(dtype.value_type)))
+        return pa.large_list(dtype.value_field.with_type(readable(dtype.value_type)))
     if pa.types.is_fixed_size_list(dtype):
-        return pa.list_(dtype.value_field.with_type(_readable(dtype.value_type)), dtype.list_size)
+        return pa.list_(dtype.value_field.with_type(readable(dtype.value_type)), dtype.list_size)
     if pa.types.is_map(dtype):
-        return pa.map_(_readable(dtype.key_type), _readable(dtype.item_type))
+        return pa.map_(readable(dtype.key_type), readable(dtype.item_type))
     return dtype
 
 
 def _values(column: "pa.ChunkedArray") -> list[Any]:
     """A column as Python values."""
     dtype = _readable(column.type)
-    found: list[Any] = (column if dtype == column.type else column.cast(dtype)).to_pylist()
+    try:
+        found: list[Any] = (column if dtype == column.type else column.cast(dtype)).to_pylist()
+    except OverflowError:  # Python's dates end with the year 9999
+        found = column.cast(_readable(column.type, all_times=True)).to_pylist()
     return found
 
 

@@ -166,6 +166,23 @@ def test_head_of_nanoseconds(run: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_head_of_days_beyond_those_of_python(run: Any, tmp_path: Path) -> None:
+    columns = {
+        "row": pa.array([0, 1]),
+        "at": pa.array([2**41, 0], pa.timestamp("s")),
+        "days": pa.array([[2**25], [1]], pa.list_(pa.date32())),
+        "span": pa.array([2**50, 60], pa.duration("s")),
+        "day": pa.array([1, None], pa.date32()),
+    }
+    lance.write_dataset(pa.table(columns), tmp_path / "t")
+    first, second = run("head", tmp_path / "t", "--json").report["rows"]
+    assert str(2**41) in first["at"]
+    assert str(2**25) in first["days"][0]
+    assert (first["span"], first["day"]) == (2**50, "1970-01-02")
+    assert second == {"row": 1, "at": "1970-01-01 00:00:00", "days": ["1970-01-02"], "span": 60, "day": None}
+    assert run("head", tmp_path / "t").code == 0
+
+
 def test_count_of_versions(run: Any, table: lance.LanceDataset) -> None:
     assert run("count", table.uri).out == f"{table.count_rows()}\n"
     assert run("count", table.uri, "--version", 1, "--json").report == {"version": 1, "num_rows": 3000}
