@@ -225,6 +225,18 @@ def distinct_rows(rows: Buffer, /) -> tuple[OwnedBuffer, OwnedBuffer] | None:
     None for rows that ascend without repetition already.
     """
 
+def float_function(name: str, values: Buffer, width: int, /) -> OwnedBuffer:
+    """A function of one float, of each value: what the C library gives, on every processor.
+
+    name    sin cos tan cot asin acos atan sinh cosh tanh asinh acosh atanh sqrt cbrt exp ln log log2 log10 degrees
+            radians signum; `log` is to the base 10, computed as a quotient; signum of 0.0 and -0.0 is 0.0
+    values  f32[n] or f64[n]
+    width   bytes of a value, 4 or 8
+
+    Outside of its domain the NaN is positive for asin, acos and log10, for 64 bits for ln, log and log2, too; for
+    others it is negative.
+    """
+
 def split_rows(
     rows: Buffer, row_starts: Buffer, ends: list[int], /
 ) -> tuple[list[int], list[int], list[int], OwnedBuffer]:

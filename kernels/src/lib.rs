@@ -39,6 +39,7 @@ mod join;
 mod jsonb;
 mod levels;
 mod many;
+mod maths;
 mod miniblock;
 mod plan;
 mod planes;
@@ -84,6 +85,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(encode_jsonb::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
+    m.add_function(wrap_pyfunction!(maths::float_function, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_files, m)?)?;

@@ -31,6 +31,8 @@ _NULLS = {
     "int": _INT,
     "steps": _INT,
     "float": _FLOAT,
+    "real": _FLOAT,
+    "reals": _FLOAT,
     "number": _FLOAT,
     "when": _STAMP,
     "clock": _STAMP,
@@ -69,11 +71,13 @@ class Arguments:
     def __init__(self, expr: Function, function: SqlFunction) -> None:
         self._expr = expr
         self._function = function
+        self._is_wide = False  # one operand is a 64-bit float or becomes one
 
     def convert(self, operands: list[Operand]) -> list[Operand]:
         kinds = [self._function.kind(i) for i in range(len(operands))]
         if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
             raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
+        self._is_wide = any(pt.is_float64(found) or pt.is_decimal(found) for _, found in operands)
         converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
         self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
         texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
@@ -99,6 +103,10 @@ class Arguments:
                 return as_type(bound, found, _INT)
             case "float" if kind(found) == "number":
                 return as_type(bound, found, _FLOAT)
+            case "real" if kind(found) == "number":
+                return operand if pt.is_float32(found) else as_type(bound, found, _FLOAT)
+            case "reals" if kind(found) == "number":
+                return as_type(bound, found, _FLOAT if self._is_wide else pa.float32())
             case "number" if kind(found) == "number":
                 return operand
             case "clock" if kind(found) == "time":

@@ -64,6 +64,7 @@ _AS_THEY_ARE = frozenset(
     sqrt sqrt_checked exp expm1 ln ln_checked log10 log10_checked log2 log2_checked log1p log1p_checked
     logb logb_checked
     sin sin_checked cos cos_checked tan tan_checked asin asin_checked acos acos_checked atan atan2 sinh cosh tanh
+    asinh acosh acosh_checked atanh atanh_checked
     floor ceil trunc round round_to_multiple round_binary
     bit_wise_and bit_wise_or bit_wise_xor bit_wise_not
     shift_left shift_left_checked shift_right shift_right_checked

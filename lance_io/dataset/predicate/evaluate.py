@@ -54,6 +54,7 @@ _KERNELS = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_BELOW_OUTSIDE = frozenset(("sqrt", "acosh", "atanh"))  # others have the NaN above all numbers
 _NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
 _FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
 
@@ -84,7 +85,9 @@ def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
             return convert(evaluate(arg, batch), to, safe)
         case Call(function, args, options):
             values = [evaluate(arg, batch) for arg in args]
-            return square_root(*values) if function == "sqrt" else pc.call_function(function, values, options)
+            if function in _BELOW_OUTSIDE:
+                return _below_outside(function, *values)
+            return pc.call_function(function, values, options)
         case SqlCast(arg, to, lenient):
             return sql_cast(evaluate(arg, batch), to, lenient=lenient)
         case Function(_, args, implementation):
@@ -219,11 +222,13 @@ def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
     return cast(value, to, safe=safe)
 
 
-def square_root(value: Value) -> Value:
-    """The square root; that of a negative number is the NaN the processor gives, the one below all numbers."""
-    negative = pc.less(value, pa.scalar(0, value.type))
-    root = pc.sqrt(value)
-    return pc.if_else(negative, pa.scalar(-float("nan"), root.type), root)
+def _below_outside(function: str, value: Value) -> Value:
+    """A function whose NaN for numbers outside of its domain is the one below all numbers, as from the processor."""
+    found = pc.call_function(function, [value])
+    outside = pc.is_nan(found)
+    if pa.types.is_floating(value.type):
+        outside = pc.and_not(outside, pc.is_nan(value))
+    return pc.if_else(outside, pa.scalar(-float("nan"), found.type), found)
 
 
 def _as_array(value: Value) -> pa.Array:

@@ -4,6 +4,8 @@ A function is defined with the kinds of its arguments, which the binder checks a
 
     text, bytes   strings; strings or byte strings      int, float   64-bit integers, 64-bit floats
     shown         anything, converted to a string       number       as it is
+    real          32-bit floats as they are, other      reals        all as 32-bit floats, unless one is a 64-bit
+                  numbers as 64-bit floats                           float or a decimal
     bool          conditions                            when         dates and timestamps
     clock         these, and times of a day
     any           as it is                              same         values of one common type
@@ -189,27 +191,19 @@ _define("%", "same same", maths.remainder)
 _define("/", "any any", maths.decimal_quotient)
 _define("abs", "number", pc.abs_checked)
 _define("power pow", "float float", pc.power)
-_define("round", "float int?", maths.rounded)
-_define("trunc", "float int?", maths.truncated)
-_define("floor", "float", pc.floor)
-_define("ceil", "float", pc.ceil)
-_define("sqrt", "float", maths.square_root)
-_define("cbrt", "float", maths.cube_root)
-_define("exp", "float", pc.exp)
-_define("ln", "float", pc.ln)
-_define("log2", "float", pc.log2)
-_define("log10", "float", pc.log10)
-_define("log", "float float?", maths.logarithm)
-for _name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"):
-    _define(_name, "float", maths.by_numpy(_name))
-_define("atan2", "float float", pc.atan2)
-_define("cot", "float", maths.cotangent)
-_define("degrees", "float", maths.degrees)
-_define("radians", "float", maths.radians)
-_define("signum", "float", pc.sign)
-_define("isnan", "float", pc.is_nan)
-_define("iszero", "float", maths.is_zero)
-_define("nanvl", "float float", maths.first_number)
+_define("round", "real int?", maths.rounded)
+_define("trunc", "real int?", maths.truncated)
+_define("floor", "real", pc.floor)
+_define("ceil", "real", pc.ceil)
+_define("log", "real real?", maths.logarithm)
+for _name in (
+    "sin cos tan cot asin acos atan sinh cosh tanh asinh acosh atanh sqrt cbrt exp ln log2 log10 degrees radians signum"
+).split():
+    _define(_name, "real", maths.by_kernel(_name))
+_define("atan2", "reals reals", pc.atan2)
+_define("isnan", "real", pc.is_nan)
+_define("iszero", "real", maths.is_zero)
+_define("nanvl", "reals reals", maths.first_number)
 _define("gcd", "int int", maths.greatest_common_divisor)
 _define("lcm", "int int", maths.least_common_multiple)
 _define("factorial", "int", maths.factorial)

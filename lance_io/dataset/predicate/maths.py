@@ -1,4 +1,4 @@
-"""Numeric functions of text filters. Floats are 64 bits wide, integers wrap where nothing else is said."""
+"""Numeric functions of text filters. Floats keep their width, integers wrap where nothing else is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.dataset.predicate import evaluate
+from lance_io._kernels import float_function
 from lance_io.dataset.predicate.rows import arrays, by_value
 
 if TYPE_CHECKING:
@@ -22,21 +22,13 @@ _WIDE_DIGITS = 36  # the quotient of two such decimals has 73 digits, of 76 that
 _FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
 
 
-def by_numpy(name: str) -> Callable[[Value], pa.Array]:
-    """A numpy function of one float that keeps nulls."""
-    function = {
-        "asin": np.arcsin,
-        "acos": np.arccos,
-        "atan": np.arctan,
-        "asinh": np.arcsinh,
-        "acosh": np.arccosh,
-        "atanh": np.arctanh,
-    }.get(name) or getattr(np, name)
+def by_kernel(name: str) -> Callable[[Value], pa.Array]:
+    """The function of one float of that name, which keeps nulls; the same on every machine."""
 
     def compute(value: Value) -> pa.Array:
         (array,) = arrays(value)
-        with np.errstate(all="ignore"):
-            found = function(array.to_numpy(zero_copy_only=False))
+        values = array.to_numpy(zero_copy_only=False)
+        found = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
         return _masked(found, array)
 
     return compute
@@ -50,56 +42,45 @@ def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
     return pa.array(found, mask=mask)
 
 
-cube_root = by_numpy("cbrt")
-
-
-def square_root(value: Value) -> Value:
-    """The root; of a negative number the NaN below all numbers."""
-    return evaluate.square_root(value)
-
-
 def rounded(value: Value, digits: Value | None = None) -> Value:
     """To a number of digits, halves away from zero."""
-    if digits is None:
-        return pc.round(value, round_mode="half_towards_infinity")
-    if isinstance(digits, pa.Scalar):
-        if not digits.is_valid:
-            return pa.nulls(len(value), value.type)
-        return pc.round(value, ndigits=digits.as_py(), round_mode="half_towards_infinity")
-    return pc.round_binary(value, digits.cast(pa.int32()), round_mode="half_towards_infinity")
+    return _at_digits(_to_nearest, value, digits)
 
 
 def truncated(value: Value, digits: Value | None = None) -> Value:
     """Cut after a number of digits."""
+    if digits is not None:
+        return _at_digits(pc.trunc, value, digits)
+    zero = pa.scalar(0, value.type)
+    return pc.if_else(pc.equal(value, zero), zero, pc.trunc(value))  # -0.0 gives 0.0, but -0.5 gives -0.0
+
+
+def _to_nearest(value: Value) -> Value:
+    return pc.round(value, round_mode="half_towards_infinity")
+
+
+def _at_digits(function: Callable[[Value], Value], value: Value, digits: Value | None) -> Value:
+    """A function of the value times a power of ten, which the result is divided by: in the value's own width."""
     if digits is None:
-        return pc.if_else(is_zero(value), 0.0, pc.trunc(value))  # -0.0 gives 0.0, but -0.5 gives -0.0
-    scale = pc.power(pa.scalar(10.0), digits.cast(_FLOAT))
-    return pc.divide(pc.trunc(pc.multiply(value, scale)), scale)
+        return function(value)
+    scale = pc.power(pa.scalar(10, value.type), digits.cast(value.type))
+    return pc.divide(function(pc.multiply(value, scale)), scale)
+
+
+_common_logarithm, _natural_logarithm = by_kernel("log"), by_kernel("ln")
 
 
 def logarithm(first: Value, second: Value | None = None) -> Value:
     """`log(x)` to the base 10, `log(base, x)` to another."""
-    return pc.log10(first) if second is None else pc.divide(pc.ln(second), pc.ln(first))
-
-
-def cotangent(value: Value) -> Value:
-    """The reciprocal of the tangent."""
-    return pc.divide(pa.scalar(1.0), by_numpy("tan")(value))
-
-
-def degrees(value: Value) -> Value:
-    """Of an angle in radians."""
-    return pc.multiply(value, pa.scalar(180.0 / math.pi))
-
-
-def radians(value: Value) -> Value:
-    """Of an angle in degrees."""
-    return pc.multiply(value, pa.scalar(math.pi / 180.0))
+    if second is None:
+        return _common_logarithm(first)
+    base, value = arrays(pc.cast(first, second.type, safe=False), second)
+    return pc.divide(_natural_logarithm(value), _natural_logarithm(base))
 
 
 def is_zero(value: Value) -> Value:
     """True for 0.0 and -0.0."""
-    return pc.equal(value, pa.scalar(0.0))
+    return pc.equal(value, pa.scalar(0, value.type))
 
 
 def first_number(value: Value, otherwise: Value) -> Value:

@@ -1,0 +1,83 @@
+//! Functions of one float, for filters.
+//!
+//! The standard library's, which are the C library's: vectorized ones differ from these in the last bit, and from
+//! processor to processor, so that a filter would select other rows on another machine.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::gil;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// About what a function costs, in steps of `gil::release`.
+const STEPS_PER_VALUE: usize = 8;
+
+macro_rules! functions {
+    ($find:ident, $apply:ident, $float:ident, $bits:ident, $above:expr) => {
+        fn $find(name: &str) -> Option<fn($float) -> $float> {
+            Some(match name {
+                "sin" => $float::sin,
+                "cos" => $float::cos,
+                "tan" => $float::tan,
+                "cot" => |x| 1.0 / x.tan(),
+                "asin" => $float::asin,
+                "acos" => $float::acos,
+                "atan" => $float::atan,
+                "sinh" => $float::sinh,
+                "cosh" => $float::cosh,
+                "tanh" => $float::tanh,
+                "asinh" => $float::asinh,
+                "acosh" => $float::acosh,
+                "atanh" => $float::atanh,
+                "sqrt" => $float::sqrt,
+                "cbrt" => $float::cbrt,
+                "exp" => $float::exp,
+                "ln" => $float::ln,
+                "log" => |x| x.log(10.0),
+                "log2" => $float::log2,
+                "log10" => $float::log10,
+                "degrees" => $float::to_degrees,
+                "radians" => $float::to_radians,
+                "signum" => |x| if x == 0.0 { 0.0 } else { x.signum() },
+                _ => return None,
+            })
+        }
+
+        /// The function of each value. C libraries differ in the sign of the NaN for a number outside of its domain,
+        /// which decides whether it lies above or below all numbers; here it is above for those of `$above`.
+        fn $apply(name: &str, values: &[u8]) -> Option<Vec<$bits>> {
+            let function = $find(name)?;
+            let outside = if $above.contains(&name) { $float::NAN } else { -$float::NAN };
+            let (values, _) = values.as_chunks();
+            let results = values.iter().map(|&bytes| {
+                let value = $float::from_le_bytes(bytes);
+                let result = function(value);
+                if result.is_nan() && !value.is_nan() {
+                    outside
+                } else {
+                    result
+                }
+            });
+            Some(results.map(|result| result.to_bits() as $bits).collect())
+        }
+    };
+}
+
+functions!(find64, apply64, f64, i64, ["asin", "acos", "ln", "log", "log2", "log10"]);
+functions!(find32, apply32, f32, i32, ["asin", "acos", "log10"]);
+
+/// `float_function` of the contract.
+#[pyfunction]
+#[pyo3(signature = (name, values, width, /))]
+pub fn float_function(py: Python<'_>, name: &str, values: &Bound<'_, PyAny>, width: usize) -> PyResult<OwnedBuffer> {
+    let values = Input::new(values)?;
+    let values = values.bytes();
+    if !matches!(width, 4 | 8) || !values.len().is_multiple_of(width) {
+        return Err(PyValueError::new_err(format!("{} bytes are no floats of {width} bytes", values.len())));
+    }
+    let num_steps = values.len() / width * STEPS_PER_VALUE;
+    let found: Option<OwnedBuffer> = gil::release(py, num_steps, || match width {
+        4 => apply32(name, values).map(OwnedBuffer::from),
+        _ => apply64(name, values).map(OwnedBuffer::from),
+    });
+    found.ok_or_else(|| PyValueError::new_err(format!("there is no function {name} of one float")))
+}
