@@ -73,10 +73,14 @@ def _thresholds(field: Field) -> _Thresholds:
 
 
 class BlobSink:
-    """The blobs of one data file: writes payloads, and makes descriptions of them."""
+    """The blobs of one data file: writes payloads, and makes descriptions of them.
 
-    def __init__(self, places: FilePlaces) -> None:
+    references  whether blobs may lie outside, by a URI
+    """
+
+    def __init__(self, places: FilePlaces, *, references: bool = True) -> None:
         self._places = places
+        self._may_refer = references
         self._payloads = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
@@ -122,6 +126,12 @@ class BlobSink:
         is_there = array.is_valid().to_numpy(zero_copy_only=False)
         rows = {name: np.zeros(len(array), np.uint64) for name in _FIELDS[:4]}
         uris = _uris(field, array, is_there, values)
+        outside = next((row for row, uri in enumerate(uris) if uri is not None), None)
+        if outside is not None and not self._may_refer:
+            raise SchemaError(
+                f"row {outside} of blob column `{field.name}` lies outside of the table, which would not be whole "
+                "without it. Pass allow_external_blob_outside_bases=True to store such references"
+            )
         for row in np.flatnonzero(is_there & values.is_valid).tolist():
             size = int(values.sizes[row])
             rows["size"][row] = size

@@ -20,11 +20,13 @@ NO_ROW = np.iinfo(np.int64).max  # stands for row numbers above the range of i64
 def row_numbers(indices: Any) -> IntArray:
     """Row numbers as i64[n], from a list, range, numpy or Arrow array of integers.
 
-    Raises `TypeError` for anything else, masks and sets among it, and `OverflowError` for negative numbers and those
-    beyond 64 bits.
+    Raises `TypeError` for anything else, masks, masked numbers and sets among it, and `OverflowError` for negative
+    numbers and those beyond 64 bits.
     """
     if isinstance(indices, (Set, Mapping)):
         raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
+    if isinstance(indices, np.ndarray) and type(indices) is not np.ndarray and np.ma.is_masked(indices):
+        raise TypeError("row numbers must not be masked")
     if isinstance(indices, (pa.Array, pa.ChunkedArray)):
         if indices.null_count:
             raise TypeError("row numbers must not be null")

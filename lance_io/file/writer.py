@@ -86,6 +86,7 @@ class FileWriter:
     version       of the file
     page_bytes    leaf data at which a page closes
     cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
+    blob_references  whether blobs may lie outside, by a URI
 
     Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
     options that make no sense. After an error in `add` or `finish` the file cannot be completed.
@@ -99,6 +100,7 @@ class FileWriter:
         *,
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
+        blob_references: bool = True,
     ) -> None:
         self.path = path
         self.schema = schema
@@ -111,7 +113,7 @@ class FileWriter:
         self._columns: list[_Column] = []
         self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
         self._places = FilePlaces(version, plan.num_columns)
-        self._blobs = BlobSink(self._places)
+        self._blobs = BlobSink(self._places, references=blob_references)
         self._writes = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0

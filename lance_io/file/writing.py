@@ -53,8 +53,8 @@ class _Life:
 class FileWritingNow:
     """A data file written in the caller's thread, over a store that writes without waiting. One thread at a time.
 
-    key, schema, version, page_bytes, cache_bytes  as for `FileWriter`
-    durability                                     of the file; None is the store's
+    durability  of the file; None is the store's
+    Everything else is as for `FileWriter`.
     """
 
     def __init__(
@@ -66,9 +66,12 @@ class FileWritingNow:
         *,
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
+        blob_references: bool = True,
         durability: Durability | None = None,
     ) -> None:
-        self.writer = FileWriter(key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes)
+        self.writer = FileWriter(
+            key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
+        )
         self._driver = WritesNow(store, key, durability=durability)
         self._life = _Life()
         self._written: WrittenFile | None = None
@@ -134,9 +137,12 @@ class FileWritingLater:
         *,
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
+        blob_references: bool = True,
         durability: Durability | None = None,
     ) -> None:
-        self.writer = FileWriter(key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes)
+        self.writer = FileWriter(
+            key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
+        )
         self._driver = WritesLater(store, key, durability=durability)
         self._life = _Life()
         self._written: WrittenFile | None = None

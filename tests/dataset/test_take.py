@@ -172,6 +172,7 @@ def test_no_rows_and_no_columns(mixed_uri: str) -> None:
         (pa.array([True, False]), TypeError),
         ({1, 2}, TypeError),
         ({1: 2}, TypeError),
+        (np.ma.array([1, 2], mask=[False, True]), TypeError),
     ],
     ids=str,
 )

@@ -52,16 +52,18 @@ def data_file_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """When a data file ends: at `rows`, or once it has `num_bytes`.
+    """When a data file ends: at `rows`, or once it has `num_bytes`; and what may be in it.
 
     page_bytes   leaf data at which a page closes, None for the default
     cache_bytes  leaf data that may wait for its page, None for that of full pages
+    blob_references  whether blobs may lie outside of the table, by a URI
     """
 
     rows: int = ROWS_PER_FILE
     num_bytes: int = BYTES_PER_FILE
     page_bytes: int | None = None
     cache_bytes: int | None = None
+    blob_references: bool = False
 
     def __post_init__(self) -> None:
         limits = {"rows_per_file": self.rows, "bytes_per_file": self.num_bytes, "page_bytes": self.page_bytes}
@@ -75,7 +77,7 @@ class FileLimits:
     def options(self) -> dict[str, Any]:
         """What of them concerns the inside of a file."""
         page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
-        return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes}
+        return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes, "blob_references": self.blob_references}
 
 
 class NewFiles:

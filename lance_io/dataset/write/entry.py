@@ -87,6 +87,7 @@ def write_dataset(
     enable_stable_row_ids     of a new table
     auto_cleanup_options  {"interval": n, "older_than_seconds": s}: clean up at every n-th version
     commit_message, transaction_properties  stored with the transaction
+    allow_external_blob_outside_bases  store blobs that are URIs as they are; otherwise they are refused
     durability            of files on the local disk. "full" (the default) flushes everything that the new version
                           needs before it is visible, and its name before this returns: no loss of power takes it back
                           or damages it. "none" flushes nothing: a process may end at any point, but a machine that

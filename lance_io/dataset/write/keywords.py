@@ -29,7 +29,6 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
     "target_all_bases": (None, False),
     "base_store_params": (None,),
     "external_blob_mode": ("reference",),
-    "allow_external_blob_outside_bases": (False,),
     "blob_pack_file_size_threshold": (None,),
     "namespace_client": (None,),
     "table_id": (None,),
@@ -76,6 +75,7 @@ class Write:
             num_bytes=_given(given, "max_bytes_per_file", BYTES_PER_FILE),
             page_bytes=given.get("max_page_bytes"),
             cache_bytes=given.get("data_cache_bytes"),
+            blob_references=bool(given.get("allow_external_blob_outside_bases")),
         )
         options = WriteOptions(
             mode=str(_given(given, "mode", "create")).lower(),

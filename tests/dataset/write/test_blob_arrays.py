@@ -32,10 +32,29 @@ def test_every_place_of_a_blob(tmp_path: Path) -> None:
     values = [*BYTES, f"file://{outside}", lance_io.Blob.from_uri(f"file://{outside}", position=2, size=3)]
     field = lance_io.blob_field("b", dedicated_size_threshold=100_000)
     rows = pa.table([lance_io.blob_array(values)], schema=pa.schema([field]))
-    ours = lance_io.write_dataset(rows, tmp_path / "t")
+    ours = lance_io.write_dataset(rows, tmp_path / "t", allow_external_blob_outside_bases=True)
     assert read(ours) == [*BYTES, b"0123456789", b"234"]
     assert read(lance.dataset(tmp_path / "t"))[:5] == BYTES
     assert len(list((tmp_path / "t").glob("data/*/*.blob"))) == 2
+
+
+@pytest.mark.parametrize("library", [lance, lance_io])
+def test_references_are_stored_only_if_asked_for(library: Any, tmp_path: Path) -> None:
+    """The table is not whole without what they refer to, and a service must not be made to read any file."""
+    outside = tmp_path / "outside.bin"
+    outside.write_bytes(b"0123456789")
+    rows = pa.table([library.blob_array([b"here", f"file://{outside}"])], schema=pa.schema([library.blob_field("b")]))
+    uri = str(tmp_path / "t")
+    with pytest.raises(OSError, match="allow_external_blob_outside_bases"):
+        library.write_dataset(rows, uri, data_storage_version="2.2")
+    with pytest.raises(OSError, match="allow_external_blob_outside_bases"):
+        library.fragment.write_fragments(rows, uri, data_storage_version="2.2")
+    table = library.write_dataset(rows, uri, data_storage_version="2.2", allow_external_blob_outside_bases=True)
+    assert read(table) == [b"here", b"0123456789"]
+    for mode in ("append", "overwrite"):
+        with pytest.raises(OSError, match="allow_external_blob_outside_bases"):
+            library.write_dataset(rows, uri, mode=mode, data_storage_version="2.2")
+    assert library.dataset(uri).version == 1
 
 
 def test_fields_are_those_of_pylance(tmp_path: Path) -> None:
