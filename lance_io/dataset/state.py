@@ -18,7 +18,7 @@ from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.places import Places, Sources
 from lance_io.dataset.projection import fields_along, prune
 from lance_io.dataset.reading import RowReader
-from lance_io.errors import BindError, UnsupportedError, UsageError
+from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
 from lance_io.file.projection import Projection as FileProjection
 from lance_io.file.source import ReadContext
 from lance_io.store.api import offers_sync_reads
@@ -227,7 +227,17 @@ class DatasetState:
     @cached_property
     def place_by_id(self) -> dict[int, int]:
         """Places by fragment id."""
-        return {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+        found = {fragment_id: place for place, fragment_id in enumerate(self.fragment_ids)}
+        self._check_distinct(len(found))
+        return found
+
+    def _check_distinct(self, num_ids: int) -> None:
+        """A table in which fragments have one id can be scanned (old releases made some), but not addressed."""
+        if num_ids < len(self.fragment_ids):
+            raise FormatError(
+                "two fragments have one id, so that ids and row addresses do not tell them apart",
+                path=self.location.uri,
+            )
 
     def place_of(self, fragment_id: int) -> int | None:
         """The place of a fragment, None where no fragment has this id. Raises `TypeError` for what is no integer."""
@@ -247,6 +257,7 @@ class DatasetState:
     def _sorted_ids(self) -> tuple[IntArray, IntArray]:
         ids = np.array(self.fragment_ids, dtype=np.int64)
         order = np.argsort(ids, kind="stable")
+        self._check_distinct(len(np.unique(ids)))
         return ids[order], order
 
     def places_of(self, fragment_ids: IntArray) -> IntArray:
