@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lance_io.cli.options import DatasetUri, Json, StorageOptions, Tag, Version
-from lance_io.cli.output import group, progress, show, table
+from lance_io.cli.output import group, is_terminal, progress, show, table
 from lance_io.cli.target import change, open_table
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from rich.console import RenderableType
 
     from lance_io.dataset.state import DatasetState
@@ -21,7 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def somebody_answers() -> bool:
     """Whether a question would be read by a person."""
-    return sys.stdin.isatty()
+    return is_terminal(sys.stdin)
 
 
 # -- delete ----------------------------------------------------------------------------------------------------------
@@ -122,15 +124,12 @@ def cleanup(
     Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
     those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
     """
-    from datetime import timedelta
-
     from lance_io.dataset.write.cleaning import cleanup_policy
-    from lance_io.table.autoclean import duration_s
 
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
     policy = cleanup_policy(
-        None if older_than is None else timedelta(seconds=duration_s(older_than)),
+        None if older_than is None else _age(older_than),
         retain_versions,
         delete_unverified=delete_unverified,
         error_if_tagged=False,
@@ -140,6 +139,20 @@ def cleanup(
     with progress("looking at versions and files" if not yes else "cleaning up"):
         report = _clean_up(state, policy) if yes else _explain(state, policy)
     show(report, as_json, _show_cleanup)
+
+
+def _age(text: str) -> "timedelta":
+    """A duration; `UsageError` for one that reaches back before the first year."""
+    from datetime import UTC, datetime, timedelta
+
+    from lance_io.table.autoclean import duration_s
+
+    try:
+        age = timedelta(seconds=duration_s(text))
+        datetime.now(UTC) - age  # what versions are compared with
+    except OverflowError:
+        raise UsageError(f"--older-than {text[:100]}: nothing is as old as that") from None
+    return age
 
 
 def _clean_up(state: "DatasetState", policy: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lance_io.cli import bench, change, explain, inspect, log, pages, rows, tag, write
+from lance_io.cli.output import printable
 from lance_io.errors import LanceError, UsageError
 
 DEBUG = "LANCE_IO_DEBUG"
@@ -37,7 +38,7 @@ class FriendlyGroup(TyperGroup):
 
 def one_line(error: BaseException) -> str:
     """What went wrong, on one line."""
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))
     if isinstance(error, LanceError) and message:
         return message
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

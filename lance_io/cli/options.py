@@ -1,10 +1,13 @@
 """Arguments and options that several commands share, and reading their texts."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from lance_io.errors import UsageError
+
+ROW_DIGITS_MAX: Final = 18  # what surely fits 64 bits
+ROWS_MAX: Final = 10_000_000  # of one --take: each of them is a number in memory
 
 DatasetUri = Annotated[
     str, typer.Argument(metavar="URI", help="Dataset: a local path, file://, s3://bucket/path ...", show_default=False)
@@ -20,7 +23,7 @@ StorageOptions = Annotated[
         "--storage-option",
         "-o",
         metavar="KEY=VALUE",
-        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Never printed.",
+        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Credentials are never printed.",
     ),
 ]
 Columns = Annotated[
@@ -68,7 +71,11 @@ def row_numbers(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"--take: expected row numbers such as 0,5,100-104, found {part.strip()!r}")
+        if max(len(first), len(last)) > ROW_DIGITS_MAX:
+            raise UsageError(f"--take: {part.strip()[:100]}: no table has that many rows")
         if dash and int(last) < int(first):
             raise UsageError(f"--take: the range {part.strip()} ends before it begins")
+        if dash and len(rows) + int(last) - int(first) >= ROWS_MAX:
+            raise UsageError(f"--take: more than {ROWS_MAX:,} rows; --take-random N takes a sample")
         rows.extend(range(int(first), int(last) + 1) if dash else [int(first)])
     return rows

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
+import re
 import sys
 import threading
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,16 +31,43 @@ PROGRESS_AFTER_SECONDS: Final = 1.0
 def show(report: Report, as_json: bool, render: Callable[[Report], RenderableType]) -> None:
     """Print a report: as JSON, or as `render` draws it."""
     if as_json:
-        sys.stdout.write(json.dumps(plain(report), indent=2, ensure_ascii=False) + "\n")
-    else:
-        _console().print(render(report), soft_wrap=True)
+        print(_json(plain(report), getattr(sys.stdout, "encoding", None) or "utf-8"))
+        return
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or pipe that is not UTF-8 gets what it has signs for
+        sys.stdout.reconfigure(errors="backslashreplace")
+    drawn = render(report)
+    _console().print(printable(drawn) if isinstance(drawn, str) else drawn, soft_wrap=True)
+
+
+def _json(report: Any, encoding: str) -> str:
+    """As JSON: characters as they are, or all beyond ASCII as escapes where the encoding lacks one of them."""
+    text = json.dumps(report, indent=2, ensure_ascii=False)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return json.dumps(report, indent=2)
+    return text
+
+
+# C0 and C1 controls but for the line feed, what turns the direction of writing, halves of characters
+_UNPRINTABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Text whose control characters are escapes: data must not steer the terminal. Line feeds stay."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, markup=False, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)
+    width = None if is_terminal(sys.stderr if stderr else sys.stdout) else PIPE_WIDTH
+    return Console(stderr=stderr, markup=False, highlight=False, width=width)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sits there; a stream that was closed before the program began is None."""
+    return stream is not None and stream.isatty()
 
 
 def plain(value: Any) -> Any:
@@ -73,7 +102,7 @@ def pairs(values: Mapping[str, object]) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     for name, value in values.items():
         if value is not None and value != "":
-            grid.add_row(Text(name, style="bold"), Text(text(value)))
+            grid.add_row(Text(printable(name), style="bold"), Text(text(value)))
     return grid
 
 
@@ -84,10 +113,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
     from rich.text import Text
 
     drawn = Table(
-        title=None if title is None else Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+        title=None if title is None else Text(printable(title)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     for name in columns:
-        drawn.add_column(Text(name.removeprefix(">")), justify="right" if name.startswith(">") else "left")
+        drawn.add_column(Text(printable(name.removeprefix(">"))), justify="right" if name.startswith(">") else "left")
     for row in rows:
         drawn.add_row(*(Text(text(cell)) for cell in row))
     return drawn
@@ -98,11 +130,11 @@ def group(*parts: RenderableType | str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    return Group(*(Text(part) if isinstance(part, str) else part for part in parts))
+    return Group(*(Text(printable(part)) if isinstance(part, str) else part for part in parts))
 
 
 def text(value: object) -> str:
-    """A cell for people: numbers with thousands separators, yes and no."""
+    """A cell for people: numbers with thousands separators, yes and no, escapes for control characters."""
     match value:
         case None:
             return ""
@@ -115,7 +147,7 @@ def text(value: object) -> str:
         case datetime():
             return value.isoformat(sep=" ", timespec="seconds")
         case _:
-            return str(value)
+            return printable(str(value))
 
 
 # -- progress ----------------------------------------------------------------------------------------------------
@@ -127,7 +159,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
 
     total  number of steps, None when it is not known
     """
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -152,7 +184,7 @@ def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int],
     It tells rows, their bytes in memory, both per second, and the time that is left.
     total_rows  None when it is not known
     """
-    if not sys.stderr.isatty():
+    if not is_terminal(sys.stderr):
         yield lambda num_rows, num_bytes: None
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

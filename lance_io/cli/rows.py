@@ -90,13 +90,14 @@ def _values(column: "pa.ChunkedArray") -> list[Any]:
 def _show_rows(report: dict[str, Any]) -> "RenderableType":
     names = [one["name"] for one in report["columns"]]
     rows = [[_cell(row[name]) for name in names] for row in report["rows"]]
-    return table([f"{one['name']}\n{one['type']}" for one in report["columns"]], rows)
+    return table([f"{one['name'].replace(chr(10), ' ')}\n{one['type']}" for one in report["columns"]], rows)
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "null"
     shown = str(plain(value) if not isinstance(value, bytes) else f"{len(value)} bytes")
+    shown = shown[: CELL_CHARACTERS_MAX + 1].replace("\n", "\\n")  # one row of the table is one line
     return shown if len(shown) <= CELL_CHARACTERS_MAX else shown[: CELL_CHARACTERS_MAX - 1] + "…"
 
 

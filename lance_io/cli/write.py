@@ -146,8 +146,8 @@ def _delimiter(given: str | None) -> str | None:
     if given is None:
         return None
     character = {"\\t": "\t", "tab": "\t"}.get(given, given)
-    if len(character) != 1:
-        raise UsageError(f"--csv-delimiter: expected one character, found {given!r}")
+    if len(character) != 1 or not character.isascii() or character in '\r\n"':
+        raise UsageError(f"--csv-delimiter: expected one character (ASCII, no quote, no line end), found {given!r}")
     return character
 
 

@@ -177,6 +177,9 @@ def test_refused_cleanups(run: Any, uri: str) -> None:
     assert run("cleanup", uri, "--yes", "--dry-run").code == 2
     assert "duration" in run("cleanup", uri, "--older-than", "soon").err
     assert run("cleanup", uri, "--retain-versions", 0).code == 2
+    for age in ("99999999999999d", "1000000d"):  # more than Python's timedelta holds; before the year 1
+        ran = run("cleanup", uri, "--older-than", age)
+        assert (ran.code, age in ran.err) == (2, True)
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -264,6 +266,44 @@ def test_other_failures(run: Any, table: lance.LanceDataset, tmp_path: Path) -> 
     (tmp_path / "not.lance").write_bytes(b"this is no data file at all, but long enough to have a footer")
     assert run("pages", tmp_path / "not.lance").code == 1
     assert run("explain", table.uri, "--take", "9000000").code != 0
+
+
+@pytest.mark.parametrize("rows", ["0-99999999999", "9" * 30, "0-" + "9" * 5000, "5,0-9999999"])
+def test_rows_beyond_any_bound(run: Any, table: lance.LanceDataset, rows: str) -> None:
+    ran = run("explain", table.uri, "--take", rows)
+    assert (ran.code, ran.err.startswith("error: --take: ")) == (2, True)
+
+
+def test_control_characters_do_not_reach_the_terminal(run: Any, tmp_path: Path) -> None:
+    text = "a\x1b[31mred\nb\tc\u202e\x9b"
+    lance.write_dataset(pa.table({text: [text]}), tmp_path / "t")
+    ran = run("head", tmp_path / "t")
+    assert r"a\x1b[31mred\nb\tc\u202e\x9b" in ran.out
+    assert run("head", tmp_path / "t", "--json").report["rows"] == [{text: text}]
+    for command in COMMANDS:
+        assert not {"\x1b", "\u202e", "\x9b"} & set(run(command, tmp_path / "t").out)
+    assert r"\x1b[2J" in run("info", tmp_path / "\x1b[2J").err
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_an_output_that_is_not_utf8_lacks_no_rows(tmp_path: Path, options: tuple[str, ...]) -> None:
+    lance.write_dataset(pa.table({"s": ["grün 日本"]}), tmp_path / "t")
+    program = [sys.executable, "-m", "lance_io.cli.main", "head", tmp_path / "t", *options]
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(program, check=True, capture_output=True, env=environment, timeout=60)
+    if options:
+        assert json.loads(done.stdout)["rows"] == [{"s": "grün 日本"}]
+    else:
+        assert r"grün \u65e5\u672c" in done.stdout.decode("latin-1")
+
+
+def test_standard_streams_may_be_closed(tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    program = f"{sys.executable} -m lance_io.cli.main"
+    for arguments in ("head {} >&- 2>&-", "head {} --json >&-", "delete {} 'a = 2' <&-"):
+        command = f"{program} {arguments.format(shlex.quote(str(tmp_path / 't')))}"
+        done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_secrets_stay_secret(run: Any, table: lance.LanceDataset, tmp_path: Path) -> None:

@@ -123,6 +123,9 @@ def test_csv_options(run: Any, tmp_path: Path) -> None:
     assert "is no Arrow type" in run("write", source, uri, "--csv-type", "a=text").err
     assert "NAME=TYPE" in run("write", source, uri, "--csv-type", "a").err
     assert "one character" in run("write", source, uri, "--csv-delimiter", "::").err
+    for delimiter in ("é", '"', "\n"):
+        ran = run("write", source, uri, "--csv-delimiter", delimiter)
+        assert (ran.code, "one character" in ran.err) == (2, True)
 
 
 def test_field_ids_of_parquet_are_left_behind(run: Any, tmp_path: Path) -> None:
