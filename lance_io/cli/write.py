@@ -60,8 +60,11 @@ def write(
 
     started = perf_counter()
     types = _types_there(uri, storage_option) if mode == "append" else {}
-    options = CsvOptions(_delimiter(csv_delimiter), types | _types(csv_type or []))
+    wanted = _types(csv_type or [])
+    options = CsvOptions(_delimiter(csv_delimiter), types | wanted)
     opened = open_sources(sources, None if format is None else SourceFormat(format), options)
+    if unknown := [name for name in wanted if name not in opened[0].schema.names]:
+        raise UsageError(f"--csv-type {unknown[0]}: no such column; there are {', '.join(opened[0].schema.names)}")
     known = [source.num_rows for source in opened]
     total = None if None in known else sum(number or 0 for number in known)
     fragments: list[FragmentMetadata] = []

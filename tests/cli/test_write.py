@@ -123,6 +123,8 @@ def test_csv_options(run: Any, tmp_path: Path) -> None:
     assert "is no Arrow type" in run("write", source, uri, "--csv-type", "a=text").err
     assert "NAME=TYPE" in run("write", source, uri, "--csv-type", "a").err
     assert "one character" in run("write", source, uri, "--csv-delimiter", "::").err
+    missing = run("write", source, uri, "--format", "csv", "--csv-delimiter", ";", "--csv-type", "When=date32")
+    assert (missing.code, "no such column; there are a, when" in missing.err) == (2, True)
     for delimiter in ("é", '"', "\n"):
         ran = run("write", source, uri, "--csv-delimiter", delimiter)
         assert (ran.code, "one character" in ran.err) == (2, True)
