@@ -16,7 +16,7 @@ casts to integers and rounded, halves away from zero, by casts to decimals.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -136,6 +136,8 @@ def _convert(value: pa.Array, to: pa.DataType) -> pa.Array:
         return _to_decimal(value, to)
     if pt.is_boolean(to) and (pt.is_integer(source) or pt.is_floating(source)):
         return pc.not_equal(value, pa.scalar(0, source))
+    if pt.is_int32(source) and pt.is_date64(to):  # days; wider integers are milliseconds
+        return value.cast(pa.date32()).cast(to)
     if pt.is_integer(source) and pt.is_temporal(to):
         return value.cast(pa.int32() if pt.is_date32(to) else pa.int64()).cast(to)
     if pt.is_integer(source) and pt.is_binary(to):
@@ -186,6 +188,8 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
         return _list_to_string(value, to)
     if pt.is_floating(source):
         return _spelled_once(value, lambda number: _spelled(number, source)).cast(to)
+    if pt.is_decimal(source):  # Arrow writes small ones with an exponent
+        return _spelled_once(value, lambda number: f"{number:f}").cast(to)
     if pt.is_duration(source):
         distinct = value.dictionary_encode()
         shown = [_shown_span(one, source.unit) for one in distinct.dictionary.cast(pa.int64()).to_pylist()]
@@ -214,8 +218,8 @@ def positional(floats: pa.Array) -> pa.Array:
     return _spelled_once(floats, spelled)
 
 
-def _spelled_once(floats: pa.Array, spelled: Callable[[float], str]) -> pa.Array:
-    distinct = floats.dictionary_encode()
+def _spelled_once(numbers: pa.Array, spelled: Callable[[Any], str]) -> pa.Array:
+    distinct = numbers.dictionary_encode()
     return pa.array([spelled(one) for one in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
 

@@ -140,7 +140,7 @@ def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
 
     patterns  for text: the first that fits says how it is read (`timeformats`)
     """
-    if pt.is_floating(value.type):
+    if pt.is_floating(value.type) or pt.is_decimal(value.type):
         ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)
         return pc.cast(ticks, pa.timestamp("ns"))
     if pt.is_integer(value.type):
@@ -178,13 +178,16 @@ def to_time(value: Value, *patterns: pa.Scalar) -> Value:
 
 
 def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
-    """Whole seconds since 1970, i64: of text, by patterns if there are some, a date or a timestamp; integers are."""
+    """Whole seconds since 1970, i64: of text, by patterns if there are some, a date or a timestamp; integers are.
+
+    Fractions are cut, towards 1970.
+    """
     if pt.is_integer(value.type):
         return pc.cast(value, pa.int64())
     if is_string(value.type):
         value = _to_timestamp(value, "ns", patterns)
-    stamp = pc.floor_temporal(_stamp(value), unit="second")
-    return pc.cast(pc.cast(stamp, pa.timestamp("s")), pa.int64())
+    stamp = _stamp(value)
+    return pc.divide(pc.cast(stamp, pa.int64()), _PER_SECOND[stamp.type.unit])
 
 
 def shown_as(value: Value, pattern: pa.Scalar) -> Value:

@@ -40,8 +40,8 @@ def matches_regex(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = No
 
 
 def count_regex(value: Value, pattern: pa.Scalar) -> Value:
-    """How often a regular expression matches, i64."""
-    return pc.cast(pc.count_substring_regex(value, _pattern(pattern, None, "")), _I64)
+    """How often a regular expression matches, i64; 0 in a null."""
+    return pc.cast(pc.fill_null(pc.count_substring_regex(value, _pattern(pattern, None, "")), 0), _I64)
 
 
 def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:

@@ -219,9 +219,11 @@ def split_part(value: Value, separator: Value, number: Value) -> pa.Array:
 
 
 def parts(value: Value, separator: Value) -> pa.Array:
-    """The list of the parts between separators."""
+    """The list of the parts between separators; none for an empty text."""
 
     def one(text: str, sep: str) -> list[str]:
+        if not text:
+            return []
         return text.split(sep) if sep else [text]
 
     return by_value(one, pa.list_(_TEXT), value, separator)
