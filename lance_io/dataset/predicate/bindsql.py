@@ -21,7 +21,7 @@ from lance_io.dataset.predicate.arguments import Arguments, bound_cast
 from lance_io.dataset.predicate.bind import Binder, _as
 from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
 from lance_io.dataset.predicate.evaluate import compare, evaluate
-from lance_io.dataset.predicate.functions import FUNCTIONS
+from lance_io.dataset.predicate.functions import DECIMALS, FUNCTIONS
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -71,6 +71,8 @@ class SqlBinder(Binder):
                 return self._in_list(expr, strict=True), _BOOL
             case Call(function, (left, right)) if function in _ARITHMETIC:
                 return self.bind(Call(function, (self._beside(left, right), self._beside(right, left))))
+            case Function("%", (left, right)):
+                return self.bind(Function("%", (self._beside(left, right), self._beside(right, left))))
             case _:
                 return self.bind(expr)
 
@@ -182,20 +184,25 @@ class SqlBinder(Binder):
             return self._moved(expr, operands)
         if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
             return self._days(expr, operands)
-        decimals = [decimal_of(found) for found in types if pt.is_integer(found) or pt.is_decimal(found)]
-        if len(decimals) == len(types) == 2 and any(map(pt.is_decimal, [*types, common_type(*types, exact=True)])):
-            return self._decimal_call(expr, operands, decimals)
-        return self._call(expr, operands)
+        if expr.function not in _ARITHMETIC:
+            return self._call(expr, operands)
+        return self._decimal_call(expr.function, expr, operands) or self._call(expr, _with_single_floats(operands))
 
-    def _decimal_call(self, expr: Call, operands: list[Operand], types: list[pa.DataType]) -> Operand:
+    def _decimal_call(self, name: str, expr: Call | Function, operands: list[Operand]) -> Operand | None:
         """Arithmetic with a decimal, or of unsigned and signed 64-bit integers, which is that of decimals."""
-        if expr.function == "multiply" and sum(one.precision for one in types) >= 38:
-            types = [pa.decimal256(one.precision, one.scale) for one in types]
-        pairs = zip(operands, types, strict=True)
+        types = [found for _, found in operands]
+        if not all(pt.is_integer(found) or pt.is_decimal(found) for found in types) or len(types) != 2:
+            return None
+        if not any(map(pt.is_decimal, [*types, common_type(*types, exact=True)])):
+            return None
+        common: pa.DataType | None = None  # integers beside a decimal have the digits that they need
+        if not any(map(pt.is_decimal, types)):
+            common = decimal_of(pa.uint64())
+        elif all(map(pt.is_decimal, types)) and types[0].bit_width != types[1].bit_width:
+            common = common_type(*types)
+        pairs = [(one, common or decimal_of(one[1])) for one in operands]
         converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
-        if expr.function == "divide":
-            return self._applied(Function("/", expr.args), FUNCTIONS["/"], converted)
-        return self._call(expr, converted)
+        return self._applied(Function(name, expr.args), DECIMALS[name], converted)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
@@ -244,7 +251,11 @@ class SqlBinder(Binder):
         if len(expr.args) < least or (most is not None and len(expr.args) > most):
             wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
-        return self._applied(expr, function, [self.bind(arg) for arg in expr.args])
+        operands = [self.bind(arg) for arg in expr.args]
+        decimals = self._decimal_call("remainder", expr, operands) if expr.name == "%" else None
+        if expr.name == "%":
+            operands = _with_single_floats(operands)
+        return decimals or self._applied(expr, function, operands)
 
     def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         """The call of a function with bound operands."""
@@ -271,6 +282,14 @@ class SqlBinder(Binder):
         if index < 0:
             raise BindError(f"No field named {name} in {describe(expr.args[0])}, which is {found}")
         return Call("struct_field", (bound,), pc.StructFieldOptions([index])), found.field(index).type
+
+
+def _with_single_floats(operands: list[Operand]) -> list[Operand]:
+    """Decimals beside a 32-bit float as such: arithmetic of the two has the width of the float."""
+    if not any(pt.is_float32(found) for _, found in operands):
+        return operands
+    single = pa.float32()
+    return [(bound_cast(*one, single, lenient=False), single) if pt.is_decimal(one[1]) else one for one in operands]
 
 
 def _days_of(bound: Expr, found: pa.DataType) -> Expr:

@@ -116,6 +116,12 @@ def _extreme(op: str) -> Callable[..., Value]:
     return choose
 
 
+DECIMALS = {
+    name: SqlFunction(("any", "any"), maths.by_decimals(name))
+    for name in ("add", "subtract", "multiply", "divide", "remainder")
+}
+"""Arithmetic of decimals, which has no names in texts."""
+
 FUNCTIONS: dict[str, SqlFunction] = {}
 """Every function by its names, which are in lower case."""
 
@@ -188,7 +194,6 @@ _define("regexp_count", "text word", regexes.count_regex)
 _define("regexp_replace", "text word word word?", regexes.replaced_regex)
 
 _define("%", "same same", maths.remainder)
-_define("/", "any any", maths.decimal_quotient)
 _define("abs", "number", pc.abs_checked)
 _define("power pow", "float float", pc.power)
 _define("round", "real int?", maths.rounded)

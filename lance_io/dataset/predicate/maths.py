@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import decimal
 import math
+import operator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.predicate.rows import Value
 
 _FLOAT, _INT = pa.float64(), pa.int64()
-_WIDE_DIGITS = 36  # the quotient of two such decimals has 73 digits, of 76 that Arrow holds
+_EXACT_DIGITS = 240  # more than two decimals of 76 digits can make
 _FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
 
 
@@ -92,25 +94,104 @@ def remainder(left: Value, right: Value) -> Value:
     """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
     if pa.types.is_integer(left.type):
         return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
-    if pa.types.is_decimal(left.type):
-        wide = pa.decimal256(_WIDE_DIGITS, left.type.scale)
-        left, right = pc.cast(left, wide), pc.cast(right, wide)
-        whole = pc.cast(pc.trunc(pc.divide(left, right)), pa.decimal256(_WIDE_DIGITS, 0), safe=False)
-        return pc.cast(pc.subtract(left, pc.multiply(whole, right)), pa.decimal128(38, wide.scale))
     both = arrays(left, right)
     with np.errstate(all="ignore"):
         found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
     return _masked(found, *both).cast(left.type)
 
 
-def decimal_quotient(left: Value, right: Value) -> Value:
-    """Two decimals divided, cut four digits after those of the first. Raises pa.ArrowInvalid for zero."""
+def decimal_type(operation: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """What the arithmetic of two decimal types gives: digits beyond those of the type are cut off its precision.
+
+    Raises pa.ArrowInvalid where not even the digits behind the point have room.
+    """
+    most = 76 if max(left.bit_width, right.bit_width) > 128 else 38
+    precision, scale = _digits(operation, left, right, most)
+    make = pa.decimal256 if most > 38 else pa.decimal128
+    if scale > most:
+        raise pa.ArrowInvalid(f"decimals of {left} and {right} have a result of {scale} digits behind the point")
+    return make(min(precision, most), scale)
+
+
+def _digits(operation: str, left: pa.DataType, right: pa.DataType, most: int) -> tuple[int, int]:
+    """Precision and scale that hold every result of an operation."""
+    whole = left.precision - left.scale, right.precision - right.scale
+    scale = max(left.scale, right.scale)
+    match operation:
+        case "multiply":
+            return left.precision + right.precision + 1, left.scale + right.scale
+        case "divide":
+            scale = min(left.scale + 4, most)
+            return whole[0] + right.scale + scale, scale
+        case "remainder":
+            return min(whole) + scale, scale
+        case _:
+            return max(whole) + scale + 1, scale
+
+
+def by_decimals(operation: str) -> Callable[[Value, Value], Value]:
+    """Arithmetic of decimals of any number of digits: `add`, `subtract`, `multiply`, `divide` or `remainder`.
+
+    Quotients are cut. Raises pa.ArrowInvalid for a result that does not fit its type, and for a division by zero.
+    """
+
+    def compute(left: Value, right: Value) -> Value:
+        to = decimal_type(operation, left.type, right.type)
+        fast = _WIDE.get(operation)
+        found = fast(left, right, to) if fast else None
+        if found is not None:
+            return found
+
+        def one(above: decimal.Decimal, below: decimal.Decimal) -> decimal.Decimal:
+            with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_DOWN):
+                if not below and operation in ("divide", "remainder"):
+                    raise pa.ArrowInvalid("divide by zero")
+                return _EXACT[operation](above, below).quantize(decimal.Decimal((0, (1,), -to.scale)))
+
+        return by_value(one, to, left, right)
+
+    return compute
+
+
+_EXACT: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "remainder": operator.mod,
+}
+
+
+def _wide(value: Value, precision: int = 0) -> Value:
+    return pc.cast(value, pa.decimal256(max(precision, value.type.precision), value.type.scale))
+
+
+def _by_arrow(operation: str) -> Callable[[Value, Value, pa.DataType], Value | None]:
+    """The operation with twice the digits; None where Arrow has not even those."""
+
+    def compute(left: Value, right: Value, to: pa.DataType) -> Value | None:
+        if _digits(operation, left.type, right.type, 76)[0] > 76:
+            return None
+        return pc.cast(getattr(pc, operation)(_wide(left), _wide(right)), to)
+
+    return compute
+
+
+def _quotient(left: Value, right: Value, to: pa.DataType) -> Value | None:
     above, below = left.type, right.type
-    scale = min(above.scale + 4, 38)
-    precision = min(above.precision - above.scale + below.scale + scale, 38)
-    divisor = pa.decimal256(max(below.precision, below.scale + 3), below.scale)  # Arrow's scale depends on its digits
-    found = pc.divide(pc.cast(left, pa.decimal256(above.precision, above.scale)), pc.cast(right, divisor))
-    return pc.cast(found, options=pc.CastOptions(pa.decimal128(precision, scale), allow_decimal_truncate=True))
+    divisor = _wide(right, below.scale + 3)  # Arrow's scale depends on its digits
+    if above.precision + below.scale + max(divisor.type.precision - below.scale + 1, 4) > 76:
+        return None
+    found = pc.divide(_wide(left), divisor)
+    return pc.cast(found, options=pc.CastOptions(to, allow_decimal_truncate=True))
+
+
+_WIDE = {
+    "add": _by_arrow("add"),
+    "subtract": _by_arrow("subtract"),
+    "multiply": _by_arrow("multiply"),
+    "divide": _quotient,
+}
 
 
 def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:

@@ -1,0 +1,92 @@
+"""Computed columns have the types and values of pylance, for columns of many types."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+import lance
+import pyarrow as pa
+import pytest
+
+import lance_io
+
+if TYPE_CHECKING:
+    from lance_io import LanceDataset
+
+    Both = tuple[lance.LanceDataset, LanceDataset]
+
+MONEY = [Decimal(one) if one else None for one in ("1.50", "-2.25", "", "999.99", "0.00", "-0.55", "7.00")]
+WHOLE = [1, -2, None, 10**30, 0, -5, 7]
+TEXTS = ["a", "-2", None, "Hello World", "", "7", "2024-01-02"]
+TIMES = [1704164645123, -877, None, 123, 1728000000123, 86400123, 1709210096123]
+TABLE = pa.table(
+    {
+        "i8": pa.array([1, -2, None, 127, 0, -128, 7], pa.int8()),
+        "i32": pa.array([1, -2, None, 2**31 - 1, 0, -(2**31), 7], pa.int32()),
+        "i64": pa.array([1, -2, None, 2**40, 0, -(2**40), 7], pa.int64()),
+        "u64": pa.array([1, 2, None, 2**64 - 1, 0, 3, 7], pa.uint64()),
+        "f32": pa.array([1.5, -2.25, None, 1e10, 0.0, float("nan"), 0.1], pa.float32()),
+        "d5": pa.array(MONEY, pa.decimal128(5, 2)),
+        "d20": pa.array(MONEY, pa.decimal128(20, 10)),
+        "d38": pa.array([None if one is None else Decimal(one) for one in WHOLE], pa.decimal128(38, 0)),
+        "d50": pa.array(MONEY, pa.decimal256(50, 2)),
+        "s": TEXTS,
+        "ls": pa.array(TEXTS, pa.large_string()),
+        "bin": pa.array([one.encode() if one is not None else None for one in TEXTS]),
+        "d": [dt.date(2024, 1, 1 + i) for i in range(6)] + [None],
+        "ts": pa.array(TIMES, pa.timestamp("ms")),
+        "tz": pa.array(TIMES, pa.timestamp("ms", "America/New_York")),
+        "tm": pa.array([None if one is None else one % 86400000 for one in TIMES], pa.time32("ms")),
+        "lf": pa.array([[1.5], [None], None, [], [3, 1, 3], [7], [0]], pa.list_(pa.float32())),
+        "ll": pa.array([[1, 2], [None], None, [], [3, 1, 3], [7], [0]], pa.large_list(pa.int64())),
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
+    uri = str(tmp_path_factory.mktemp("types") / "t.lance")
+    return lance.write_dataset(TABLE, uri), lance_io.dataset(uri)
+
+
+def texts(listed: str) -> list[str]:
+    return [one.strip() for line in listed.strip().splitlines() for one in line.split(";")]
+
+
+def assert_same(text: str, both: Both) -> None:
+    theirs, ours = (one.to_table(columns={"found": text})["found"].combine_chunks() for one in both)
+    assert ours.type == theirs.type, text
+    assert repr(ours.to_pylist()) == repr(theirs.to_pylist()), text  # NaN equals NaN, -0.0 is not 0.0
+
+
+VALUES = """
+    to_timestamp(d5); to_timestamp(d20); to_timestamp(d50)
+    to_unixtime(ts); to_unixtime(tz); to_unixtime(d)
+    string_to_array(s, ''); string_to_array(s, 'l'); regexp_count(s, 'l'); regexp_count(s, '')
+    cast(d5 as string); cast(d20 as string); cast(d38 as string); cast(d50 as string); concat(d20, s)
+    cast(arrow_cast(i32, 'Date64') as bigint); cast(arrow_cast(i64, 'Date64') as bigint)
+"""
+ARITHMETIC = """
+    i8 % 1; 5 % (i8 + 1000); i32 % 3; u64 % 1; u64 % (u64 + 5); u64 % (i64 + 5); f32 % 1.5; 1.5 % f32
+    d5 % 2; d5 % decimal(20,4) '0.3000'; d38 % 7; d50 % 2; d20 % decimal(38,10) '0.7'
+    d5 + 1; d5 + i64; d38 + 1; d38 - d38; d38 + d5; d50 + 1; d50 - d38; 1 - d38; d38 + i8
+    d38 * 1; d5 * d5; d20 * 1; d20 * d20; d20 * i64; d38 * d5; d50 * d50; d50 * d5; d50 * -1; u64 * i8; i64 * u64 * 2
+    d5 / 3; d20 / 7; d38 / 3; d38 / decimal(10,2) '3.00'; d50 / 3; d5 / decimal(38,10) '3'; (d5 + 1) / (d5 + 5000)
+    f32 + d5; d5 - f32; f32 * d38; f32 / decimal(10,2) '3.00'; d50 / f32; d5 % f32; f32 + i64
+"""
+
+
+@pytest.mark.parametrize("text", texts(VALUES) + texts(ARITHMETIC))
+def test_columns_are_the_peers(text: str, both: Both) -> None:
+    assert_same(text, both)
+
+
+@pytest.mark.parametrize(
+    "text", ["d38 * d38", "d38 + d20", "d38 * 10000000000", "d38 / 0", "d50 % 0", "d38 % (d38 - d38)"]
+)
+def test_decimals_that_do_not_fit_are_errors(text: str, both: Both) -> None:
+    for one in both:
+        with pytest.raises(ValueError):
+            one.to_table(columns={"found": text})
