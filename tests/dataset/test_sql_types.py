@@ -76,9 +76,21 @@ ARITHMETIC = """
     d5 / 3; d20 / 7; d38 / 3; d38 / decimal(10,2) '3.00'; d50 / 3; d5 / decimal(38,10) '3'; (d5 + 1) / (d5 + 5000)
     f32 + d5; d5 - f32; f32 * d38; f32 / decimal(10,2) '3.00'; d50 / f32; d5 % f32; f32 + i64
 """
+ROUNDED = """
+    round(d5); round(d5, 1); round(d5, -1); round(d5, -9); round(d5, 2); round(d5, 4); round(d5, null); round(d5, i32)
+    round(d20); round(d20, 3); round(d38, 2); round(d38, -2); round(d50, 1); round(d50, i8)
+"""
+SHOWN = """
+    reverse(i8); reverse(f32); reverse(d20); lpad(ts, 7); rpad(d5, 9, 'x'); regexp_match(d5, '9')
+    translate(d, '0', 'o')
+    find_in_set(i8, '7,1'); overlay(bin, 'x', 1); substr_index(d5, '.', 1); regexp_count(i32, '1')
+    cast(left(ts, 4) as string)
+    cast(right(bin, 2) as string); cast(regexp_replace(i32, '1', 'x') as string)
+    date_part('isodow', d); date_part('isodow', ts); date_part('dow', d)
+"""
 
 
-@pytest.mark.parametrize("text", texts(VALUES) + texts(ARITHMETIC))
+@pytest.mark.parametrize("text", texts(VALUES) + texts(ARITHMETIC) + texts(ROUNDED) + texts(SHOWN))
 def test_columns_are_the_peers(text: str, both: Both) -> None:
     assert_same(text, both)
 

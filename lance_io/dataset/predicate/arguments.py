@@ -33,6 +33,7 @@ _NULLS = {
     "float": _FLOAT,
     "real": _FLOAT,
     "reals": _FLOAT,
+    "exact": _FLOAT,
     "number": _FLOAT,
     "when": _STAMP,
     "clock": _STAMP,
@@ -105,6 +106,10 @@ class Arguments:
                 return as_type(bound, found, _FLOAT)
             case "real" if kind(found) == "number":
                 return operand if pt.is_float32(found) else as_type(bound, found, _FLOAT)
+            case "exact" if pt.is_decimal(found):
+                return operand
+            case "exact" if kind(found) == "number":
+                return self._one(operand, "real")
             case "reals" if kind(found) == "number":
                 return as_type(bound, found, _FLOAT if self._is_wide else pa.float32())
             case "number" if kind(found) == "number":

@@ -46,7 +46,26 @@ def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
 
 def rounded(value: Value, digits: Value | None = None) -> Value:
     """To a number of digits, halves away from zero."""
+    if pa.types.is_decimal(value.type):
+        return _rounded_decimal(value, pa.scalar(0) if digits is None else digits)
     return _at_digits(_to_nearest, value, digits)
+
+
+def _rounded_decimal(value: Value, digits: Value) -> pa.Array:
+    """With as many digits behind the point as a literal says; one digit more in front of it where a column says."""
+    found = value.type
+    make = pa.decimal256 if found.bit_width > 128 else pa.decimal128
+    if isinstance(digits, pa.Scalar):
+        to = make(found.precision, min(max(digits.as_py() or 0, 0), found.scale))
+    else:
+        to = make(min(found.precision + 1, 76 if found.bit_width > 128 else 38), found.scale)
+
+    def one(number: decimal.Decimal, places: int) -> decimal.Decimal:
+        with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_HALF_UP):
+            unit = decimal.Decimal((0, (1,), -max(min(places, found.scale), -found.precision - 1)))
+            return number.quantize(unit).quantize(decimal.Decimal((0, (1,), -to.scale)))
+
+    return by_value(one, to, value, digits)
 
 
 def truncated(value: Value, digits: Value | None = None) -> Value:

@@ -29,6 +29,7 @@ _PARTS: dict[str, Callable[[Value], Value]] = {
     "week": pc.iso_week,
     "day": pc.day,
     "dow": lambda value: pc.day_of_week(value, week_start=7),
+    "isodow": lambda value: pc.day_of_week(value, count_from_zero=False, week_start=1),
     "doy": pc.day_of_year,
     "hour": lambda value: pc.hour(_stamp(value)),
     "minute": lambda value: pc.minute(_stamp(value)),
@@ -38,7 +39,7 @@ _PARTS: dict[str, Callable[[Value], Value]] = {
     "nanosecond": lambda value: _below_minute(value, 10**9),
     "epoch": lambda value: _seconds(value),
 }
-_OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "doy")
+_OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "isodow", "doy")
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 _TIMES = ("%H:%M:%S%.f", "%H:%M")
