@@ -88,9 +88,19 @@ SHOWN = """
     cast(right(bin, 2) as string); cast(regexp_replace(i32, '1', 'x') as string)
     date_part('isodow', d); date_part('isodow', ts); date_part('dow', d)
 """
+LARGE = """
+    initcap(ls); ltrim(ls); btrim(ls); rtrim(ls); lpad(ls, 4); rpad(ls, 4, 'x'); repeat(ls, 2); split_part(ls, 'l', 1)
+    translate(ls, 'a', 'b'); string_to_array(ls, 'l'); octet_length(ls); bit_length(ls); strpos(ls, 'l')
+    levenshtein(ls, 'a')
+    array_append(ll, 1); array_prepend(1, ll); array_concat(ll, ll); array_remove(ll, 1); array_remove_all(ll, 3)
+    array_replace(ll, 1, 2); array_replace_n(ll, 3, 2, 1); array_union(ll, ll); array_intersect(ll, ll)
+    array_except(ll, ll)
+    array_reverse(ll); array_pop_back(ll); array_pop_front(ll); array_slice(ll, 1, 1); array_resize(ll, 3)
+    array_distinct(ll); array_sort(ll); array_append(lf, 1); array_sort(lf); octet_length(s); strpos(s, 'l')
+"""
 
 
-@pytest.mark.parametrize("text", texts(VALUES) + texts(ARITHMETIC) + texts(ROUNDED) + texts(SHOWN))
+@pytest.mark.parametrize("text", [one for part in (VALUES, ARITHMETIC, ROUNDED, SHOWN, LARGE) for one in texts(part)])
 def test_columns_are_the_peers(text: str, both: Both) -> None:
     assert_same(text, both)
 

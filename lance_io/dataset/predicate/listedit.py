@@ -81,6 +81,17 @@ def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), taken, mask=mask)
 
 
+def in_same_layout(compute: Callable[..., Value]) -> Callable[..., Value]:
+    """A function of lists that gives large lists where an argument is one."""
+
+    def computed(*values: Value) -> Value:
+        found = compute(*values)
+        is_large = any(pa.types.is_large_list(value.type) for value in values)
+        return found.cast(pa.large_list(found.type.value_type)) if is_large else found
+
+    return computed
+
+
 def appended(lists: Value, item: Value) -> pa.Array:
     """The items and one more; of a null list only that one."""
     pool = _pool(lists, item)

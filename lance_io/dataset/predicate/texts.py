@@ -27,13 +27,18 @@ def _literal(value: Value) -> Any:
 
 
 def num_bytes(value: Value) -> Value:
-    """Length in bytes, i32."""
-    return pc.cast(pc.binary_length(value), _I32)
+    """Length in bytes, i32, of a large text i64."""
+    return pc.cast(pc.binary_length(value), _counted(value))
 
 
 def num_bits(value: Value) -> Value:
-    """Length in bits, i32."""
-    return pc.multiply(num_bytes(value), pa.scalar(8, _I32))
+    """Length in bits, i32, of a large text i64."""
+    return pc.multiply(num_bytes(value), pa.scalar(8, _counted(value)))
+
+
+def _counted(value: Value) -> pa.DataType:
+    """Positions and lengths in a text: i64 in a large one."""
+    return _I64 if pa.types.is_large_string(value.type) else _I32
 
 
 def joined(*values: Value) -> Value:
@@ -100,8 +105,8 @@ contains = _part_test(search.contains, lambda text, wanted: wanted in text)
 
 
 def position(value: Value, wanted: Value) -> pa.Array:
-    """Where a text occurs first, i32; 0 if it does not."""
-    return by_value(lambda text, part: text.find(part) + 1, _I32, value, wanted)
+    """Where a text occurs first, i32, in a large text i64; 0 if it does not."""
+    return by_value(lambda text, part: text.find(part) + 1, _counted(value), value, wanted)
 
 
 def replaced(value: Value, old: Value, new: Value) -> Value:
@@ -121,7 +126,7 @@ def translated(value: Value, old: Value, new: Value) -> pa.Array:
             table.setdefault(ord(character), after[i] if i < len(after) else None)
         return text.translate(table)
 
-    return by_value(one, _TEXT, value, old, new)
+    return by_value(one, value.type, value, old, new)
 
 
 def left(value: Value, count: Value) -> Value:
@@ -163,7 +168,7 @@ def padded_left(value: Value, width: Value, fill: Value | None = None) -> pa.Arr
         missing = max(_checked(size) - len(text), 0)
         return _filling(filling, missing) + text if missing else text[: max(size, 0)]
 
-    return by_value(one, _TEXT, value, width, pa.scalar(" ") if fill is None else fill)
+    return by_value(one, value.type, value, width, pa.scalar(" ") if fill is None else fill)
 
 
 def padded_right(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
@@ -173,7 +178,7 @@ def padded_right(value: Value, width: Value, fill: Value | None = None) -> pa.Ar
         missing = max(_checked(size) - len(text), 0)
         return text + _filling(filling, missing) if missing else text[: max(size, 0)]
 
-    return by_value(one, _TEXT, value, width, pa.scalar(" ") if fill is None else fill)
+    return by_value(one, value.type, value, width, pa.scalar(" ") if fill is None else fill)
 
 
 def _filling(filling: str, width: int) -> str:
@@ -182,17 +187,17 @@ def _filling(filling: str, width: int) -> str:
 
 def trimmed(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, at both ends."""
-    return by_value(str.strip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+    return by_value(str.strip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
 def trimmed_left(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, in front."""
-    return by_value(str.lstrip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+    return by_value(str.lstrip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
 def trimmed_right(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, at the end."""
-    return by_value(str.rstrip, _TEXT, value, pa.scalar(" ") if characters is None else characters)
+    return by_value(str.rstrip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
 def repeated(value: Value, count: Value) -> pa.Array:
@@ -202,7 +207,7 @@ def repeated(value: Value, count: Value) -> pa.Array:
         _checked(len(text) * max(times, 0))
         return text * max(times, 0)
 
-    return by_value(one, _TEXT, value, count)
+    return by_value(one, value.type, value, count)
 
 
 def split_part(value: Value, separator: Value, number: Value) -> pa.Array:
@@ -215,7 +220,7 @@ def split_part(value: Value, separator: Value, number: Value) -> pa.Array:
         index = n - 1 if n > 0 else len(parts) + n
         return parts[index] if 0 <= index < len(parts) else ""
 
-    return by_value(one, _TEXT, value, separator, number)
+    return by_value(one, value.type, value, separator, number)
 
 
 def parts(value: Value, separator: Value) -> pa.Array:
@@ -226,7 +231,7 @@ def parts(value: Value, separator: Value) -> pa.Array:
             return []
         return text.split(sep) if sep else [text]
 
-    return by_value(one, pa.list_(_TEXT), value, separator)
+    return by_value(one, pa.list_(value.type), value, separator)
 
 
 def substring_index(value: Value, separator: Value, count: Value) -> pa.Array:
@@ -262,12 +267,12 @@ def edit_distance(left_text: Value, right_text: Value) -> pa.Array:
                 diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (old != new))
         return row[-1]
 
-    return by_value(one, _I32, left_text, right_text)
+    return by_value(one, _counted(left_text), left_text, right_text)
 
 
 def capitalized(value: Value) -> pa.Array:
     """Words, which are runs of letters and digits, with a capital letter in front and small ones behind it."""
-    return by_value(lambda text: re.sub(r"[^\W_]+", lambda word: _capital(word[0]), text), _TEXT, value)
+    return by_value(lambda text: re.sub(r"[^\W_]+", lambda word: _capital(word[0]), text), value.type, value)
 
 
 def _capital(word: str) -> str:
