@@ -13,6 +13,8 @@ import pytest
 import lance_io
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lance_io import LanceDataset
 
     Both = tuple[lance.LanceDataset, LanceDataset]
@@ -112,3 +114,17 @@ def test_decimals_that_do_not_fit_are_errors(text: str, both: Both) -> None:
     for one in both:
         with pytest.raises(ValueError):
             one.to_table(columns={"found": text})
+
+
+def test_quotients_of_decimals_are_exact(tmp_path: Path) -> None:
+    above = [576478344489467900, 34902897112121328, 10141204801825835176789219999744, 79228162514264328797467705344, -1]
+    below = [268443648, 1048576, 1024, 134217728, 3]
+    table = pa.table(
+        {
+            "x": pa.array([Decimal(one) for one in above], pa.decimal128(34, 0)),
+            "y": pa.array([Decimal(one) for one in below], pa.decimal128(20, 0)),
+        }
+    )
+    both = lance.write_dataset(table, tmp_path / "t.lance"), lance_io.dataset(tmp_path / "t.lance")
+    for text in ("x / y", "x % y", "x / 1024", "y / x"):
+        assert_same(text, both)

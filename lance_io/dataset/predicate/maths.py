@@ -151,7 +151,8 @@ def _digits(operation: str, left: pa.DataType, right: pa.DataType, most: int) ->
 def by_decimals(operation: str) -> Callable[[Value, Value], Value]:
     """Arithmetic of decimals of any number of digits: `add`, `subtract`, `multiply`, `divide` or `remainder`.
 
-    Quotients are cut. Raises pa.ArrowInvalid for a result that does not fit its type, and for a division by zero.
+    Quotients are cut; Arrow does not compute them, because its long division fails for some powers of two. Raises
+    pa.ArrowInvalid for a result that does not fit its type, and for a division by zero.
     """
 
     def compute(left: Value, right: Value) -> Value:
@@ -160,14 +161,15 @@ def by_decimals(operation: str) -> Callable[[Value, Value], Value]:
         found = fast(left, right, to) if fast else None
         if found is not None:
             return found
+        exactly, unit = _EXACT[operation], decimal.Decimal((0, (1,), -to.scale))
 
         def one(above: decimal.Decimal, below: decimal.Decimal) -> decimal.Decimal:
-            with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_DOWN):
-                if not below and operation in ("divide", "remainder"):
-                    raise pa.ArrowInvalid("divide by zero")
-                return _EXACT[operation](above, below).quantize(decimal.Decimal((0, (1,), -to.scale)))
+            if not below and operation in ("divide", "remainder"):
+                raise pa.ArrowInvalid("divide by zero")
+            return exactly(above, below).quantize(unit)
 
-        return by_value(one, to, left, right)
+        with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_DOWN):
+            return by_value(one, to, left, right)
 
     return compute
 
@@ -181,8 +183,8 @@ _EXACT: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]]
 }
 
 
-def _wide(value: Value, precision: int = 0) -> Value:
-    return pc.cast(value, pa.decimal256(max(precision, value.type.precision), value.type.scale))
+def _wide(value: Value) -> Value:
+    return pc.cast(value, pa.decimal256(value.type.precision, value.type.scale))
 
 
 def _by_arrow(operation: str) -> Callable[[Value, Value, pa.DataType], Value | None]:
@@ -196,20 +198,10 @@ def _by_arrow(operation: str) -> Callable[[Value, Value, pa.DataType], Value | N
     return compute
 
 
-def _quotient(left: Value, right: Value, to: pa.DataType) -> Value | None:
-    above, below = left.type, right.type
-    divisor = _wide(right, below.scale + 3)  # Arrow's scale depends on its digits
-    if above.precision + below.scale + max(divisor.type.precision - below.scale + 1, 4) > 76:
-        return None
-    found = pc.divide(_wide(left), divisor)
-    return pc.cast(found, options=pc.CastOptions(to, allow_decimal_truncate=True))
-
-
 _WIDE = {
     "add": _by_arrow("add"),
     "subtract": _by_arrow("subtract"),
     "multiply": _by_arrow("multiply"),
-    "divide": _quotient,
 }
 
 
