@@ -71,7 +71,7 @@ VALUES = """
     cast(arrow_cast(i32, 'Date64') as bigint); cast(arrow_cast(i64, 'Date64') as bigint)
 """
 ARITHMETIC = """
-    i8 % 1; 5 % (i8 + 1000); i32 % 3; u64 % 1; u64 % (u64 + 5); u64 % (i64 + 5); f32 % 1.5; 1.5 % f32
+    i8 % 1; i8 % -1; i32 % -1; 5 % (i8 + 1000); i32 % 3; u64 % 1; u64 % (u64 + 5); u64 % (i64 + 5); f32 % 1.5; 1.5 % f32
     d5 % 2; d5 % decimal(20,4) '0.3000'; d38 % 7; d50 % 2; d20 % decimal(38,10) '0.7'
     d5 + 1; d5 + i64; d38 + 1; d38 - d38; d38 + d5; d50 + 1; d50 - d38; 1 - d38; d38 + i8
     d38 * 1; d5 * d5; d20 * 1; d20 * d20; d20 * i64; d38 * d5; d50 * d50; d50 * d5; d50 * -1; u64 * i8; i64 * u64 * 2
