@@ -57,3 +57,42 @@ def test_arrow_filters_need_no_parser() -> None:
     )
     assert "lance_io.dataset.predicate.evaluate" in loaded
     assert "sqlglot" not in loaded
+
+
+ON_A_THREAD = """
+import asyncio, threading
+from lance_io import AsyncDataset
+from lance_io.file import AsyncFileReader
+
+importers = set()
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore"):
+            importers.add(threading.current_thread())
+
+sys.meta_path.insert(0, Watch())
+options = {"aws_endpoint": "http://127.0.0.1:9", "aws_region": "x", "allow_http": "true", "client_max_retries": "0",
+           "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+
+async def main():
+    try:
+        await OPENING
+    except OSError:
+        pass
+
+asyncio.run(main())
+assert importers and threading.main_thread() not in importers, importers
+"""
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "AsyncDataset.open('s3://bucket/t', storage_options=options)",
+        "AsyncDataset.write({}, 's3://bucket/t', storage_options=options)",
+        "AsyncFileReader('s3://bucket/t', options).open()",
+    ],
+)
+def test_cloud_clients_are_not_imported_on_a_loop(opening: str) -> None:
+    modules_after(ON_A_THREAD.replace("OPENING", opening))

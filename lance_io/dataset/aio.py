@@ -28,6 +28,7 @@ from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import AsyncDatasetChanges
 from lance_io.errors import UsageError
+from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Mapping
@@ -61,6 +62,7 @@ class Opening:
         from lance_io.io.scheduler import OpenSchedulers
 
         uri, version, options = self._arguments
+        await load_client(uri)
         checked = open_options(uri, version, **options)
         meter = IoMeter(checked.location.store)
         state = await runtime.wrap(drive(open_steps(checked)))

@@ -28,7 +28,7 @@ from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
-from lance_io.store.url import open_store
+from lance_io.store.url import load_client, open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -262,7 +262,7 @@ class AsyncFileReader:
         storage_options: Mapping[str, str] | None = None,
         columns: list[str] | None = None,
     ) -> None:
-        self._context, self._ref = _context(path, storage_options)
+        self._given = path, storage_options
         self._columns = columns
         self._access: FileAccess | None = None
 
@@ -277,6 +277,8 @@ class AsyncFileReader:
 
     async def open(self) -> AsyncFileReader:
         """Read the file's metadata; `async with` does it."""
+        await load_client(self._given[0])
+        self._context, self._ref = _context(*self._given)
         opening: tuple[OpenedFile, Tail | None] = await self._drive(opened(self._context, self._ref, []))
         self._access = FileAccess(self._context, self._ref, opening[0], self._columns)
         return self

@@ -428,6 +428,7 @@ class LanceFileWriter:
 class AsyncFileWriter:
     """The async twin of `LanceFileWriter`: `async with AsyncFileWriter(path, schema) as writer`.
 
+    The first one for `s3://` imports the client, which takes a second; opening a dataset does so in a thread.
     Methods may be awaited from any event loop, one at a time. Cancelling one of them, or leaving the block by an
     exception, removes what was written, and comes back when that has ended; a file that was just getting its name when
     `close` was cancelled may be there, whole.

@@ -11,8 +11,12 @@ Client libraries are imported only when their scheme is opened.
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import os
 import re
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -25,11 +29,13 @@ from lance_io.store.options import durability, normalized, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Any
 
     from lance_io.store.api import ObjectStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
+_CLIENTS = {"s3": "aiobotocore.session", "s3+ddb": "aiobotocore.session"}  # what a scheme's store imports
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
@@ -87,6 +93,18 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     if scheme in _NOT_YET:
         raise UnsupportedError(f"{text}: this release opens local paths and s3://, not {scheme}://")
     raise UsageError(f"No object store provider found for scheme: '{scheme}' in {text!r}")
+
+
+async def load_client(uri: Any) -> None:
+    """Import what `open_store` will import for a URI, in a thread: that takes a second, which no loop may lose.
+
+    Does nothing for what is no URI, and where the library is missing: `open_store` says so.
+    """
+    match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
+    module = _CLIENTS.get(match[1].lower()) if match else None
+    if module is not None and module not in sys.modules:
+        with suppress(ModuleNotFoundError):
+            await asyncio.to_thread(importlib.import_module, module)
 
 
 def _file_path(rest: str) -> str:

@@ -15,6 +15,7 @@ from lance_io.dataset.write.finishing import finished
 from lance_io.dataset.write.keywords import check_known, check_not_here, write_target
 from lance_io.dataset.write.operations import LanceOperation, Transaction, as_transaction
 from lance_io.errors import OperationError
+from lance_io.store.url import load_client
 from lance_io.table.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ async def commit_async(
 ) -> AsyncDataset:
     """See `AsyncDataset.commit`."""
     check_known(options, commit)
+    await load_client(base_uri)
     plan, _ = _commit({"base_uri": base_uri, "operation": operation, "read_version": read_version, **options})
     return AsyncDataset(await finished(plan))
 

@@ -10,6 +10,7 @@ from lance_io.commit.steps import List, OwnFiles, Remove, RemoveEmptyFolders, dr
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.store.api import HoldsFolders, SyncReads
+from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ async def drop_async(
     uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool
 ) -> None:
     """See `AsyncDataset.drop`."""
+    await load_client(uri)
     location = Session().locate(uri, dict(storage_options or {}))
     await runtime.wrap(drive(_drop(location, ignore_not_found)))
 

@@ -20,6 +20,7 @@ from lance_io.dataset.write.rows import write_rows
 from lance_io.errors import OperationError
 from lance_io.file.numbers import count
 from lance_io.runtime.feeding import run_fed, wrap_fed
+from lance_io.store.url import load_client
 from lance_io.table.fragment import FRAGMENT_ROWS_MAX
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ async def write_dataset_async(
 ) -> AsyncDataset:
     """`write_dataset`, awaitable; `data_obj` may also be an asynchronous iterable of record batches."""
     check_known(options, write_dataset)
+    await load_client(uri)
     write = Write.of({"uri": uri, "mode": mode, **options})
     return AsyncDataset(await _run_async(write, data_obj, schema, write_rows))
 
@@ -188,6 +190,7 @@ async def write_fragments_async(
 ) -> list[FragmentMetadata] | Transaction:
     """`write_fragments`, awaitable; `data` may also be an asynchronous iterable of record batches."""
     check_known(options, write_fragments)
+    await load_client(dataset_uri)
     write = Write.of({"uri": dataset_uri, "mode": mode, **options})
     written = await _run_async(write, data, schema, write_new_fragments)
     return written.transaction if return_transaction else fragments_of(written)
@@ -205,6 +208,7 @@ async def write_fragment_async(
     dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
 ) -> FragmentMetadata:
     """See `AsyncFragment.create`."""
+    await load_client(dataset_uri)
     number, write = _fragment_number(fragment_id), _one_file(dataset_uri, options)
     return _only(await _run_async(write, data, schema, write_new_fragments), number)
 
