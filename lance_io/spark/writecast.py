@@ -75,9 +75,7 @@ class WriteCast:
         first_row  position of the batch's first row in the task's input
         Raises `RowMisfit` for the first row that does not fit.
         """
-        if (
-            self._converts is None
-        ):  # by what comes: texts are large where spark.sql.execution.arrow.useLargeVarTypes is on
+        if self._converts is None:  # by what comes: texts are large with spark.sql.execution.arrow.useLargeVarTypes
             self._converts = [
                 _to_stored(batch.schema.field(field.name), field) if field.name in self._names else None
                 for field in self.schema

@@ -112,9 +112,7 @@ def first_number(value: Value, otherwise: Value) -> Value:
 def remainder(left: Value, right: Value) -> Value:
     """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
     if pa.types.is_integer(left.type):
-        if pa.types.is_signed_integer(
-            left.type
-        ):  # the smallest number has no quotient by -1, but the rest is that by 1
+        if pa.types.is_signed_integer(left.type):  # the smallest has no quotient by -1, but the rest is that by 1
             one, minus_one = pa.scalar(1, right.type), pa.scalar(-1, right.type)
             right = pc.if_else(pc.equal(right, minus_one), one, right)
         return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
