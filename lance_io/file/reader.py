@@ -7,7 +7,7 @@ file. On stores whose bytes are at hand the synchronous reader works in the call
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import BindError, UsageError
+from lance_io.file.blobread import has_bytes, shown, with_bytes
 from lance_io.file.describe import FileMetadata, FileStatistics, file_metadata, file_statistics
 from lance_io.file.drive import drive, drive_now
 from lance_io.file.numbers import batch_rows, count, row_numbers
@@ -56,7 +57,9 @@ class FileAccess:
         leaves = tuple(path.leaf.id for path in file.paths)
         whole = FileRef(ref.key, file.size_bytes, _leaf_ids(leaves), tuple(range(len(leaves))))
         self.source = FragmentSource(file.num_rows, (whole,))
-        self.arrow_schema = self.schema.described.to_arrow(json_as_text=False)
+        self.has_blobs = any(has_bytes(field) for field in self.schema.fields)
+        fields = tuple(shown(field) for field in self.schema.fields)
+        self.arrow_schema = replace(self.schema, fields=fields).to_arrow(json_as_text=False)
         self.retype = needs_retyping(self.arrow_schema)
         self.portable = Portable(self.arrow_schema)
         self.reader = TableReader(context, self.schema.fields)
@@ -69,6 +72,10 @@ class FileAccess:
     def batch(self, arrays: list[pa.Array]) -> pa.RecordBatch:
         """A record batch of the projected schema."""
         return self.portable(batch_as(arrays, self.arrow_schema, retype=self.retype))
+
+    def with_blobs(self, arrays: list[pa.Array]) -> FileSteps[list[pa.Array]]:
+        """The columns with the bytes of blobs; see `with_bytes`."""
+        return with_bytes(self.file, self.schema.fields, arrays)
 
     def span(self, start: int, num_rows: int) -> list[tuple[FragmentSource, int, int]]:
         """The rows to scan; raises UsageError beyond the end of the file, and what `count` raises."""
@@ -166,6 +173,8 @@ class LanceFileReader:
     storage_options  options of the store, as for `lance_io.dataset`
     columns          names of the columns to read, None for all
 
+    Blobs that lie in the file (the first kind, `lance-encoding:blob`) are read as bytes, others as descriptions.
+
     Raises NotFound for a missing file, FormatError for one that is no Lance file, UnsupportedError for a file version
     that this release does not read.
     """
@@ -215,7 +224,12 @@ class LanceFileReader:
             batches: Iterator[ScanBatch] = access.reader.scan_now(spans, batch_size)
         else:
             batches = iterate(lambda: access.reader.scan(spans, batch_size))
-        return self._results(access.batch(batch.arrays) for batch in batches)
+        return self._results(access.batch(self._whole(batch.arrays)) for batch in batches)
+
+    def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
+        """The columns with the bytes of blobs."""
+        access = self._access
+        return self._drive(access.with_blobs(arrays), access.key) if access.has_blobs else arrays
 
     def take_rows(
         self, indices: Sequence[int], *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
@@ -225,7 +239,7 @@ class LanceFileReader:
         rows, repeat = access.rows(indices)
         picks = [(access.source, rows)]
         arrays = access.reader.take_now(picks) if self._is_sync else run(access.reader.take(picks))
-        batch = access.taken(arrays, repeat)
+        batch = access.taken(self._whole(arrays), repeat)
         return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
     def _results(self, batches: Iterator[pa.RecordBatch]) -> ReaderResults:
@@ -318,7 +332,7 @@ class AsyncFileReader:
         batches = stream(lambda: access.reader.scan(spans, batch_size))
         try:
             async for batch in batches:
-                yield access.batch(batch.arrays)
+                yield access.batch(await self._whole(batch.arrays))
         finally:
             await batches.aclose()
 
@@ -326,9 +340,8 @@ class AsyncFileReader:
         """Rows `start` to `start + num_rows` as a table."""
         access = self._opened
         columns = await wrap(access.reader.read(access.span(start, num_rows)))
-        batches = [
-            access.batch(batch.columns) for batch in pa.table(columns, names=access.arrow_schema.names).to_batches()
-        ]
+        pieces = pa.table(columns, names=access.arrow_schema.names).to_batches()
+        batches = [access.batch(await self._whole(piece.columns)) for piece in pieces]
         return pa.Table.from_batches(batches, access.arrow_schema)
 
     async def take_rows(self, indices: Sequence[int]) -> pa.Table:
@@ -336,7 +349,12 @@ class AsyncFileReader:
         access = self._opened
         rows, repeat = access.rows(indices)
         arrays = await wrap(access.reader.take([(access.source, rows)]))
-        return pa.Table.from_batches([access.taken(arrays, repeat)], access.arrow_schema)
+        return pa.Table.from_batches([access.taken(await self._whole(arrays), repeat)], access.arrow_schema)
+
+    async def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
+        access = self._opened
+        found: list[pa.Array] = await self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
+        return found
 
     async def metadata(self) -> FileMetadata:
         """What the file consists of."""
