@@ -16,6 +16,7 @@ from lance_io.dataset.pipeline import ScanPlan, Span
 from lance_io.dataset.projection import columns_key, project
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import SYSTEM_COLUMNS
+from lance_io.dataset.validating import check_unread
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     paths = {*projection.data_paths}
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
+    if not paths:
+        yield from check_unread(state, list(live))
     late = _late_columns(state, projection, predicate, options)
     early = [name for name in state.schema.names if name not in late and any(path[0] == name for path in paths)]
     plan = ScanPlan(

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lance_io.file.source import FileRef, ReadContext
 
 FRAGMENTS_AT_ONCE: Final = 64
+UNREAD_ROWS_MAX: Final = 1 << 20  # of a fragment that are believed in any case: their numbers take 8 MiB
+ROWS_PER_BYTE: Final = 8  # of a file; more are only in files whose columns are constant
 
 
 def validate(state: DatasetState, places: Sequence[int]) -> Plan[None]:
@@ -44,6 +46,19 @@ def validate(state: DatasetState, places: Sequence[int]) -> Plan[None]:
                 yield from load_row_columns(state, some, [ROW_ID])
         except NotFound as error:
             raise _missing(state, error) from error
+
+
+def check_unread(state: DatasetState, places: Sequence[int]) -> Plan[None]:
+    """Check the row counts of fragments of which a scan reads no column, where they are hard to believe.
+
+    Only the manifest speaks of these rows then, and a damaged count would fill memory with their numbers. Raises
+    `FormatError` where a file has another number of rows.
+    """
+    for place in places:
+        num_rows = int(state.physical_rows[place])
+        sizes = [file.size_bytes for file in state.manifest.fragments[place].files if file.size_bytes]
+        if num_rows > max(UNREAD_ROWS_MAX, ROWS_PER_BYTE * min(sizes, default=0)):
+            yield from _check_files(state, place)
 
 
 def _check_files(state: DatasetState, place: int) -> Plan[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -347,5 +348,8 @@ expressions = st.recursive(
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(expression=expressions)
 def test_random_expressions(expression: pc.Expression, peer: Callable[[pc.Expression], list[int]]) -> None:
-    assume(str(expression).count("is_in(") < 2)  # pylance makes one list of two and forgets the nulls
+    text = str(expression)
+    assume(text.count("is_in(") < 2)  # pylance makes one list of two and forgets the nulls
+    for name in re.findall(r"is_in\((\w+), {value_set=[^]]*null", text):  # also of a list and an equality
+        assume(f"({name} == " not in text and f" == {name})" not in text)
     assert selected(expression) == peer(expression)

@@ -7,6 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -182,6 +183,19 @@ def test_fragments_of_one_id_have_no_row_ids(tmp_path: Path) -> None:
     change_manifest(whole, lambda m: setattr(m.fragments[1], "id", 0))
     with pytest.raises(FormatError, match="two fragments have one id"):
         lance_io.dataset(str(whole))
+
+
+def test_rows_of_which_no_column_is_read_are_not_believed_blindly(tmp_path: Path) -> None:
+    """Their numbers alone would fill memory; a file of constant columns may have so many."""
+    whole, many = tmp_path / "few.lance", tmp_path / "many.lance"
+    lance.write_dataset(pa.table({"i": range(8)}), whole)
+    change_manifest(whole, lambda m: setattr(m.fragments[0], "physical_rows", 15_000_000))
+    with pytest.raises(FormatError, match="the file has 8 rows"):
+        lance_io.dataset(str(whole)).to_table(columns=[], with_row_id=True)
+    num_rows = 3_000_000
+    lance.write_dataset(pa.table({"i": np.zeros(num_rows, np.int64)}), many, max_rows_per_file=num_rows)
+    numbers = lance_io.dataset(str(many)).to_table(columns=[], with_row_id=True)["_rowid"].to_numpy()
+    assert np.array_equal(numbers, np.arange(num_rows))
 
 
 def test_fragments_of_one_id_can_be_scanned_and_not_addressed(tmp_path: Path) -> None:
