@@ -9,7 +9,7 @@ import asyncio
 import os
 import pickle
 import time
-from datetime import UTC
+from datetime import UTC, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -266,7 +266,8 @@ def test_versions_by_tag_and_time(tmp_path: Path) -> None:
     first = lance.write_dataset(pa.table({"a": [1]}), uri)
     lance.write_dataset(pa.table({"a": [2]}), uri, mode="append")
     first.tags.create("one", 1)
-    moment = first.versions()[0]["timestamp"].astimezone(UTC)
+    shown = first.versions()[0]["timestamp"]  # by way of a float, which may have lost a microsecond
+    moment = shown.astimezone(UTC) + timedelta(microseconds=2)
     assert pa.Table.from_batches(read(uri, tag="one")).num_rows == 1
     for shown in (moment, moment.replace(tzinfo=None)):
         assert pa.Table.from_batches(read(uri, timestampAsOf=shown.isoformat())).num_rows == 1  # and not before it
