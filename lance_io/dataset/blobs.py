@@ -23,6 +23,7 @@ from lance_io.dataset.places import StoredObject
 from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.file.blobread import binaries, numbers_of
 from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.levels.retype import concat
 from lance_io.store.url import open_store
@@ -102,13 +103,13 @@ def locate_in_file(state: DatasetState, file: StoredObject, descriptions: pa.Str
     Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
     """
     valid = np.asarray(descriptions.is_valid())
-    starts = _numbers(descriptions, "position", valid)
-    sizes = _numbers(descriptions, "size", valid)
+    starts = numbers_of(descriptions, "position", valid)
+    sizes = numbers_of(descriptions, "size", valid)
     if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
         raise FormatError("a blob's description names a position or size beyond any file", path=file.key)
     if descriptions.type.get_field_index("kind") < 0:
         return Located(np.zeros(len(sizes), np.int64), (file,), starts, sizes, valid)
-    kinds, ids = _numbers(descriptions, "kind", valid), _numbers(descriptions, "blob_id", valid)
+    kinds, ids = numbers_of(descriptions, "kind", valid), numbers_of(descriptions, "blob_id", valid)
     if len(kinds) and int(kinds.max()) > EXTERNAL:
         raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file.key)
     outside = np.flatnonzero(kinds == EXTERNAL)
@@ -156,16 +157,6 @@ def outside_object(state: DatasetState, base_id: int, uri: str | None) -> Stored
     return StoredObject(own if root.store.identity == own.identity else root.store, key)
 
 
-def _numbers(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
-    index = descriptions.type.get_field_index(name)
-    if index < 0:
-        raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")
-    column = descriptions.field(index)
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
-    clipped = np.minimum(values, np.uint64(1 << 62)).astype(np.int64)
-    return np.where(valid, clipped, 0)
-
-
 def sidecar_key(file_key: str, blob_id: int) -> str:
     """Key of a sidecar file."""
     return f"{file_key.removesuffix('.lance')}/{f'{blob_id:032b}'[::-1]}.blob"
@@ -186,9 +177,7 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
         gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
         _scatter(out, offsets[here], lengths[here], data)
-    validity = None if located.valid.all() else pa.py_buffer(np.packbits(located.valid, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(out)]
-    return pa.Array.from_buffers(pa.large_binary(), len(lengths), buffers)
+    return binaries(located.valid, offsets, out)
 
 
 def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:

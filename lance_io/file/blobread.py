@@ -7,7 +7,7 @@ told otherwise, because blobs are large; whoever opens one file asks for what is
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +62,7 @@ def _with_bytes(file: OpenedFile, field: Field, array: pa.Array) -> FileSteps[pa
 
 def _read(file: OpenedFile, field: Field, descriptions: pa.StructArray) -> FileSteps[pa.Array]:
     valid = descriptions.is_valid().to_numpy(zero_copy_only=False)
-    starts, sizes = (_numbers(descriptions, name, valid) for name in ("position", "size"))
+    starts, sizes = (numbers_of(descriptions, name, valid) for name in ("position", "size"))
     end = file.size_bytes
     if len(sizes) and (max(int(starts.max()), int(sizes.max())) > end or int((starts + sizes).max()) > end):
         raise FormatError(f"a blob of `{field.name}` lies behind the end of the file, at {end}", path=file.key)
@@ -75,12 +75,19 @@ def _read(file: OpenedFile, field: Field, descriptions: pa.StructArray) -> FileS
     if len(there):
         fetched: Fetched = yield Ranges(starts[there], starts[there] + sizes[there])
         data = _kernels.gather_ranges(fetched.buffer, fetched.offsets, sizes[there])
-    validity = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), len(sizes), buffers)
+    return binaries(valid, offsets, data)
 
 
-def _numbers(descriptions: pa.StructArray, name: str, valid: np.ndarray) -> IntArray:
-    """Values of a member as i64, those that are larger as the largest half of one; 0 in nulls."""
-    values = descriptions.field(name).fill_null(0).to_numpy(zero_copy_only=False)
+def numbers_of(descriptions: pa.StructArray, name: str, valid: Any) -> IntArray:
+    """A member of descriptions as i64[n], 0 in nulls, at most 2**62. Raises `FormatError` where it is missing."""
+    index = descriptions.type.get_field_index(name)
+    if index < 0:
+        raise FormatError(f"a blob's description lacks {name!r}: {descriptions.type}")
+    values = descriptions.field(index).fill_null(0).to_numpy(zero_copy_only=False)
     return np.where(valid, np.minimum(values, np.uint64(1 << 62)).astype(np.int64), 0)
+
+
+def binaries(valid: Any, offsets: IntArray, data: object) -> pa.Array:
+    """Bytes as a large_binary array: value i is `data[offsets[i]:offsets[i + 1]]`, null where not `valid`."""
+    validity = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.large_binary(), len(valid), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])

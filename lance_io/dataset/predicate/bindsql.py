@@ -252,10 +252,10 @@ class SqlBinder(Binder):
             wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
         operands = [self.bind(arg) for arg in expr.args]
-        decimals = self._decimal_call("remainder", expr, operands) if expr.name == "%" else None
         if expr.name == "%":
-            operands = _with_single_floats(operands)
-        return decimals or self._applied(expr, function, operands)
+            decimals = self._decimal_call("remainder", expr, operands)
+            return decimals or self._applied(expr, function, _with_single_floats(operands))
+        return self._applied(expr, function, operands)
 
     def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         """The call of a function with bound operands."""
