@@ -4,6 +4,7 @@ The option `probes` names a folder; every task writes a line of JSON there. Work
 
     pid, task     the worker, and which of its tasks this was, counted from 0
     sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
+    clients_before  those that the process had when the task began
     engines       threads of the engine
     reads         requests of this task
     frozen        objects that the garbage collector does not look at
@@ -83,28 +84,37 @@ def probed(folder: str) -> Iterator[None]:
     from lance_io.io.stats import process_stats
     from lance_io.spark.engine import process_session
 
+    clients_before = _clients()
     Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts
     before, reads_before = _status_bytes("VmRSS"), process_stats().num_reads
     yield
     frozen = gc.get_freeze_count()
-    gc.unfreeze()  # or the objects below would not be found
-    gc.collect()  # what was frozen and has died since does not count
     told = {
         "pid": os.getpid(),
         "task": _tasks,
         "sessions": [id(process_session())],
-        "tables": len(process_session()._locations),  # that the process has read so far
         "loops": [id(runtime.engine_loop())],
-        "clients": sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession"),
+        "clients_before": clients_before,
+        "clients": _clients(),
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
         "frozen": frozen,
         "cpus": runtime.cpu_count(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
     }
-    gc.freeze()
     _tasks += 1
     Path(folder, f"{uuid4().hex}.json").write_text(json.dumps(told))
+
+
+def _clients() -> list[int]:
+    """Addresses of the HTTP clients of this process, whoever holds them."""
+    frozen = gc.get_freeze_count()
+    gc.unfreeze()  # or they would not be found
+    gc.collect()  # what was frozen and has died since does not count
+    found = sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession")
+    if frozen:
+        gc.freeze()
+    return found
 
 
 def _status_bytes(name: str) -> int:
