@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary, WeakSet
 
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
@@ -21,11 +24,13 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 
+PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long as any of them or a dataset there
 _DEFAULT: Final = PutAbsentHandler()
 
 
 class Session:
-    """Shared by the datasets that are opened with it: one search cache, one store per place and set of options.
+    """Shared by the datasets that are opened with it: one search cache, and per bucket and set of options one store,
+    so that tables of one bucket share their connections.
 
     index_cache_size_bytes     kept for indices; this release reads none and keeps nothing there
     metadata_cache_size_bytes  bound of the search cache: manifests, file metadata, page indices, deletion vectors;
@@ -47,12 +52,13 @@ class Session:
         )
         self.io_scheduler = io_scheduler
         self._lock = threading.Lock()
-        self._locations: dict[Any, Location] = {}
-        self._handlers: dict[int, tuple[ObjectStore, CommitHandler]] = {}  # the stores are kept: ids are used again
+        self._locations: OrderedDict[Any, Location] = OrderedDict()  # the one used longest ago is first
+        self._stores: WeakSet[ObjectStore] = WeakSet()  # that places may share
+        self._handlers: WeakKeyDictionary[ObjectStore, CommitHandler] = WeakKeyDictionary()  # all but the default
 
     def locate(self, uri: str | os.PathLike[str], storage_options: Mapping[str, str] | None) -> Location:
         """The store and path that `uri` names; datasets below one root share the store."""
-        from lance_io.commit.opening import open_place
+        from lance_io.commit.opening import open_place, uses_database
 
         if self.io_scheduler is not None:
             given = dict(storage_options or {})
@@ -64,17 +70,35 @@ class Session:
             found = self._locations.get(key)
             if found is None:
                 found, handler = open_place(uri, storage_options)
-                self._handlers[id(found.store)] = (found.store, handler)
-                if not str(uri).startswith("memory:"):  # each is private to its dataset
-                    self._locations[key] = found
+                if uses_database(uri):
+                    self._handlers[found.store] = handler
+                else:
+                    found = replace(found, store=self._shared(found.store))
+                if str(uri).startswith("memory:"):  # each is private to its dataset
+                    return found
+                self._locations[key] = found
+                if len(self._locations) > PLACES_MAX:
+                    self._locations.popitem(last=False)
+            self._locations.move_to_end(key)
             return found
+
+    def _shared(self, store: ObjectStore) -> ObjectStore:
+        """The store with the same connections that this session has already, else this one."""
+        origin = getattr(store, "origin", None)  # of stores that have connections
+        if origin is None:
+            return store
+        for known in self._stores:
+            if getattr(known, "origin", None) == origin:
+                return known
+        self._stores.add(store)
+        return store
 
     def handler(self, location: Location, commit_lock: CommitLock | None = None) -> CommitHandler:
         """What makes versions visible at a place that was located here, or below it.
 
         Raises `UsageError` for a lock where a database decides.
         """
-        _, handler = self._handlers.get(id(location.store), (None, _DEFAULT))
+        handler = self._handlers.get(location.store, _DEFAULT)
         if commit_lock is None:
             return handler
         if not isinstance(handler, PutAbsentHandler):

@@ -82,6 +82,11 @@ class S3Store:
     def __repr__(self) -> str:
         return f"S3Store({self.identity!r})"
 
+    @property
+    def origin(self) -> tuple[S3Options, StoreProfile]:
+        """What this was made of: stores with the same can stand for each other."""
+        return self.options, self.profile
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     async def get_range(self, key: str, start: int, end: int) -> Buffer:

@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Spent:
-    """What passed: the request lines, and the bytes of the answers' bodies, listings apart (they echo the request)."""
+    """What passed: the request lines, and the bytes of the answers' bodies, listings apart (they echo the request).
+
+    connections  that were opened
+    """
 
     lines: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    connections: int = 0
 
     @property
     def requests(self) -> int:
@@ -112,6 +116,17 @@ class CountingProxy(HttpProxy):
             return spent
 
         return asyncio.run_coroutine_threadsafe(swap(), self._loop).result(10)
+
+    async def relay(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> None:
+        """Count the connection."""
+        self._spent.connections += 1
+        await super().relay(client, to_client, server, to_server)
 
     async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
         """Count on the way."""

@@ -131,3 +131,19 @@ def test_three_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingP
 def test_seven_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
     ours = compare([wide_part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
     assert ours == dict(zip(NAMES, (2, 0, 24, 10, 12, 6, 2, 2, 16, 2, 4), strict=True))
+
+
+def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    """As in pylance: the second table of a bucket finds them open."""
+    options = s3.options(aws_endpoint=proxy.endpoint)
+    for name in ("one", "two"):
+        lance.write_dataset(part(0), f"{s3_uri}/{name}", storage_options=s3.options())
+    opened = []
+    for library in (lance, lance_io):
+        session = library.Session()
+        for name in ("one", "two"):
+            table = library.dataset(f"{s3_uri}/{name}", storage_options=options, session=session)
+            assert table.take([7])["a"].to_pylist() == [7]
+            opened.append(proxy.take().connections)
+    assert opened[0] > opened[1] == 0
+    assert opened[2] > opened[3] == 0

@@ -75,7 +75,7 @@ class World:
             database = MemoryManifestStore() if store is None else CountedRows(store)
             database.rows = self.rows
             handler = ExternalHandler(database)
-        session._handlers[id(seen)] = (seen, handler)
+        session._handlers[seen] = handler
         session.locate = lambda uri, options: location  # type: ignore[method-assign]
         return session
 
