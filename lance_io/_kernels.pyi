@@ -173,10 +173,11 @@ class PagesPlan:
     def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
         """`(starts, ends, bounds)` of the ranges to fetch; source i has those from `bounds[i]` to `bounds[i + 1]`."""
 
-    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], /) -> list[Leaf]:
+    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], threads_max: int, /) -> list[Leaf]:
         """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other.
 
-        fetched  per source what was fetched, and i64 where each of its ranges starts there; None where it has none
+        fetched      per source what was fetched, and i64 where each of its ranges starts there; None where it has none
+        threads_max  how many pages may be decoded side by side, where they are worth a thread
 
         A `DamagedError` carries the index of the page as its second argument.
         """

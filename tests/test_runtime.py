@@ -17,6 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import lance
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from lance_io import runtime
@@ -429,6 +432,35 @@ def test_ctrl_c_ends_an_iteration() -> None:
 def test_the_pool_is_one_per_process_and_as_wide_as_the_processors() -> None:
     assert cpu_pool() is cpu_pool()
     assert cpu_pool()._max_workers == len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize("share", [1, 2])
+def test_a_process_with_one_processor_starts_no_threads(tmp_path: Path, share: int) -> None:
+    """Reads, scans and takes then cost what their caller's thread takes, and nothing else of the processors."""
+    values = pa.array(np.random.default_rng(3).random(1 << 20))
+    lance.write_dataset(pa.table({"a": values, "b": values}), str(tmp_path / "t.lance"))
+    code = """
+        import time, sys
+        import lance_io
+        from lance_io import runtime
+
+        def others_ns():
+            return time.process_time_ns() - time.thread_time_ns()
+
+        runtime.use_cpus(int(sys.argv[1]))
+        table = lance_io.dataset(sys.argv[2])
+        rows = list(range(0, 1 << 20, 1 << 6))
+        spent = []
+        for _ in range(11):
+            before = others_ns()
+            table.to_table(filter="a < 0.5")
+            table.take(rows)
+            spent.append(others_ns() - before)
+        print(sum(spent[1:]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(share), str(tmp_path / "t.lance")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True, cwd=CHECKOUT)
+    assert (int(done.stdout) < 100_000) == (share == 1)  # nanoseconds; one thread takes as much to start and end
 
 
 def test_an_iterator_does_not_cross_a_fork() -> None:

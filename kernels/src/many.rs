@@ -117,11 +117,12 @@ impl PagesPlan {
     }
 
     /// One leaf per column, its pages one after the other.
-    #[pyo3(signature = (fetched, /))]
+    #[pyo3(signature = (fetched, threads_max, /))]
     fn decode<'py>(
         &self,
         py: Python<'py>,
         fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        threads_max: usize,
     ) -> PyResult<Vec<Leaf<'py>>> {
         if fetched.len() != self.num_sources {
             return Err(invalid(format!("{} buffers for {} sources", fetched.len(), self.num_sources)));
@@ -141,7 +142,7 @@ impl PagesPlan {
         let work = self.work(&sources)?;
         let columns: Vec<&[Work<'_>]> = self.columns.iter().map(|pages| &work[pages.clone()]).collect();
         let steps = sources.iter().map(|(bytes, _)| bytes.len()).sum::<usize>() / 64 + self.rows.len();
-        let leaves = gil::release(py, steps, || decode_columns(&columns, steps))?;
+        let leaves = gil::release(py, steps, || decode_columns(&columns, steps, threads_max))?;
         leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
     }
 }
@@ -218,13 +219,10 @@ pub fn at_page(error: PyErr, index: usize) -> PyErr {
 const STEPS_WORTH_A_THREAD: usize = 1 << 13;
 
 /// Decode pages side by side, and put those of each column one behind the other.
-fn decode_columns(columns: &[&[Work<'_>]], steps: usize) -> PyResult<Vec<LeafParts>> {
+fn decode_columns(columns: &[&[Work<'_>]], steps: usize, threads_max: usize) -> PyResult<Vec<LeafParts>> {
     let indexed = |work: &&Work<'_>| matches!(work.page, AnyPage::Indexed(_));
     let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).filter(indexed).collect();
-    let threads = match steps < STEPS_WORTH_A_THREAD {
-        true => 1,
-        false => std::thread::available_parallelism().map_or(1, |cores| cores.get()),
-    };
+    let threads = if steps < STEPS_WORTH_A_THREAD { 1 } else { threads_max };
     let decode = |work: &&Work<'_>| match work.page {
         AnyPage::Indexed(page) => work.decode(page.get()),
         AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),

@@ -25,6 +25,7 @@ from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, re
 from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB
+from lance_io.runtime import cpu_count
 from lance_io.spans import Fetched, IntArray, Ranges, int64s
 
 if TYPE_CHECKING:
@@ -237,7 +238,8 @@ class _Joined:
         if not self._columns:
             return []
         try:
-            leaves = self._plan.decode([None if one is None else (one.buffer, one.offsets) for one in fetched])
+            buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
+            leaves = self._plan.decode(buffers, cpu_count())
         except DamagedError as error:
             raise self._located(error) from None
         found = zip(self._heads, leaves, strict=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from lance_io._kernels import read_files, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
+from lance_io.runtime import cpu_count
 from lance_io.spans import Fetched, Ranges, int64s
 from lance_io.store.api import (
     ALL,
@@ -65,7 +66,7 @@ T = TypeVar("T")
 OPEN_FILES_MAX = 256
 POOL_THREADS = 8
 FILES_AT_ONCE = 64  # held open by one call
-READ_THREADS_MAX = min(8, os.cpu_count() or 1)
+READ_THREADS_MAX = 8
 LIST_PAGE = 1000  # entries that one job of a listing brings
 
 
@@ -352,7 +353,7 @@ class LocalStore:
             raise
         try:
             buffer, offsets, num_reads, num_bytes = read_ranges(
-                file.fd, ranges.starts, ranges.ends, gap_bytes, READ_THREADS_MAX, scratch
+                file.fd, ranges.starts, ranges.ends, gap_bytes, _read_threads(), scratch
             )
         except (EOFError, OSError, ValueError, MemoryError) as error:
             self.stats.error("get")
@@ -369,7 +370,7 @@ class LocalStore:
             found = read_files(
                 [(file.fd, ranges.starts, ranges.ends) for file, (_, ranges) in zip(files, wanted, strict=True)],
                 gap_bytes,
-                READ_THREADS_MAX,
+                _read_threads(),
                 scratch,
             )
         except (LanceError, EOFError, OSError, ValueError, MemoryError):
@@ -436,6 +437,11 @@ class LocalStore:
             begun.add_done_callback(undone)
             await asyncio.wait({begun})
             raise
+
+
+def _read_threads() -> int:
+    """Threads for one call: no more than there are processors for, so that a task of Spark has only its own."""
+    return min(READ_THREADS_MAX, cpu_count())
 
 
 def _pread(key: str, fd: int, start: int, end: int) -> bytes:

@@ -137,7 +137,7 @@ def test_rows_of_many_pages(shape: list[list[tuple[int, int]]], data: st.DataObj
         pieces = [bytes(file[start:end]) for start, end in own]
         offsets = i64([OFFSET, *(np.cumsum([len(piece) for piece in pieces]) + OFFSET)][:-1] if pieces else [])
         fetched.append((b"?" * OFFSET + b"".join(pieces), offsets) if own or source else None)
-    leaves = plan.decode(fetched)
+    leaves = plan.decode(fetched, 2)
     expected = [bytes(page.values[row] for _, page, rows in pages for row in rows) for pages in columns]
     assert [bytes(values[0]) for _, values, _ in leaves] == expected
     assert [count for count, _, _ in leaves] == [len(values) for values in expected]
@@ -177,7 +177,7 @@ def test_rows_of_plain_pages(shape: list[tuple[int, int]], width: int, depth: in
         own = slice(bounds[source], bounds[source + 1])
         fetched.append((bytes(file), i64(longs(starts)[own])))  # a file in one piece: ranges are where they are
         assert all(end <= len(file) for end in longs(ends)[own])
-    first, plain, last = plan.decode(fetched)
+    first, plain, last = plan.decode(fetched, 2)
     assert [bytes(leaf[1][0]) for leaf in (first, last)] == [b"\x03", b"\x09"]
     num_rows, values, layers = plain
     assert num_rows == sum(map(len, rows_by_page))
@@ -207,7 +207,7 @@ def test_plain_pages_that_do_not_fit(pages: list[tuple[int, int, int] | None], r
     made = [Page(bytes(range(10)), 0).indexed if page is None else _kernels.PlainPage(*page, 1, 0) for page in pages]
     with pytest.raises(ValueError):
         plan = _kernels.PagesPlan(made, [i64([row]) for row in rows], [1, 1], [0, 0], [2], 1)
-        plan.decode([(bytes(100), i64([0, 0]))])
+        plan.decode([(bytes(100), i64([0, 0]))], 1)
 
 
 def plan_of(**wrong: Any) -> _kernels.PagesPlan:
@@ -266,12 +266,12 @@ CHUNKS = b"".join(Page(bytes(range(10)), 0).chunks)
 )
 def test_what_was_fetched_does_not_fit(fetched: list[Any]) -> None:
     with pytest.raises(ValueError):
-        plan_of().decode(fetched)
+        plan_of().decode(fetched, 2)
 
 
 def test_damage_names_the_page() -> None:
     damaged = bytearray(CHUNKS)
     damaged[18:20] = b"\xff\xff"  # size of the values of chunk 1
     with pytest.raises(DamagedError) as error:
-        plan_of().decode([(CHUNKS, i64([0])), (bytes(damaged), i64([16]))])
+        plan_of().decode([(CHUNKS, i64([0])), (bytes(damaged), i64([16]))], 2)
     assert error.value.args[1] == 1
