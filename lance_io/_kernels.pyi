@@ -437,6 +437,9 @@ def column_pages(
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:
     """Concatenate slices of a buffer; a single length (i64[1]) serves all offsets."""
 
+def set_bits(bits: Buffer, first_bit: int, num_bits: int, /) -> OwnedBuffer:
+    """Which bits of a mask are set, i64 ascending: the lowest bit of a byte is its first, `first_bit` counts as 0."""
+
 def json_texts(
     data: Buffer, offsets: Buffer, present: Buffer | None, depth_max: int, /
 ) -> tuple[OwnedBuffer, OwnedBuffer]:

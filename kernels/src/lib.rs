@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod bitpack;
+mod bits;
 mod block;
 mod buffer;
 mod bytesplit;
@@ -83,6 +84,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_fullzip::encode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(encode_levels::encode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
+    m.add_function(wrap_pyfunction!(bits::set_bits, m)?)?;
     m.add_function(wrap_pyfunction!(encode_jsonb::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(maths::float_function, m)?)?;

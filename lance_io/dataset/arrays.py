@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lance_io._kernels import set_bits
+from lance_io.spans import int64s
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -50,10 +53,7 @@ def from_scalars(values: Sequence[pa.Scalar], dtype: pa.DataType) -> pa.Array:
 
 def true_positions(mask: pa.BooleanArray) -> IntArray:
     """Where `mask` (without nulls) is true, ascending; several times as fast as `pyarrow.compute.indices_nonzero`."""
-    first_byte, lead_bits = divmod(mask.offset, 8)
-    bits = np.frombuffer(mask.buffers()[1], dtype=np.uint8)[first_byte:]
-    flags = np.unpackbits(bits, bitorder="little", count=lead_bits + len(mask))[lead_bits:]
-    return np.flatnonzero(flags.view(np.bool_))
+    return int64s(set_bits(mask.buffers()[1], mask.offset, len(mask)))
 
 
 def _bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:

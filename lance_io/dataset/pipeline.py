@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.rows import LiveRows
     from lance_io.spans import IntArray
 
-DENSE_MIN = 0.75  # of so many rows that pass, filtering by mask is faster than taking by position
+DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
 RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
 
 
@@ -91,6 +91,7 @@ class _Rows:
 
     first    offset of the first row
     chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
+    left     which of these are left, by position or as a mask, until somebody asks for their offsets
     """
 
     span: int
@@ -98,18 +99,28 @@ class _Rows:
     num_rows: int
     chosen: IntArray | None
     columns: dict[str, pa.Array]
+    left: IntArray | pa.BooleanArray | None = None
 
     @property
     def offsets(self) -> IntArray:
+        if self.left is not None:
+            left = true_positions(self.left) if isinstance(self.left, pa.BooleanArray) else self.left
+            self.chosen = left + self.first if self.chosen is None else self.chosen[left]
+            self.left = None
         if self.chosen is None:
             return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
         return self.chosen
+
+    @property
+    def is_run(self) -> bool:
+        """Whether no row was left out between the first and the last."""
+        return self.chosen is None and self.left is None
 
     def slice(self, start: int, end: int) -> _Rows:
         if start == 0 and end == self.num_rows:
             return self
         sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
-        chosen = None if self.chosen is None else self.chosen[start:end]
+        chosen = None if self.is_run else self.offsets[start:end]
         return _Rows(self.span, self.first + start, end - start, chosen, sliced)
 
     def keep(self, mask: pa.BooleanArray) -> _Rows:
@@ -119,14 +130,14 @@ class _Rows:
             return self
         if num_rows == 0:
             return self.slice(0, 0)
-        kept = true_positions(mask)
-        chosen = kept + self.first if self.chosen is None else self.chosen[kept]
+        chosen = None if self.is_run else self.offsets
         if num_rows > self.num_rows * DENSE_MIN:
             columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
-        else:
-            indices = numbers(kept)
-            columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
-        return _Rows(self.span, self.first, num_rows, chosen, columns)
+            return _Rows(self.span, self.first, num_rows, chosen, columns, mask)
+        kept = true_positions(mask)
+        indices = numbers(kept)
+        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
+        return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
 
 
 class Pipeline:
