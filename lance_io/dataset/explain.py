@@ -31,6 +31,7 @@ from lance_io.file.numbers import row_numbers
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces, goes_with
 from lance_io.file.projection import Projection
+from lance_io.file.scan_now import group_bytes
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.settling import settled
@@ -218,7 +219,7 @@ def _scan_file(
     found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
     jobs: list[list[Piece]] = []
     for piece in sorted(found or [], key=lambda one: one.row_start):
-        if jobs and goes_with(piece, jobs[-1]):
+        if jobs and goes_with(piece, jobs[-1], group_bytes()):
             jobs[-1].append(piece)
         else:
             jobs.append([piece])

@@ -188,17 +188,19 @@ def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, 
     return result
 
 
-def goes_with(piece: Piece, group: Sequence[Piece]) -> bool:
+def goes_with(piece: Piece, group: Sequence[Piece], bytes_max: int) -> bool:
     """True when a piece is worth reading and decoding in one go with those before it.
 
     Small files have many small pages: handing each to a thread costs more than decoding it.
+
+    bytes_max  of all of them
     """
     first = group[0]
     if piece.file is not first.file:
         return False
     follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
     is_near = follows or piece.row_start == first.row_start
-    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= limits.SCAN_GROUP_BYTES
+    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= bytes_max
 
 
 def goes_behind(piece: Piece, groups: Sequence[Sequence[Piece]]) -> bool:

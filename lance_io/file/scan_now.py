@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from lance_io import limits
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
 from lance_io.file.pieces import goes_behind, goes_with, read_group
@@ -145,6 +146,7 @@ class _Ahead:
         self._jobs: deque[_Job] = deque()
         self._ahead = ahead
         self._is_alone = cpu_count() == 1
+        self._group_bytes = group_bytes()
         self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
         self._fill()
 
@@ -199,7 +201,7 @@ class _Ahead:
         if not self._held.has_room(job.num_bytes + piece.num_bytes):
             return False
         if piece.file is job.groups[-1][0].file:
-            return goes_with(piece, job.groups[-1])
+            return goes_with(piece, job.groups[-1], self._group_bytes)
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
         return has_place and goes_behind(piece, job.groups)
 
@@ -235,6 +237,11 @@ class _Ahead:
             if job.take_back():
                 self._held.charge(-job.num_bytes)
         self._jobs.clear()
+
+
+def group_bytes() -> int:
+    """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
+    return limits.SCAN_JOB_BYTES if cpu_count() == 1 else limits.SCAN_GROUP_BYTES
 
 
 def scan_now(

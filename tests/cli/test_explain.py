@@ -55,11 +55,13 @@ SCANS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["in this thread", "through the scheduler"])
-def state(request: pytest.FixtureRequest, table: lance.LanceDataset) -> DatasetState:
-    """The table over a store that writes down its requests, local and as if it were remote."""
+@pytest.fixture(params=["in this thread", "alone", "through the scheduler"])
+def state(request: pytest.FixtureRequest, table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> DatasetState:
+    """The table over a store that writes down its requests, local (alone: with one processor) or as if remote."""
     opened = drive_now(open_steps(open_options(table.uri)))
-    if request.param == "in this thread":
+    if request.param == "alone":
+        monkeypatch.setenv("LANCE_CPU_THREADS", "1")
+    if request.param != "through the scheduler":
         store = record(LocalStore())
     else:
         store = RecordingStore(LocalStore(profile=CLOUD))

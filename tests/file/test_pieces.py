@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,6 +19,7 @@ from lance_io.dataset.scan import plan_scan
 from lance_io.file import LanceFileReader, LanceFileWriter, scan, scan_now
 from lance_io.file.pieces import goes_behind, goes_with
 from lance_io.file.scan import Readahead
+from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def piece(start: int, end: int, num_bytes: int = 1000, *, file: object = FILE, i
     ],
 )
 def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool) -> None:
-    assert goes_with(following, group) is expected
+    assert goes_with(following, group, SCAN_GROUP_BYTES) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,21 @@ def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool
 )
 def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expected: bool) -> None:
     assert goes_behind(following, groups) is expected
+
+
+@pytest.mark.parametrize(("threads", "expected"), [("1", 1), ("2", 4)])
+def test_without_other_threads_more_is_read_in_one_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: str, expected: int
+) -> None:
+    values = np.random.default_rng(2).integers(0, 1 << 62, (4, 100_000))  # 0.8 MB a column
+    rows = pa.table(dict(zip("abcd", values, strict=True)))
+    lance.write_dataset(rows, tmp_path / "t.lance")
+    table = lance_io.dataset(tmp_path / "t.lance")
+    table.take([0])  # the file's metadata and indexes are known
+    monkeypatch.setenv("LANCE_CPU_THREADS", threads)
+    with io_stats() as seen:
+        assert table.to_table() == rows
+    assert seen.num_reads == expected
 
 
 def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
