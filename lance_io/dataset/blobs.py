@@ -232,6 +232,8 @@ def _with_member(column: pa.Array, path: tuple[str, ...], values: pa.Array) -> p
 
 def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
     """What reads the blobs that a projection shows as bytes; None when it shows none so."""
+    if not state.schema.has_blobs:
+        return None
     blobs: dict[tuple[str, ...], int] = {}
     for one in projection.outputs:
         if not one.is_system and one.computed is None:

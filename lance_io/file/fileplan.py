@@ -57,7 +57,7 @@ class FilePlan:
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
         self.field_ids = tuple(path.leaf.id for paths in below for path in paths)
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
-        self.has_blobs = any(field.holds_blobs for field in schema.walk())
+        self.has_blobs = schema.has_blobs
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
 
     @property

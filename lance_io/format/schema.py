@@ -256,6 +256,11 @@ class Schema:
         return Schema, (self.fields, self.metadata)
 
     @cached_property
+    def has_blobs(self) -> bool:
+        """Whether a field, however deep, is a blob column."""
+        return any(field.holds_blobs for field in self.walk())
+
+    @cached_property
     def by_id(self) -> Mapping[int, Field]:
         """Every field that has an id, by it."""
         return {each.id: each for each in self.walk() if each.id >= 0}

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lance_io import runtime
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset import compute as pc
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.options import scan_options
@@ -26,7 +27,7 @@ from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned, restored
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, decoded_width, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, run, settle_in_worker
+from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, settle_in_worker
 from lance_io.spark.readcast import ReadCast
 from lance_io.spark.types import arrow_to_spark
 
@@ -155,15 +156,13 @@ class _Scan:
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """What the scan gives, as it is decoded; closing it ends the scan."""
         if self._state.answers_now:
-            plan = run(self._state.location.store, self._plan())
+            plan = drive_now(self._plan())
             yield from (batch for _, batch in batches_now(*self._parts(plan)))
             return
         with runtime.iterate(self._later) as found:
             yield from found
 
     async def _later(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        from lance_io.commit.steps import drive
-
         found = batches(*self._parts(await drive(self._plan())))
         try:
             async for _, batch in found:
