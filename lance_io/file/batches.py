@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_io.errors import FormatError
-from lance_io.levels.assemble import merge
+from lance_io.format.places import at_pages
 from lance_io.levels.join import joined
 
 if TYPE_CHECKING:
@@ -32,26 +32,32 @@ class ScanBatch:
 
 
 class _Leaf:
-    """Decoded arrays of one leaf column that batches have not used up, in row order."""
+    """Decoded arrays of one leaf column that batches have not used up, in row order.
 
-    __slots__ = ("arrays",)
+    used  the pieces that the last rows were of
+    """
+
+    __slots__ = ("arrays", "used")
 
     def __init__(self) -> None:
-        self.arrays: deque[tuple[int, pa.Array]] = deque()  # (first row, array)
+        self.arrays: deque[tuple[int, pa.Array, Piece]] = deque()  # (first row, array, what it was decoded from)
+        self.used: list[Piece] = []
 
     def end(self, otherwise: int) -> int:
         """End of the first array's rows."""
         if not self.arrays:
             return otherwise
-        row_start, array = self.arrays[0]
+        row_start, array, _ = self.arrays[0]
         return row_start + len(array)
 
     def rows(self, start: int, end: int) -> pa.Array:
         """Rows `start` to `end`; arrays before `end` are dropped."""
         parts = []
         arrays = self.arrays
+        self.used = []
         while True:
-            row_start, array = arrays[0]
+            row_start, array, piece = arrays[0]
+            self.used.append(piece)
             array_end = row_start + len(array)
             part_end = min(end, array_end)
             whole = start == row_start and part_end == array_end
@@ -90,16 +96,30 @@ class Cutter:
                 path=piece.file.key,
                 where=f"{piece.column.where}, page {piece.number}",
             )
-        self.leaves.setdefault(leaf_id, _Leaf()).arrays.append((piece.row_start, array))
+        self.leaves.setdefault(leaf_id, _Leaf()).arrays.append((piece.row_start, array, piece))
 
     def cut(self) -> ScanBatch:
         """The next batch."""
         start, end = self.position, self.needs_rows_before
         if self.batch_rows is None:
             end = min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
-        arrays = {leaf_id: leaf.rows(start, end) for leaf_id, leaf in self.leaves.items()}
-        self.position = end
-        return ScanBatch(self.index, start, end - start, self.projection.assemble(arrays, end - start))
+        leaves = self.rows(end)
+        arrays = [self.field(number, leaves, end - start) for number in range(len(self.projection.fields))]
+        return ScanBatch(self.index, start, end - start, arrays)
+
+    def rows(self, end: int) -> dict[int, pa.Array]:
+        """The rows up to `end`, by leaf."""
+        start, self.position = self.position, end
+        return {leaf_id: leaf.rows(start, end) for leaf_id, leaf in self.leaves.items()}
+
+    def field(self, number: int, leaves: dict[int, pa.Array], num_rows: int) -> pa.Array:
+        """A field out of its leaves, as `rows` has given them."""
+        try:
+            return self.projection.assemble_field(number, leaves, num_rows)
+        except FormatError as error:
+            found = [self.leaves[path.leaf.id] for path in self.projection.paths[number] if path.leaf.id in self.leaves]
+            pages = [(one.file.key, one.column.where, one.number) for leaf in found for one in leaf.used]
+            raise at_pages(error, pages) from None
 
 
 class Collector:
@@ -119,13 +139,10 @@ class Collector:
             self._add_field(number, cutter)
 
     def _add_field(self, number: int, cutter: Cutter) -> None:
-        field = self.projection.fields[number]
         while cutter.position < cutter.end:
             start = cutter.position
             end = min((leaf.end(cutter.end) for leaf in cutter.leaves.values()), default=cutter.end)
-            arrays = {leaf_id: leaf.rows(start, end) for leaf_id, leaf in cutter.leaves.items()}
-            self.chunks[number].append(merge(field, arrays, end - start))
-            cutter.position = end
+            self.chunks[number].append(cutter.field(number, cutter.rows(end), end - start))
 
     def columns(self) -> list[pa.ChunkedArray]:
         """One chunked array per field."""

@@ -74,12 +74,8 @@ class Projection:
         self._located[id(source)] = source, found
         return found
 
-    def assemble(self, leaves: Mapping[int, pa.Array], num_rows: int) -> list[pa.Array]:
-        """Field arrays from leaf arrays of `num_rows` each."""
-        return [self.assemble_field(number, leaves, num_rows) for number in range(len(self.fields))]
-
     def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
-        """One of them. Most fields have one leaf, whose array is the field's."""
+        """The array of a field from leaf arrays of `num_rows` each. Most fields have one leaf, whose array it is."""
         field, paths = self.fields[number], self.paths[number]
         array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
         is_whole = array is not None and (len(paths[0].nodes) == 1 or array.type == field.arrow_type)

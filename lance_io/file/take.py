@@ -23,6 +23,7 @@ from lance_io.errors import FormatError
 from lance_io.file.opening import known_files, opened
 from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, read_column, rows_of
 from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
+from lance_io.format.places import at_pages
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB
 from lance_io.runtime import cpu_count
@@ -335,9 +336,23 @@ class _Leaves:
                     parts = self._parts.get((path.leaf.id, number))
                     if parts:
                         leaves[path.leaf.id] = concat([self._array(part, columns) for part in parts])
-                chunks.append(self.projection.assemble_field(at, leaves, num_rows))
+                try:
+                    chunks.append(self.projection.assemble_field(at, leaves, num_rows))
+                except FormatError as error:
+                    raise at_pages(error, self._pages(at, number)) from None
             result.append(concat(chunks) if chunks else pa.array([], self.projection.fields[at].arrow_type))
         return result
+
+    def _pages(self, at: int, number: int) -> list[tuple[str, str, int]]:
+        """The pages of a field: of the fragment `number`, or of all (-1)."""
+        found = []
+        for jobs in self._by_pick if number < 0 else [self._by_pick[number]]:
+            for path in self.projection.paths[at]:
+                job = _owner(jobs, path.leaf.id)
+                if job is not None:
+                    wanted = job.wanted[job.here.places[path.leaf.id]]
+                    found += [(job.ref.key, wanted.column.where, page) for page in wanted.numbers]
+        return found
 
     def _array(self, part: int | tuple[_FileTake, int], columns: list[pa.Array]) -> pa.Array:
         if isinstance(part, int):

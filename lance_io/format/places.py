@@ -6,13 +6,17 @@ keeps the place apart from the message; an `UnsupportedError` gets it in front o
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.errors import FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 E = TypeVar("E", FormatError, UnsupportedError, FormatError | UnsupportedError)
 
 REFUSALS = (FormatError, UnsupportedError)  # what reading a file may raise about its bytes
+PAGES_SHOWN_MAX: Final = 50
 
 
 def placed(error: E, where: str, path: str | None = None) -> E:
@@ -27,3 +31,17 @@ def placed(error: E, where: str, path: str | None = None) -> E:
         )
         error.args = (error.message,)
     return error
+
+
+def at_pages(error: E, pages: Sequence[tuple[str, str, int]]) -> E:
+    """The same error, told which pages it was made of, where none of them is wrong by itself.
+
+    pages  (object, column, number of the page) each
+    """
+    if not pages:
+        return error
+    first = pages[0][0]
+    texts = [f"{column}, page {number}{'' if key == first else f' of {key}'}" for key, column, number in pages]
+    distinct = list(dict.fromkeys(texts))
+    more = [f"and {len(distinct) - PAGES_SHOWN_MAX} more pages"] if len(distinct) > PAGES_SHOWN_MAX else []
+    return placed(error, "; ".join(distinct[:PAGES_SHOWN_MAX] + more), first)

@@ -93,6 +93,39 @@ def test_nullable_layers_need_definition_levels(tmp_path: Path) -> None:
     assert_refused(path, "do not go together")
 
 
+def test_pages_of_different_lists_are_named(tmp_path: Path) -> None:
+    """Each leaf of a list of structs holds the lists' lengths; here a page of the second leaf has others."""
+    kind = pa.list_(pa.list_(pa.struct([("x", pa.int32()), ("y", pa.int32())])))
+    items = [{"x": 1, "y": 2}, {"x": 3, "y": 4}]
+    others = {"apart": [[items[:1], items[1:]]], "together": [[items]]}
+    parts = {}
+    for name, rows in others.items():
+        lists = pa.array([*rows * 20, *[None] * 10, *rows * 20], kind)
+        write(tmp_path / name, pa.table({"a": range(50), "c": lists}), "2.1")
+        parts[name] = Anatomy((tmp_path / name).read_bytes())
+    first, second = parts["apart"], parts["together"]
+    page, other = first.columns[2].pages[0], second.columns[2].pages[0]
+    page.CopyFrom(other)
+    for at, (start, size) in enumerate(zip(other.buffer_offsets, other.buffer_sizes, strict=True)):
+        first.body += bytes(-len(first.body) % 64)
+        page.buffer_offsets[at] = len(first.body)
+        first.body += second.body[start : start + size]
+    path = tmp_path / "mixed.lance"
+    path.write_bytes(first.together())
+    reader = LanceFileReader(str(path))
+    ways = (
+        lambda: reader.read_all().to_table(),
+        lambda: list(reader.read_all(batch_size=7).to_batches()),
+        lambda: reader.take_rows([0, 3]).to_table(),
+    )
+    for read in ways:
+        with pytest.raises(FormatError, match="disagree about the number of list items") as caught:
+            read()
+        assert str(path) in str(caught.value)
+        for place in ('column 1 ("c.item.item.x"), page 0', 'column 2 ("c.item.item.y"), page 0'):
+            assert place in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["rep_compression", "def_compression"])
 def test_levels_of_constant_pages_are_not_counted_without_their_codec(tmp_path: Path, name: str) -> None:
     path = damaged(tmp_path, NULLS, lambda m: m.constant_layout.ClearField(name), version="2.2")
