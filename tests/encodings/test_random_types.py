@@ -432,7 +432,7 @@ def test_a_blob_column_that_a_fragment_lacks_reads_as_null_descriptions() -> Non
         ],
         {},
     ).fields[0]
-    (array,) = Projection([field]).assemble({}, 3)
+    array = Projection([field]).assemble_field(0, {}, 3)
     assert array.to_pylist() == [None] * 3
     assert array.type == pa.struct([("position", pa.uint64()), ("size", pa.uint64())])
 
