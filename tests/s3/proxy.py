@@ -117,16 +117,10 @@ class CountingProxy(HttpProxy):
 
         return asyncio.run_coroutine_threadsafe(swap(), self._loop).result(10)
 
-    async def relay(
-        self,
-        client: asyncio.StreamReader,
-        to_client: asyncio.StreamWriter,
-        server: asyncio.StreamReader,
-        to_server: asyncio.StreamWriter,
-    ) -> None:
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Count the connection."""
         self._spent.connections += 1
-        await super().relay(client, to_client, server, to_server)
+        await super().serve(client, to_client)
 
     async def answer(self, request: Message, server: asyncio.StreamReader, to_server: asyncio.StreamWriter) -> Message:
         """Count on the way."""
