@@ -134,16 +134,15 @@ def test_seven_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingP
 
 
 def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
-    """As in pylance: the second table of a bucket finds them open."""
+    """The second table of a bucket finds them open.
+
+    So it does in pylance, whose client now and then opens one more than it needs: its number says nothing here.
+    """
     options = s3.options(aws_endpoint=proxy.endpoint)
+    session, opened = lance_io.Session(), []
     for name in ("one", "two"):
         lance.write_dataset(part(0), f"{s3_uri}/{name}", storage_options=s3.options())
-    opened = []
-    for library in (lance, lance_io):
-        session = library.Session()
-        for name in ("one", "two"):
-            table = library.dataset(f"{s3_uri}/{name}", storage_options=options, session=session)
-            assert table.take([7])["a"].to_pylist() == [7]
-            opened.append(proxy.take().connections)
+        table = lance_io.dataset(f"{s3_uri}/{name}", storage_options=options, session=session)
+        assert table.take([7])["a"].to_pylist() == [7]
+        opened.append(proxy.take().connections)
     assert opened[0] > opened[1] == 0
-    assert opened[2] > opened[3] == 0
