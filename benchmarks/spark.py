@@ -34,9 +34,7 @@ WARM_ROUNDS = 8  # the virtual machine compiles for some twenty queries, which h
 CORES = 2
 CEILING_GOAL = 0.9
 ROUNDS_MAX = 9  # a query takes half a second
-READ_ROUNDS_FACTOR = (
-    4  # the virtual machine's own work varies by a fifth, and the goal is a tenth away from the ceiling
-)
+READ_ROUNDS_FACTOR = 16  # ratios of single rounds are spread over a quarter, and the goal is a tenth from the ceiling
 FILTER = "number < 0.05"
 VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
 WRITES = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready"}
