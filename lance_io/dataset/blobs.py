@@ -25,6 +25,7 @@ from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.blobread import binaries, numbers_of
 from lance_io.format.logical_types import EXTENSION_NAME
+from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
 from lance_io.store.url import open_store
 from lance_io.table.paths import check_relative
@@ -61,11 +62,11 @@ def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
 
 
 def with_binaries(field: Field) -> Field:
-    """A field with every blob that is no item of a list shown as bytes."""
+    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes."""
     if field.holds_blobs:
         metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
         return replace(field, logical_type="large_binary", children=(), metadata=metadata)
-    if field.logical_type != "struct":
+    if field.logical_type.startswith("fixed_size_list"):
         return field.described()
     return replace(field, children=tuple(with_binaries(child) for child in field.children))
 
@@ -207,26 +208,40 @@ class BlobBinaries:
         runs  places of the rows and how many of them lie there, in order
         """
         for path, field_id in self._blobs.items():
-            descriptions = extract(columns[path[0]], path[1:])
-            pieces = []
-            start = 0
-            for place, num_rows in runs:
-                located = yield from locate_blobs(self._state, place, field_id, descriptions.slice(start, num_rows))
-                pieces.append((yield from read_located(self._state, located)))
-                start += num_rows
-            binaries = concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
-            columns[path[0]] = _with_member(columns[path[0]], path[1:], binaries)
+            columns[path[0]] = yield from self._replaced(columns[path[0]], path[1:], field_id, runs)
+
+    def _replaced(
+        self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
+    ) -> Plan[pa.Array]:
+        """A column, or part of one, with bytes for the descriptions at `path` below it."""
+        if not path:
+            return (yield from self._bytes(column, field_id, runs))
+        if isinstance(column, pa.StructArray):
+            member = yield from self._replaced(extract(column, path[:1]), path[1:], field_id, runs)
+            return _with_member(column, path[0], member)
+        items, offsets = visible_items(column)
+        bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
+        counts = np.diff(bounds).tolist()
+        item_runs = [(place, count) for (place, _), count in zip(runs, counts, strict=True)]
+        return with_items(column, offsets, (yield from self._replaced(items, path[1:], field_id, item_runs)))
+
+    def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
+        pieces = []
+        start = 0
+        for place, count in runs:
+            located = yield from locate_blobs(self._state, place, field_id, descriptions.slice(start, count))
+            pieces.append((yield from read_located(self._state, located)))
+            start += count
+        return concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
 
 
-def _with_member(column: pa.Array, path: tuple[str, ...], values: pa.Array) -> pa.Array:
-    """A column whose member at `path` (below the column) is replaced."""
-    if not path:
-        return values
+def _with_member(column: pa.StructArray, name: str, values: pa.Array) -> pa.Array:
+    """A column with another member of this name."""
     fields = list(column.type)
     members = [column.field(number) for number in range(len(fields))]
-    number = column.type.get_field_index(path[0])
-    members[number] = _with_member(members[number], path[1:], values)
-    fields[number] = fields[number].with_type(members[number].type)
+    number = column.type.get_field_index(name)
+    members[number] = values
+    fields[number] = fields[number].with_type(values.type)
     return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null() if column.null_count else None)
 
 
@@ -245,8 +260,17 @@ def _shown_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> 
     if field.holds_blobs:
         if shown == pa.large_binary():
             yield path, field.id
-    elif field.logical_type == "struct":
-        members = {each.name: each.type for each in shown}
-        for child in field.children:
-            if child.name in members:
-                yield from _shown_as_bytes(child, members[child.name], (*path, child.name))
+        return
+    for child in field.children:
+        if (below := _shown_below(field, child, shown)) is not None:
+            yield from _shown_as_bytes(child, below, (*path, child.name))
+
+
+def _shown_below(field: Field, child: Field, shown: pa.DataType) -> pa.DataType | None:
+    """The type that `child` has where `field`, above it, has the type `shown`; None where it was pruned."""
+    if field.logical_type == "struct":
+        number = shown.get_field_index(child.name)
+        return shown.field(number).type if number >= 0 else None
+    if field.logical_type == "map":
+        return pa.struct([shown.key_field, shown.item_field])
+    return shown.field(0).type

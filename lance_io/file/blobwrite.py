@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from lance_io.errors import SchemaError
 from lance_io.file.writesteps import Complete, GatheredWrites
+from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class BlobSink:
             return (yield from self._first_kind(array))
         if field.is_blob_v2:
             return (yield from self._second_kind(field, array))
+        if field.logical_type != "struct":
+            items, offsets = visible_items(array)
+            return with_items(array, offsets, (yield from self._field(field.children[0], items)))
         members = []
         for child, member in zip(field.children, array.flatten(), strict=True):  # null where their struct is
             members.append((yield from self._field(child, member)) if _has_blobs(child) else member)

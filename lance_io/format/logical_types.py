@@ -142,9 +142,11 @@ def logical_type(arrow: pa.DataType) -> str:
 def _item_name(item: pa.Field[Any]) -> str:
     if _extension_name(item) == BFLOAT16:
         return BFLOAT16
-    name = logical_type(item.type)
-    if name == "struct" or not is_nested(name):
-        return name
+    is_extension = isinstance(item.type, pa.BaseExtensionType)
+    if not (is_extension and pa.types.is_nested(item.type.storage_type)):
+        name = logical_type(item.type)
+        if name == "struct" or not is_nested(name):
+            return name
     raise UnsupportedError(f"a fixed-size list of {item.type} cannot be stored")
 
 

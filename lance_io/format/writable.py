@@ -85,6 +85,10 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         raise UnsupportedError(f"{name}: Map data type is not enabled by the selected file format ({version.name})")
     if logical.startswith(_FIXED_SIZE_LIST):
         _check_fixed_size_list(name, logical, version, in_list=in_list)
+        if any(each.holds_blobs for each in field.walk()):
+            raise UnsupportedError(
+                f"{name}: blobs inside of fixed-size lists cannot be stored, those inside of lists can"
+            )
     if field.is_blob_v2:
         if version < V2_2:
             raise UnsupportedError(f"{name}: Blob encoding of the second kind is not available in {version.name}")
@@ -92,8 +96,11 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         raise SchemaError(
             f"Blob encoding is not available for field '{name}' with data type {logical}; it needs large_binary"
         )
-    if field.holds_blobs and in_list:
-        raise UnsupportedError(f"{name}: blobs inside of lists lose their rows and cannot be stored")
+    if field.is_blob and in_list:
+        raise UnsupportedError(
+            f"{name}: blobs of the first kind lose their rows inside of lists; those of the second, which tables of "
+            f"version {V2_2.name} have, keep them"
+        )
     if logical == "struct" and not field.children and in_list:
         raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
     if field.is_marked_packed and not field.is_blob_v2 and (field.children or logical == "struct"):

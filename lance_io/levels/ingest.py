@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.jsonb_write import jsonb_values
+from lance_io.levels.lists import items_of, with_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,21 +161,8 @@ def _plain_vectors(items: pa.Array) -> pa.Array:
 
 
 def _stored_lists(field: Field, array: pa.Array) -> pa.Array:
-    offsets, items = _items(array)
-    child = field.children[0]
-    items = _stored(child, items)
-    if pa.types.is_map(array.type):
-        keys, values = items.field(0), items.field(1)
-        return pa.MapArray.from_arrays(offsets, keys, values, mask=_null_mask(array))
-    kind = pa.LargeListArray if pa.types.is_large_list(array.type) else pa.ListArray
-    return kind.from_arrays(offsets, items, mask=_null_mask(array))
-
-
-def _items(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from 0 on, and the items of the rows of a list array, those of null rows included."""
-    offsets = array.offsets
-    start, end = offsets[0].as_py(), offsets[-1].as_py()
-    return pc.subtract(offsets, offsets[0]), array.values.slice(start, end - start)
+    items, offsets = items_of(array)
+    return with_items(array, offsets, _stored(field.children[0], items))
 
 
 def _null_mask(array: pa.Array) -> pa.Array | None:
@@ -214,9 +201,8 @@ def _check_nulls(field: Field, array: pa.Array, visible: Visible) -> None:
         items = array.values.slice(array.offset * size, len(array) * size)
         _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, size))
     else:
-        offsets, items = _items(array)
-        lengths = np.diff(offsets.to_numpy())
-        _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, lengths))
+        items, offsets = items_of(array)
+        _check_nulls(field.children[0], items, None if visible is None else np.repeat(visible, np.diff(offsets)))
 
 
 def _forbids_nulls(field: Field) -> bool:

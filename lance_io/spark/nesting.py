@@ -6,36 +6,27 @@ A conversion takes an array and gives one; values that it does not change are sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from lance_io.levels import lists
+from lance_io.levels.lists import validity
+
+if TYPE_CHECKING:
+    from lance_io.spans import IntArray
+
 Convert: TypeAlias = Callable[[pa.Array], pa.Array]
 
 
-def validity(array: pa.Array) -> pa.Buffer | None:
-    """The bitmap of an array from its first row on, None when nothing is null."""
-    if not array.null_count:
-        return None
-    if array.offset == 0:
-        buffer: pa.Buffer | None = array.buffers()[0]
-        return buffer
-    bits: pa.Buffer = pa.concat_arrays([array.is_valid()]).buffers()[1]
-    return bits
-
-
-def items_of(array: pa.Array) -> tuple[pa.Array, Any]:
+def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
     """The items of a list array of any form that its rows refer to, and i64[n + 1] offsets into them."""
-    num_rows = len(array)
-    if pa.types.is_fixed_size_list(array.type):
-        size = array.type.list_size
-        items = array.values.slice(array.offset * size, num_rows * size)
-        return items, np.arange(num_rows + 1, dtype=np.int64) * size
-    offsets = array.offsets.to_numpy().astype(np.int64)
-    if not len(offsets):
-        return array.values.slice(0, 0), np.zeros(1, np.int64)
-    return array.values.slice(int(offsets[0]), int(offsets[-1] - offsets[0])), offsets - offsets[0]
+    if not pa.types.is_fixed_size_list(array.type):
+        return lists.items_of(array)
+    size = array.type.list_size
+    items = array.values.slice(array.offset * size, len(array) * size)
+    return items, np.arange(len(array) + 1, dtype=np.int64) * size
 
 
 def list_convert(target: pa.DataType, convert: Convert) -> Convert:

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset import compute as pc
-from lance_io.spark.nesting import list_convert, rebuilt_map, validity
+from lance_io.levels.lists import validity
+from lance_io.spark.nesting import list_convert, rebuilt_map
 from lance_io.spark.types import BFLOAT16, carried_schema, extension_name
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from lance_io.errors import SchemaError
 from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.format.schema import BLOB_V2_EXTENSION
 from lance_io.levels.jsonb_write import jsonb_values
-from lance_io.spark.nesting import items_of, list_convert, rebuilt_map, validity
+from lance_io.levels.lists import validity
+from lance_io.spark.nesting import items_of, list_convert, rebuilt_map
 from lance_io.spark.types import BFLOAT16, JSON, extension_name, is_variable_list
 
 if TYPE_CHECKING:

@@ -78,6 +78,60 @@ def test_bytes_of_blobs_inside_structs(tmp_path: Path, version: str) -> None:
     assert ranges[0] == ranges[1]
 
 
+ITEM = pa.field("item", pa.large_binary(), metadata=MARK)
+BIG = b"z" * 100_000  # too large to lie in the data file
+IN_LISTS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "list": (pa.list_(ITEM), [[b"x", None, b"yy"], [], None, [BIG], [b"", b"v"]]),
+    "large list": (pa.large_list(ITEM), [[b"x", None, b"yy"], [], None, [BIG], [b"", b"v"]]),
+    "lists of lists": (pa.list_(pa.list_(ITEM)), [[[b"x"], [None, b"yy"]], [], None, [None, [BIG]], [[b"v"], []]]),
+    "structs in lists": (
+        pa.list_(pa.struct([ITEM.with_name("b"), ("n", pa.int32())])),
+        [[{"b": b"x", "n": 1}, None], [], None, [{"b": None, "n": 3}, {"b": BIG, "n": 2}], [{"b": b"v", "n": None}]],
+    ),
+    "lists in structs": (
+        pa.struct([("l", pa.list_(ITEM))]),
+        [{"l": [b"x"]}, None, {"l": None}, {"l": [None, BIG]}, {"l": [b"v"]}],
+    ),
+    "without nulls": (pa.list_(ITEM.with_nullable(False)), [[b"x", b"yy"], [], [BIG], [b"v"], [b"w"]]),
+}
+
+
+@pytest.mark.parametrize("writer", [lance, lance_io], ids=["theirs", "ours"])
+@pytest.mark.parametrize("case", IN_LISTS)
+def test_bytes_of_blobs_inside_lists(tmp_path: Path, case: str, writer: Any) -> None:
+    dtype, values = IN_LISTS[case]
+    values = values * 5
+    schema = pa.schema([pa.field("a", dtype), pa.field("id", pa.int64())])
+    rows = pa.table([pa.array(values, dtype), pa.array(range(25))], schema=schema)
+    writer.write_dataset(rows, tmp_path / "t", data_storage_version="2.2", max_rows_per_file=11)
+    writer.write_dataset(rows.slice(3, 4), tmp_path / "t", mode="append")
+    lance.dataset(tmp_path / "t").delete("id in (1, 12)")  # pylance panics where it reads rows without any item
+    ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    for options in ({}, {"columns": ["a"], "filter": "id % 5 > 2"}, {"limit": 5, "offset": 9}, {"batch_size": 4}):
+        for handling in ("all_binary", "all_descriptions"):
+            got = ours.scanner(blob_handling=handling, **options)  # type: ignore[arg-type]
+            expected = theirs.scanner(blob_handling=handling, **options).to_table()
+            assert got.projected_schema.equals(expected.schema, check_metadata=True)
+            assert got.to_table().to_pylist() == expected.to_pylist()
+    left = [row for row in rows.to_pylist() + rows.slice(3, 4).to_pylist() if row["id"] not in (1, 12)]
+    assert ours.to_table(blob_handling="all_binary").to_pylist() == left
+
+
+def test_blobs_inside_maps(tmp_path: Path) -> None:
+    """pylance writes no such table, and reads the descriptions of ours."""
+    dtype = pa.map_(pa.string(), ITEM.with_name("value"))
+    values = [[("a", b"x")], [], None, [("b", None), ("c", BIG)]]
+    rows = pa.table([pa.array(values, dtype)], schema=pa.schema([pa.field("m", dtype)]))
+    lance_io.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    assert ours.to_table(blob_handling="all_binary")["m"].to_pylist() == values
+    described = theirs.to_table()["m"].to_pylist()
+    assert ours.to_table()["m"].to_pylist() == described
+    assert [row and [(key, blob and blob["size"]) for key, blob in row] for row in described] == [
+        row and [(key, None if value is None else len(value)) for key, value in row] for row in values
+    ]
+
+
 def test_a_row_has_no_one_blob_in_a_list(tmp_path: Path) -> None:
     kind = pa.list_(pa.field("item", pa.large_binary(), metadata=MARK))
     rows = pa.table({"l": pa.array([[b"a", b"b"], None], kind)}, schema=pa.schema([("l", kind)]))

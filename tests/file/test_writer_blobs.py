@@ -101,6 +101,27 @@ def test_second_kind_in_all_places(tmp_path: Path) -> None:
     assert (beside / sidecar_name(1)).read_bytes() == b"y" * 70_000 + b"w" * 70_001
 
 
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_second_kind_inside_lists_with_slices(tmp_path: Path, make: Any) -> None:
+    field = lance.blob_field("item", inline_size_threshold=10, dedicated_size_threshold=200_000)
+    values = [b"before", b"x" * 10, None, b"hidden below a null", b"", b"y" * 70_000, b"z" * 300_000, b"behind"]
+    blobs = lance.blob_array(values)
+    kind = pa.LargeListArray if make is pa.large_list else pa.ListArray
+    offsets = pa.array([0, 1, 3, 4, 4, 6, 7, 8], pa.int64() if make is pa.large_list else pa.int32())
+    column = kind.from_arrays(
+        offsets, blobs, type=make(field), mask=pa.array([False, False, True, False, False, False, False])
+    ).slice(1, 5)
+    rows = pa.table([column], schema=pa.schema([pa.field("l", column.type)]))
+    lance_io.write_dataset(rows, tmp_path / "t", data_storage_version="2.2")
+    assert sorted(path.name for path in tmp_path.rglob("*.blob")) == sorted(map(sidecar_name, (1, 2)))
+    expected = [[b"x" * 10, None], None, [], [b"", b"y" * 70_000], [b"z" * 300_000]]
+    assert lance.dataset(tmp_path / "t").to_table(blob_handling="all_binary")["l"].to_pylist() == expected
+    found = lance.dataset(tmp_path / "t").to_table()["l"].to_pylist()
+    assert [row and [blob and blob["kind"] for blob in row] for row in found] == [[0, None], None, [], [0, 1], [2]]
+    for path in tmp_path.rglob("*"):  # what no row shows is nowhere
+        assert not path.is_file() or not any(word in path.read_bytes() for word in (b"hidden", b"before", b"behind"))
+
+
 def test_packed_blobs_begin_another_sidecar_when_one_is_full(tmp_path: Path) -> None:
     field = lance.blob_field("b", inline_size_threshold=10, pack_file_size_threshold=2500)
     values = [bytes([i]) * 1000 for i in range(6)]
@@ -138,6 +159,8 @@ def test_refusals(tmp_path: Path) -> None:
 
     refuse(lance.blob_field("b"), "2.1", "not available in 2.1")
     refuse(pa.field("l", pa.list_(FIRST)), "2.1", "inside of lists")
+    refuse(pa.field("l", pa.list_(pa.struct([lance.blob_field("b")]), 2)), "2.2", "inside of fixed-size lists")
+    refuse(pa.field("l", pa.list_(lance.blob_field("b"), 2)), "2.2", "a fixed-size list of")
     refuse(pa.field("b", pa.string(), metadata=FIRST.metadata), "2.1", "Blob encoding is not available", SchemaError)
     refuse(pa.field("b", pa.binary(), metadata=FIRST.metadata), "2.1", "large_binary", SchemaError)
     schema = pa.schema([lance.blob_field("b")])

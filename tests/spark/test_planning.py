@@ -296,6 +296,18 @@ def test_blobs_are_bytes_or_descriptions(tmp_path: Path, version: str) -> None:
     assert [sizes[0], sizes[2]] == [3, 100_000]
 
 
+def test_blobs_inside_lists_are_bytes_too(tmp_path: Path) -> None:
+    item = pa.field("item", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    blobs = [[b"one", None], [], None, [b"x" * 100_000, b""]] * 100
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("l", pa.list_(item))])
+    uri = str(tmp_path / "blobs.lance")
+    table = pa.Table.from_arrays([pa.array(range(400)), pa.array(blobs, pa.list_(item))], schema=schema)
+    lance.write_dataset(table, uri, data_storage_version="2.2")
+    assert [row for batch in read(uri) for row in batch["l"].to_pylist()] == blobs
+    (few,) = read(uri, filter="id < 4", columns=["l"])
+    assert few["l"].to_pylist() == blobs[:4]
+
+
 def test_no_rows_are_one_partition_without_batches(table: lance.LanceDataset, tmp_path: Path) -> None:
     assert read(table.uri, limit=0) == []
     uri = str(tmp_path / "empty.lance")

@@ -326,6 +326,18 @@ def test_bytes_become_blobs_where_the_table_has_them(path: str, version: str) ->
     assert {file.name for file in Path(path, "data").glob("*.lance")} == referenced(path)
 
 
+def test_arrays_of_bytes_become_lists_of_blobs(path: str) -> None:
+    field = pa.field("l", pa.list_(lance.blob_field("item")))
+    schema = pa.schema([pa.field("id", pa.int64()), field])
+    lance_io.write_dataset([], path, schema=schema, data_storage_version="2.2")
+    rows: list[list[bytes | None] | None] = [[b"", None, b"one"], None, [], [b"x" * 100_000]]
+    given = struct(id=LONG, l=spark.ArrayType(spark.BinaryType()))
+    Job(path, given).run(list(enumerate(rows[:2])), list(enumerate(rows[2:], 2)))
+    expected = [{"id": number, "l": row} for number, row in enumerate(rows)]
+    for library in (lance, lance_io):
+        assert library.dataset(path).to_table(blob_handling="all_binary").to_pylist() == expected
+
+
 def test_an_older_file_version_is_kept(path: str) -> None:
     lance.write_dataset(pa.table({"id": [1]}), path, data_storage_version="2.1")
     Job(path).run([2])

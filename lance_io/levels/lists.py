@@ -1,0 +1,63 @@
+"""Arrays of lists and maps taken apart into their items, and put together over others. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from lance_io.spans import IntArray
+
+
+def items_of(array: pa.Array) -> tuple[pa.Array, IntArray]:
+    """The items of an array of lists or maps, and i64[n + 1] offsets into them from 0 on.
+
+    Those of null rows are included; those of maps are structs of key and value.
+    """
+    offsets: IntArray = array.offsets.to_numpy().astype(np.int64)
+    if not len(offsets):
+        return array.values.slice(0, 0), np.zeros(1, np.int64)
+    first, end = int(offsets[0]), int(offsets[-1])
+    return array.values.slice(first, end - first), offsets - first
+
+
+def visible_items(array: pa.Array) -> tuple[pa.Array, IntArray]:
+    """As `items_of`, without those of null rows."""
+    items, offsets = items_of(array)
+    if not array.null_count:
+        return items, offsets
+    is_there = array.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.diff(offsets)
+    if lengths[~is_there].any():
+        items = items.filter(pa.array(np.repeat(is_there, lengths)))
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(np.where(is_there, lengths, 0), out=offsets[1:])
+    return items, offsets
+
+
+def with_items(array: pa.Array, offsets: IntArray, items: pa.Array) -> pa.Array:
+    """An array with the rows and nulls of `array`, over other items: those of row i are `offsets[i]` to `[i + 1]`."""
+    dtype = array.type
+    width: type[np.signedinteger] = np.int32
+    if pa.types.is_map(dtype):
+        key, value = items.type
+        target: pa.DataType = pa.map_(key.with_nullable(False), value)
+    elif pa.types.is_large_list(dtype):
+        target, width = pa.large_list(dtype.value_field.with_type(items.type)), np.int64
+    else:
+        target = pa.list_(dtype.value_field.with_type(items.type))
+    buffers = [validity(array), pa.py_buffer(offsets.astype(width))]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[items])
+
+
+def validity(array: pa.Array) -> pa.Buffer | None:
+    """The bitmap of an array from its first row on, None when nothing is null."""
+    if not array.null_count:
+        return None
+    if array.offset == 0:
+        buffer: pa.Buffer | None = array.buffers()[0]
+        return buffer
+    bits: pa.Buffer = pa.concat_arrays([array.is_valid()]).buffers()[1]
+    return bits

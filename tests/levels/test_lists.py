@@ -1,0 +1,67 @@
+"""Items of lists and maps, held against what pyarrow's own `flatten` and values say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lance_io.levels.lists import items_of, validity, visible_items, with_items
+
+ITEM = pa.field("element", pa.int16())
+TYPES = [pa.list_(ITEM), pa.large_list(ITEM), pa.map_(pa.int8(), pa.int16())]
+ROWS = st.lists(st.none() | st.lists(st.integers(0, 99), max_size=4), max_size=30)
+
+
+def array_of(dtype: pa.DataType, rows: list[list[int] | None]) -> pa.Array:
+    """Rows of a type, those that are null with two hidden items each."""
+    is_map = pa.types.is_map(dtype)
+    shown: list[Any] = [[1, 2] if row is None else row for row in rows]
+    full = pa.array([[(one % 7, one) for one in row] for row in shown] if is_map else shown, dtype)
+    bits = pa.array([row is not None for row in rows], pa.bool_()).buffers()[1]
+    return pa.Array.from_buffers(
+        dtype, len(rows), [bits, full.buffers()[1]], -1, children=[full.values]
+    )  # as others may hand them over
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@given(rows=ROWS, start=st.integers(0, 8), stop=st.integers(0, 30))
+def test_rows_are_taken_apart_and_put_together(
+    dtype: pa.DataType, rows: list[list[int] | None], start: int, stop: int
+) -> None:
+    array = array_of(dtype, rows)[start:stop]
+    items, offsets = visible_items(array)
+    expected = [item for row in array.to_pylist() if row is not None for item in row]
+    found = items.to_pylist()
+    assert [(one["key"], one["value"]) for one in found] == expected if pa.types.is_map(dtype) else found == expected
+    assert np.diff(offsets).tolist() == [len(row or ()) for row in array.to_pylist()]
+    again = with_items(array, offsets, items)
+    again.validate(full=True)
+    assert again.type == dtype
+    assert again.equals(array)
+    all_items, all_offsets = items_of(array)
+    assert np.diff(all_offsets).tolist() == [2 if row is None else len(row) for row in rows[start:stop]]
+    assert len(all_items) == all_offsets[-1]
+
+
+@pytest.mark.parametrize("dtype", TYPES[:2], ids=str)
+def test_items_of_another_type_keep_the_name_of_the_field(dtype: pa.DataType) -> None:
+    array = array_of(dtype, [[1], None, [2, 3]])
+    items, offsets = visible_items(array)
+    texts = with_items(array, offsets, items.cast(pa.string()))
+    assert texts.type.value_field == pa.field("element", pa.string())
+    assert texts.to_pylist() == [["1"], None, ["2", "3"]]
+
+
+def test_the_bitmap_of_a_slice_begins_at_its_first_row() -> None:
+    array = pa.array([1, None, 3, None, 5, 6, 7, 8, None, 10])
+    assert validity(array.slice(4, 4)) is None
+    for start in range(len(array)):
+        part = array.slice(start)
+        bits = validity(part)
+        rebuilt = pa.Array.from_buffers(pa.int64(), len(part), [bits, pa.py_buffer(np.arange(len(part)))])
+        assert rebuilt.is_valid().equals(part.is_valid())
