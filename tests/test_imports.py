@@ -61,8 +61,9 @@ def test_arrow_filters_need_no_parser() -> None:
 
 ON_A_THREAD = """
 import asyncio, threading
+import pyarrow as pa
 from lance_io import AsyncDataset
-from lance_io.file import AsyncFileReader
+from lance_io.file import AsyncFileReader, AsyncFileWriter
 
 importers = set()
 
@@ -92,6 +93,7 @@ assert importers and threading.main_thread() not in importers, importers
         "AsyncDataset.open('s3://bucket/t', storage_options=options)",
         "AsyncDataset.write({}, 's3://bucket/t', storage_options=options)",
         "AsyncFileReader('s3://bucket/t', options).open()",
+        "AsyncFileWriter('s3://bucket/t', pa.schema([('a', 'int8')]), storage_options=options).__aenter__()",
     ],
 )
 def test_cloud_clients_are_not_imported_on_a_loop(opening: str) -> None:

@@ -22,7 +22,7 @@ from lance_io.format.version import V0_1, V2_0, version_of_name
 from lance_io.format.writable import WRITABLE
 from lance_io.runtime import cpu_pool, run, wrap
 from lance_io.store.api import SyncWrites
-from lance_io.store.url import open_store
+from lance_io.store.url import load_client, open_store
 
 if TYPE_CHECKING:
     import os
@@ -229,7 +229,8 @@ class _Wishes:
             raise UsageError(f"max_page_bytes must be at least 1, got {max_page_bytes}")
         if data_cache_bytes is not None and data_cache_bytes < 0:
             raise UsageError(f"data_cache_bytes must not be negative, got {data_cache_bytes}")
-        self.location: Location = open_store(path, storage_options)
+        self.path = path
+        self._storage_options = storage_options
         self.schema = schema
         self.metadata: dict[str, str] = {}
         self.global_buffers: list[bytes] = []  # given before the schema is known
@@ -237,6 +238,10 @@ class _Wishes:
             "page_bytes": PAGE_BYTES if max_page_bytes is None else min(PAGE_BYTES, max_page_bytes),
             "cache_bytes": data_cache_bytes,
         }
+
+    def open(self) -> Location:
+        """The place of the file. Raises what `open_store` raises."""
+        return open_store(self.path, self._storage_options)
 
     def add_metadata(self, key: str, value: str) -> None:
         """For the schema when the file is closed; anything but text would fail only then, and cost the file."""
@@ -316,6 +321,7 @@ class LanceFileWriter:
         keep_original_array: bool | None = None,
     ) -> None:
         self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
+        self._location = self._wishes.open()
         self._now: FileWritingNow | None = None
         self._later: FileWritingLater | None = None
         self.closed = False
@@ -329,7 +335,7 @@ class LanceFileWriter:
             return
         wishes = self._wishes
         stored = wishes.stored_schema(schema)
-        store, key = wishes.location.store, wishes.location.path
+        store, key = self._location.store, self._location.path
         if isinstance(store, SyncWrites):
             self._now = FileWritingNow(store, key, stored, wishes.version, **wishes.arguments)
         else:
@@ -422,16 +428,16 @@ class LanceFileWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"LanceFileWriter({self._wishes.location.uri!r}, version={self._wishes.version.name!r})"
+        return f"LanceFileWriter({self._location.uri!r}, version={self._wishes.version.name!r})"
 
 
 class AsyncFileWriter:
     """The async twin of `LanceFileWriter`: `async with AsyncFileWriter(path, schema) as writer`.
 
-    The first one for `s3://` imports the client, which takes a second; opening a dataset does so in a thread.
-    Methods may be awaited from any event loop, one at a time. Cancelling one of them, or leaving the block by an
-    exception, removes what was written, and comes back when that has ended; a file that was just getting its name when
-    `close` was cancelled may be there, whole.
+    The file is begun on entering the block, or by the first method where there is none; what cannot be stored, or
+    where, is refused then. Methods may be awaited from any event loop, one at a time. Cancelling one of them, or
+    leaving the block by an exception, removes what was written, and comes back when that has ended; a file that was
+    just getting its name when `close` was cancelled may be there, whole.
     """
 
     def __init__(
@@ -449,22 +455,17 @@ class AsyncFileWriter:
         self._writing: FileWritingLater | None = None
         self.closed = False
         self.size_bytes: int | None = None
-        if schema is not None:
-            self._open(schema)
-
-    def _open(self, schema: pa.Schema | None) -> FileWritingLater:
-        wishes, location = self._wishes, self._wishes.location
-        stored = wishes.stored_schema(schema)
-        self._writing = FileWritingLater(location.store, location.path, stored, wishes.version, **wishes.arguments)
-        return self._writing
 
     async def _opened(self, schema: pa.Schema | None) -> FileWritingLater:
-        writing = self._writing
-        if writing is None:
-            writing = self._open(schema)
-            for data in self._wishes.global_buffers:
-                await self._run(writing.add_global_buffer(data))
-        return writing
+        if self._writing is None:
+            wishes = self._wishes
+            stored = wishes.stored_schema(schema)
+            await load_client(wishes.path)
+            place = wishes.open()
+            self._writing = FileWritingLater(place.store, place.path, stored, wishes.version, **wishes.arguments)
+            for data in wishes.global_buffers:
+                await self._run(self._writing.add_global_buffer(data))
+        return self._writing
 
     async def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
@@ -518,6 +519,8 @@ class AsyncFileWriter:
             raise UsageError("this file writer is closed; open another one")
 
     async def __aenter__(self) -> AsyncFileWriter:
+        if self._wishes.schema is not None:
+            await self._opened(None)
         return self
 
     async def __aexit__(
