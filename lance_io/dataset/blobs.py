@@ -164,11 +164,18 @@ def sidecar_key(file_key: str, blob_id: int) -> str:
 
 
 def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
-    """The bytes of blobs as one large_binary array, null where the blob is."""
+    """The bytes of blobs as one large_binary array, null where the blob is.
+
+    Raises `FormatError` for blobs that reach beyond their objects, `MemoryError` for more bytes than there is room for.
+    """
     lengths = located.sizes
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    try:
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    except (MemoryError, ValueError):  # negative: their sum is no number of bytes
+        yield from _check_ends(located)
+        raise
     for number, place in enumerate(located.objects):
         here = np.flatnonzero((located.keys == number) & (lengths > 0))
         if not len(here):
@@ -179,6 +186,18 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
         _scatter(out, offsets[here], lengths[here], data)
     return binaries(located.valid, offsets, out)
+
+
+def _check_ends(located: Located) -> Plan[None]:
+    for number, place in enumerate(located.objects):
+        here = (located.keys == number) & (located.sizes > 0)
+        if here.any():
+            meta = yield Head(place.store, place.key)
+            end = int((located.starts + located.sizes)[here].max())
+            if end > meta.size_bytes:
+                raise FormatError(
+                    f"a blob ends at {end}, behind the end of its file at {meta.size_bytes}", path=place.key
+                )
 
 
 def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
 from lance_io.commit.steps import drive_now
-from lance_io.dataset.blobs import Located, locate_in_file, sidecar_key
+from lance_io.dataset.blobs import Located, locate_in_file, read_located, sidecar_key
 from lance_io.dataset.places import StoredObject
 from lance_io.errors import BindError, FormatError, UnsupportedError
 
@@ -271,6 +272,18 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
         located(kind=3, uri="s3://bucket/key")
     with pytest.raises(FormatError, match="lacks 'position'"):
         drive_now(locate_in_file(state, file, pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 33, 1 << 40])
+def test_blobs_that_end_behind_their_file(tmp_path: Path, size: int) -> None:
+    """Whether there would be room for so many bytes or not."""
+    (tmp_path / "f.lance").write_bytes(b"x" * 100)
+    state = lance_io.dataset(BLOBS[1])._state
+    file = StoredObject(state.location.store, str(tmp_path / "f.lance"))
+    starts, sizes = np.array([0, 10]), np.array([10, size])
+    located = Located(np.zeros(2, np.int64), (file,), starts, sizes, np.ones(2, np.bool_))
+    with pytest.raises(FormatError, match=r"f\.lance: (a blob ends at|the file ends before)"):
+        drive_now(read_located(state, located))
 
 
 @pytest.mark.parametrize("is_below_base", [False, True])
