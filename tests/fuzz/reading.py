@@ -168,6 +168,11 @@ def read_table(uri: str, dice: random.Random) -> Verdict:
                     if blob is not None:
                         blob.read(1 << 20)
 
+    def binaries() -> None:
+        scanner = dataset.scanner(blob_handling="all_binary")
+        if rows is not None and scanner.projected_schema != schema:
+            check_data(scanner.to_table(), scanner.projected_schema, rows)
+
     def listing() -> None:
         dataset.versions()
         for fragment in dataset.get_fragments():
@@ -176,7 +181,7 @@ def read_table(uri: str, dice: random.Random) -> Verdict:
     def checked() -> None:
         lance_io.dataset(uri, read_params={"validate_on_decode": True}).to_table().validate(full=True)
 
-    ways = {f.__name__: f for f in (scan, ids, take, take_rows, filtered, blobs, listing)}
+    ways = {f.__name__: f for f in (scan, ids, take, take_rows, filtered, blobs, binaries, listing)}
     for name in dice.sample(list(ways), len(ways)):
         verdict.attempt(name, ways[name])
     verdict.attempt("checked", checked)

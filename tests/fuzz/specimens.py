@@ -143,12 +143,17 @@ def _based(path: Path, base: Path, version: str) -> None:
 
 
 def _blobs(version: str) -> pa.Table:
-    """Blobs of the version's kind: in 2.2 also packed and dedicated sidecars."""
+    """Blobs of the version's kind: in 2.2 also packed and dedicated sidecars, and blobs inside lists."""
     values = [None if i % 5 == 0 else bytes(i) for i in range(30)]
+    number, marked = (
+        pa.field("i", pa.int64()),
+        pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
+    )
     if version == "2.1":
-        field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
         column = pa.array(values, pa.large_binary())
-    else:
-        field = lance_io.blob_field("b", inline_size_threshold=10, dedicated_size_threshold=25)
-        column = lance_io.blob_array(values)
-    return pa.table([pa.array(range(30)), column], schema=pa.schema([pa.field("i", pa.int64()), field]))
+        return pa.table([pa.array(range(30)), column], schema=pa.schema([number, marked]))
+    field = lance_io.blob_field("b", inline_size_threshold=10, dedicated_size_threshold=25)
+    lists = pa.list_(marked.with_name("item"))
+    items = [None if i % 7 == 0 else values[i : i + i % 4] for i in range(30)]
+    columns = [pa.array(range(30)), lance_io.blob_array(values), pa.array(items, lists)]
+    return pa.table(columns, schema=pa.schema([number, field, pa.field("l", lists)]))
