@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset import compute as pc
+from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.projection import OutputColumn, Projection, project
 from lance_io.dataset.rows import group_rows
 from lance_io.dataset.scan import scan_projection
@@ -19,6 +20,7 @@ from lance_io.dataset.system import ROW_ADDRESS, system_field
 from lance_io.dataset.take import locate_addresses, prepare, take_grouped
 from lance_io.errors import BindError
 from lance_io.levels.compact import compact
+from lance_io.levels.retype import holds_json
 
 if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
@@ -50,7 +52,15 @@ class Ordering:
             (column,) = self._state.shown(project(self._state.schema, [name]), self._asked.blob_handling).outputs
         except BindError as error:
             raise BindError(f"Column {name} not found: {error}") from error
-        return replace(column, name=_key_name(number), field=column.field.with_name(_key_name(number)))
+        dtype = column.field.type
+        if holds_json(dtype):  # sorted as it is stored, not by its text
+            dtype = self._stored_type(column)
+        return replace(column, name=_key_name(number), field=pa.field(_key_name(number), dtype))
+
+    def _stored_type(self, column: OutputColumn) -> pa.DataType:
+        field = self._state.field_at(column.path)
+        shown = with_binaries(field) if self._asked.blob_handling == "all_binary" else field.described()
+        return shown.arrow_type
 
     def finish(self, table: pa.Table) -> Plan[pa.Table]:
         """Sort, cut and complete the rows of the scan."""

@@ -53,7 +53,7 @@ def batch_as(arrays: list[pa.Array], schema: pa.Schema, *, retype: bool) -> pa.R
     if not retype:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
     shown = [
-        _with_texts(array, field.type) if _holds_json(field.type) else array
+        _with_texts(array, field.type) if holds_json(field.type) else array
         for array, field in zip(arrays, schema, strict=True)
     ]
     stored = pa.RecordBatch.from_arrays(shown, [field.name for field in schema])
@@ -72,10 +72,11 @@ def concat(arrays: list[pa.Array]) -> pa.Array:
     return joined([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
 
 
-def _holds_json(dtype: pa.DataType) -> bool:
+def holds_json(dtype: pa.DataType) -> bool:
+    """Whether values of a type that is shown are JSON, or have JSON inside."""
     if isinstance(dtype, pa.BaseExtensionType):
         return bool(dtype.extension_name == _JSON)
-    return any(_holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
+    return any(holds_json(dtype.field(i).type) for i in range(dtype.num_fields))
 
 
 def _names_extension(dtype: pa.DataType) -> bool:
@@ -86,7 +87,7 @@ def _names_extension(dtype: pa.DataType) -> bool:
 
 def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     """A storage array of the declared `dtype`, with its JSON values as texts."""
-    if not _holds_json(dtype):
+    if not holds_json(dtype):
         return array
     if isinstance(dtype, pa.BaseExtensionType):
         return json_texts(array)

@@ -25,6 +25,7 @@ BOOLS: Final = pa.bool8().wrap_array(pa.array([5, None, 0, 1, -1, 0, 5], pa.int8
 IDS: Final = pa.uuid().wrap_array(
     pa.array([one and one * 16 for one in (b"b", None, b"\xff", b"a", b"\0", b"a", b"b")], pa.binary(16))
 )
+JSON: Final = pa.json_().wrap_array(pa.array(["[1,2]", "null", '"x"', '{"a":1}', "3.5", None, "-7"]))
 FAR: Final = [2**41 + 1, None, 2**41, -(2**41), 0, 1, 2**41]  # seconds: beyond the year 9999, and before the year 1
 DAY_NUMBERS: Final = [2**25, 5, -(2**25), 2**25 + 1, 0, 2**25, 7]
 COLUMNS: Final = {
@@ -53,6 +54,9 @@ COLUMNS: Final = {
     "structs of extensions": pa.StructArray.from_arrays([BOOLS, IDS], names=["flag", "id"]),
     "lists of booleans": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4, 5, 6, 7], pa.int32()), BOOLS),
     "nanoseconds": pa.array([[2], None, [1], [3, 1], [3], [], [None]], pa.list_(pa.time64("ns"))),
+    "JSON": JSON,
+    "structs of JSON": pa.StructArray.from_arrays([JSON], names=["j"]),
+    "lists of JSON": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4, 5, 6, 7], pa.int32()), JSON),
     "far away": pa.array([{"t": one} for one in FAR], pa.struct([("t", pa.timestamp("s"))])),
     "far days": pa.array([[(one, one)] for one in DAY_NUMBERS], pa.map_(pa.date32(), pa.duration("s"))),
 }
