@@ -104,12 +104,13 @@ def open_options(
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.options import scan_options
     from lance_io.dataset.session import Session
+    from lance_io.store.options import options_of
 
     if default_scan_options:
         scan_options(**default_scan_options)
     if session is None:
         session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
-    settings = dict(storage_options or {})
+    settings = options_of(storage_options)
     if block_size is not None:
         settings["block_size"] = str(block_size)
     return OpenOptions(

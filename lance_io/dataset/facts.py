@@ -146,8 +146,11 @@ class FragmentFacts:
 
     @property
     def physical_schema(self) -> pa.Schema:
-        """Schema of the dataset: columns that no data file of the fragment has read as null."""
-        return self._state.arrow_schema
+        """Raises `NotImplementedError`, as in pylance; see `schema`.
+
+        `pyarrow.dataset.Scanner.from_fragment` asks for it first, and then reads a fragment of C++ that is not there.
+        """
+        raise NotImplementedError("a fragment of a Lance table has the schema of its table: ask for `schema`")
 
     @property
     def physical_rows(self) -> int:

@@ -6,6 +6,7 @@ file. On stores whose bytes are at hand the synchronous reader works in the call
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,7 +108,8 @@ class FileAccess:
         return self.batch(arrays)
 
     def global_buffer(self, index: int) -> Ranges:
-        """Where a global buffer lies; raises UsageError for one that the file does not have."""
+        """Where a global buffer lies; raises UsageError for one that the file lacks, TypeError for no number."""
+        index = operator.index(index)
         table = self.file.global_buffers
         if not 0 <= index < len(table.positions):
             raise UsageError(f"global buffer {index}; the file has {len(table.positions)}", path=self.key)

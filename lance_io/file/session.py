@@ -59,6 +59,7 @@ class LanceFileSession:
         data_cache_bytes: int | None = None,
         version: str | None = None,
         max_page_bytes: int | None = None,
+        keep_original_array: bool | None = None,
     ) -> LanceFileWriter:
         """Write a file; arguments as for `LanceFileWriter`."""
         return LanceFileWriter(
@@ -68,6 +69,7 @@ class LanceFileSession:
             version=version,
             storage_options=self._options,
             max_page_bytes=max_page_bytes,
+            keep_original_array=keep_original_array,
         )
 
     def contains(self, path: str) -> bool:
@@ -148,7 +150,9 @@ class LanceFileSession:
 
 
 def _checked(path: str) -> str:
-    """A path below the base. Raises UsageError for one that would leave it."""
+    """A path below the base. Raises UsageError for one that would leave it, TypeError for what is no text."""
+    if not isinstance(path, str):
+        raise TypeError(f"a path in a session is a text, not {path!r}")
     parts = [part for part in path.split("/") if part and part != "."]
     if ".." in parts:
         raise UsageError(f"{path!r} leaves the folder of this session")

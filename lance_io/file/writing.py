@@ -10,6 +10,7 @@ what was written; a batch that does not fit the schema is refused before anythin
 from __future__ import annotations
 
 import asyncio
+import operator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -26,7 +27,7 @@ from lance_io.store.url import load_client, open_store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
     from types import TracebackType
 
     from lance_io.file.writer import WrittenFile
@@ -273,6 +274,15 @@ def _batches(given: pa.RecordBatch | pa.Table) -> tuple[pa.Schema, list[pa.Recor
     return given.schema, [given]
 
 
+def _bytes_of(data: bytes | Iterable[int]) -> bytes:
+    """The content of a global buffer; refused here, before it costs the file, where it is none."""
+    if isinstance(data, (bytes, bytearray)) or (isinstance(data, memoryview) and data.itemsize == 1):
+        return bytes(data)
+    if isinstance(data, (str, int)):  # `bytes` would make zeros of a number
+        raise TypeError(f"a global buffer is bytes, not {type(data).__name__}")
+    return bytes(map(operator.index, data))
+
+
 def version_for_files(name: str | None) -> FileVersion:
     """The version of this name that files are written in; the stable one for None.
 
@@ -374,11 +384,11 @@ class LanceFileWriter:
         self._wishes.add_metadata(key, value)
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Write a global buffer; its index, from 1 on."""
+        """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
         self._check_open()
-        memoryview(data)  # what is no buffer is refused before it costs the file
+        data = _bytes_of(data)
         if not self._is_open:
-            self._wishes.global_buffers.append(bytes(data))
+            self._wishes.global_buffers.append(data)
             return len(self._wishes.global_buffers)
         return self._write_global_buffer(data)
 
@@ -481,11 +491,11 @@ class AsyncFileWriter:
         self._wishes.add_metadata(key, value)
 
     async def add_global_buffer(self, data: bytes) -> int:
-        """Write a global buffer; its index, from 1 on."""
+        """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
         self._check_open()
-        memoryview(data)  # what is no buffer is refused before it costs the file
+        data = _bytes_of(data)
         if self._writing is None:
-            self._wishes.global_buffers.append(bytes(data))
+            self._wishes.global_buffers.append(data)
             return len(self._wishes.global_buffers)
         return await self._run(self._writing.add_global_buffer(data))
 

@@ -27,7 +27,6 @@ from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
 from lance_io.spark.engine import process_session, storage_options
 from lance_io.spark.history import find_job
-from lance_io.spark.options import SYSTEM_COLUMNS
 from lance_io.spark.types import spark_to_arrow
 from lance_io.table.fieldids import first_free_id
 
@@ -127,7 +126,7 @@ def plan_job(target: WriteTarget, options: WriteOptions, given: StructType, is_o
     if base is None and not options.create and not is_overwrite:
         raise NotFound(f"there is no table at {target.given_uri}, and the option create is false")
     schema = _schema(options, given, base, is_overwrite=is_overwrite)
-    columns = tuple(name for name in schema.names if name in set(given.names) - set(SYSTEM_COLUMNS))
+    columns = tuple(name for name in schema.names if name in given.names)
     if not columns:
         raise SchemaError("the data has no column to be written")
     version = V2_2 if base is None else base.data_version

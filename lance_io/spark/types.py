@@ -258,8 +258,9 @@ def spark_to_arrow(
     Raises `SchemaError` for columns that the table lacks or does not take, and missing ones that must not be null;
     `UnsupportedDataError` for Spark types without an Arrow form; `UsageError` for a vector size that fits no column.
     """
-    given = {field.name: field for field in struct.fields if field.name not in SYSTEM_COLUMNS}
-    if len(given) < len([name for name in struct.names if name not in SYSTEM_COLUMNS]):
+    left_out = set(SYSTEM_COLUMNS) - set([] if table is None else table.names)  # `_fragid` may be a column of a table
+    given = {field.name: field for field in struct.fields if field.name not in left_out}
+    if len(given) < len([name for name in struct.names if name not in left_out]):
         twice = next(name for name in struct.names if struct.names.count(name) > 1)
         raise SchemaError(f"column {twice} occurs twice")
     sizes = _sizes_by_name(list(given), vector_sizes or {})

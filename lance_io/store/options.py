@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lance_io.errors import UsageError
 from lance_io.store.api import StoreProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from lance_io.store.api import Durability
+
+T = TypeVar("T")
 
 _VARIABLES = {
     f"LANCE_IO_{name.upper()}": name
@@ -34,8 +35,17 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
-    """Options with lower-case names and text values."""
-    return {str(name).lower(): str(value) for name, value in (options or {}).items() if value is not None}
+    """Options with lower-case names and text values. Raises as `options_of` does."""
+    return {str(name).lower(): str(value) for name, value in options_of(options).items() if value is not None}
+
+
+def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
+    """A copy of the options that somebody gave. Raises `TypeError` for what is no mapping."""
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"storage_options is a dict of texts, not {type(options).__name__}")  # might hold credentials
+    return dict(options)
 
 
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:

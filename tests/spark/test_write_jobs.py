@@ -338,6 +338,13 @@ def test_arrays_of_bytes_become_lists_of_blobs(path: str) -> None:
         assert library.dataset(path).to_table(blob_handling="all_binary").to_pylist() == expected
 
 
+def test_a_column_called_as_the_fragments_are_is_written(path: str) -> None:
+    """Only Spark's reader makes a column of that name; a table may have one of its own."""
+    lance.write_dataset(pa.table({"id": [1], "_fragid": [70]}), path)
+    Job(path, struct(id=LONG, _fragid=LONG)).run([(2, 71)])
+    assert lance.dataset(path).to_table().to_pylist() == [{"id": 1, "_fragid": 70}, {"id": 2, "_fragid": 71}]
+
+
 def test_an_older_file_version_is_kept(path: str) -> None:
     lance.write_dataset(pa.table({"id": [1]}), path, data_storage_version="2.1")
     Job(path).run([2])

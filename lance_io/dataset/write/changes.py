@@ -8,6 +8,7 @@ tells its caller.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from lance_io.table.operations import Delete, Restore, UpdateConfig, UpdateMap
 from lance_io.table.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommittedVersion
@@ -108,7 +109,7 @@ def restore(state: DatasetState) -> Plan[DatasetState]:
 
 def update_config(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
     """Change the table's configuration; None removes a key."""
-    return (yield from change(state, UpdateConfig(config=UpdateMap(dict(values), replace_all))))
+    return (yield from change(state, UpdateConfig(config=_updates(values, replace_all))))
 
 
 def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[DatasetState]:
@@ -120,22 +121,28 @@ def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[Dataset
 
 def update_metadata(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
     """Change the table's metadata."""
-    return (yield from change(state, UpdateConfig(table_metadata=UpdateMap(dict(values), replace_all))))
+    return (yield from change(state, UpdateConfig(table_metadata=_updates(values, replace_all))))
 
 
 def update_schema_metadata(
     state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool
 ) -> Plan[DatasetState]:
     """Change the metadata of the schema."""
-    return (yield from change(state, UpdateConfig(schema_metadata=UpdateMap(dict(values), replace_all))))
+    return (yield from change(state, UpdateConfig(schema_metadata=_updates(values, replace_all))))
 
 
 def update_field_metadata(
     state: DatasetState, updates: Mapping[str | int, Mapping[str, str | None]], *, replace_all: bool
 ) -> Plan[DatasetState]:
     """Change the metadata of fields, given by path or id. Raises `BindError` for a field that is not there."""
-    by_id = {_field_id(state, field): UpdateMap(dict(values), replace_all) for field, values in updates.items()}
+    by_id = {_field_id(state, field): _updates(values, replace_all) for field, values in updates.items()}
     return (yield from change(state, UpdateConfig(field_metadata=by_id)))
+
+
+def _updates(values: Mapping[str, str | None], replace_all: bool) -> UpdateMap:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"expected a dict of keys and values, found {values!r}")
+    return UpdateMap(dict(values), replace_all)
 
 
 def _field_id(state: DatasetState, field: str | int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
@@ -11,8 +12,6 @@ from lance_io.errors import BindError
 from lance_io.table.garbage import CleanupPolicy
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
 
@@ -48,7 +47,12 @@ def cleanup_policy(
     error_if_tagged: bool,
     versions: list[int] | None,
 ) -> CleanupPolicy:
-    """The rules of one cleanup. Raises `BindError` for numbers that make no sense, and for no versions at all."""
+    """The rules of one cleanup.
+
+    Raises `BindError` for numbers that make no sense, and for no versions at all; `TypeError` for an age that is none.
+    """
+    if older_than is not None and not isinstance(older_than, timedelta):
+        raise TypeError(f"older_than must be a timedelta, got {older_than!r}")
     if retain_versions is not None and retain_versions < 1:
         raise BindError(f"retain_versions must be greater than 0, got {retain_versions}")
     if versions is not None and not versions:

@@ -10,6 +10,7 @@ from lance_io.commit.steps import List, OwnFiles, Remove, RemoveEmptyFolders, dr
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.store.api import HoldsFolders, SyncReads
+from lance_io.store.options import options_of
 from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ KEYS_AT_ONCE: Final = 10_000
 
 def drop(uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool) -> None:
     """See `LanceDataset.drop`."""
-    location = Session().locate(uri, dict(storage_options or {}))
+    location = Session().locate(uri, options_of(storage_options))
     plan = _drop(location, ignore_not_found)
     if isinstance(location.store, SyncReads):
         drive_now(plan)

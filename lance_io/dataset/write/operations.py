@@ -7,6 +7,7 @@ operation that lists them all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -146,6 +147,9 @@ class LanceOperation:
         updated_fragment_offsets: dict[int, bytes] | None = None
 
         def __post_init__(self) -> None:
+            self.removed_fragment_ids = _all_of(self.removed_fragment_ids, Integral)
+            self.updated_fragments = _fragments(self.updated_fragments)
+            self.new_fragments = _fragments(self.new_fragments)
             if self.update_mode not in ("rewrite_rows", "rewrite_columns", ""):
                 raise UsageError(f"update_mode must be rewrite_rows or rewrite_columns, got {self.update_mode!r}")
 
@@ -195,8 +199,8 @@ class LanceOperation:
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex]
 
         def __post_init__(self) -> None:
-            self.groups = list(self.groups)
-            self.rewritten_indices = list(self.rewritten_indices)
+            self.groups = _all_of(self.groups, LanceOperation.RewriteGroup)
+            self.rewritten_indices = _all_of(self.rewritten_indices, LanceOperation.RewrittenIndex)
 
     @dataclass
     class CreateIndex(BaseOperation):
@@ -217,6 +221,9 @@ class LanceOperation:
         """Replace data files."""
 
         replacements: list[LanceOperation.DataReplacementGroup]
+
+        def __post_init__(self) -> None:
+            self.replacements = _all_of(self.replacements, LanceOperation.DataReplacementGroup)
 
     @dataclass
     class Project(BaseOperation):
@@ -250,6 +257,15 @@ class LanceOperation:
         ref_version: int
         ref_path: str
         branch_name: str | None = None
+
+
+def _all_of(given: Iterable[Any], kind: type) -> list[Any]:
+    """A list of what was given. Raises `TypeError` for what is no list, and members of another kind."""
+    found = list(given)
+    for one in found:
+        if not isinstance(one, kind):
+            raise TypeError(f"expected a list of {kind.__name__}, found {one!r} in it")
+    return found
 
 
 def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
