@@ -188,7 +188,7 @@ class DatasetState:
     def _with_bytes(self, output: OutputColumn) -> OutputColumn:
         if output.is_system or output.computed is not None:
             return output
-        field = self.field_at(output.path)
+        field = self.pruned_fields(output.parts)[0] if output.parts else self.field_at(output.path)
         if field.described() is field:
             return output
         arrow = with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)

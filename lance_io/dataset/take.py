@@ -165,23 +165,23 @@ def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
     return PreparedTake(columns, None if columns.reads is None else RowReader(state, columns.reads.again()))
 
 
-def _prepare(state: DatasetState, columns: Any) -> PreparedTake:
+def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None) -> PreparedTake:
     """The same for a column list, remembered from one take to the next."""
     columns = as_list(columns)
-    key = ("take", columns_key(columns))
+    key = ("take", blob_handling, columns_key(columns))
     found: PreparedTake | None = state.prepared.get(key)
     if found is None:
-        found = _with_reader(state, _columns(state, key, columns))
+        found = _with_reader(state, _columns(state, key, columns, blob_handling))
         state.prepared.put(key, found)
     return found
 
 
-def _columns(state: DatasetState, key: Any, columns: Any) -> TakeColumns:
+def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | None) -> TakeColumns:
     """What a column list means in the version's schema, remembered with that: most versions share one."""
     shared: Prepared = state.schema.derived.setdefault("takes", Prepared())
     found: TakeColumns | None = shared.get(key)
     if found is None:
-        found = TakeColumns.of(state, project_taken(state.schema, columns))
+        found = TakeColumns.of(state, state.shown(project_taken(state.schema, columns), blob_handling))
         shared.put(key, found)
     return found
 
@@ -231,6 +231,8 @@ def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -
 def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:
     """Rows of one fragment by position among its rows that are left.
 
+    Blobs of the first kind come as bytes, as from the reader of a file, and as in pylance; others as descriptions.
+
     positions  ascending, repetitions allowed
     Raises `OSError` when they do not ascend or lie outside of the fragment.
     """
@@ -243,4 +245,6 @@ def take_fragment_positions(state: DatasetState, place: int, positions: IntArray
             path=state.location.uri,
         )
     places = np.full(len(positions), place, dtype=np.int64)
-    return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), _prepare(state, columns)))
+    handling = "all_binary" if any(field.is_blob for field in state.schema.walk()) else None
+    prepared = _prepare(state, columns, handling)
+    return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))

@@ -118,6 +118,26 @@ def test_bytes_of_blobs_inside_lists(tmp_path: Path, case: str, writer: Any) -> 
     assert ours.to_table(blob_handling="all_binary").to_pylist() == left
 
 
+@pytest.mark.parametrize("columns", [None, ["b"], ["s"], ["s.b", "i"], ["i"]])
+def test_fragments_give_bytes_of_blobs_of_the_first_kind(tmp_path: Path, columns: list[str] | None) -> None:
+    """As pylance: it takes from a fragment what the file's reader shows, from a table descriptions."""
+    field = ITEM.with_name("b")
+    values = [b"x", None, b"yy", b"", BIG]
+    inner = pa.array(
+        [{"b": value, "n": i} if i != 2 else None for i, value in enumerate(values)],
+        pa.struct([field, ("n", pa.int32())]),
+    )
+    schema = pa.schema([field, pa.field("s", inner.type), pa.field("i", pa.int64())])
+    rows = pa.table([pa.array(values, pa.large_binary()), inner, pa.array(range(5))], schema=schema)
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
+    ours, theirs = (one.dataset(tmp_path / "t").get_fragments()[0] for one in (lance_io, lance))
+    for indices in ([0, 1, 2, 4], [2, 2, 3], []):
+        expected = theirs.take(indices, columns=columns)
+        assert ours.take(indices, columns=columns).equals(expected)
+        assert ours.open_session(columns).take(indices).equals(theirs.open_session(columns).take(indices))
+    assert ours.head(3).equals(theirs.head(3))
+
+
 def test_blobs_inside_maps(tmp_path: Path) -> None:
     """pylance writes no such table, and reads the descriptions of ours."""
     dtype = pa.map_(pa.string(), ITEM.with_name("value"))
