@@ -1,22 +1,39 @@
 """Arrays that may be filtered and taken from, and given to other engines.
 
-`pyarrow` (26.0) selects wrong rows from a fixed-size list of fixed-size lists that is a slice: its inner lists are
-looked up as if the slice began at row 0. Structs around such a list hand their own slice down to it. Arrays as they
-are decoded are no slices; whoever slices them and then selects rows copies them first, here.
+`pyarrow` (26.0) selects wrong rows, or memory behind the array, from a fixed-size list of fixed-size lists that is a
+slice: its inner lists are looked up as if the slice began at row 0. The list may lie anywhere inside the array. Structs
+hand their own slice down to their fields; and the values of a list can be a slice of which the list itself shows
+nothing, as what `list_flatten` gives is one. Arrays as they are decoded are no slices; whoever has others and selects
+rows does so with `taken` and `kept`, or copies them first with `compact`.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import pyarrow as pa
+
+
+def taken(array: pa.Array, places: pa.Array) -> pa.Array:
+    """The rows at the places, a null for a null."""
+    return compact(array).take(places)
+
+
+def kept(array: pa.Array, mask: pa.BooleanArray) -> pa.Array:
+    """The rows where the mask is true."""
+    return compact(array).filter(mask)
 
 
 def compact(array: pa.Array) -> pa.Array:
     """The same rows as an array from which rows may be selected: itself, or a copy where that would go wrong."""
-    if array.offset == 0 or not _has_nested_vectors(array.type):
-        return array
-    return copied(array)
+    # No cache over the types: to hash one costs half as much as to walk it, and Python's extensions have no hash.
+    return copied(array) if _has_nested_vectors(array.type) and _has_slice(array) else array
+
+
+def compact_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows as a batch from which rows may be selected."""
+    for number, array in enumerate(batch.columns):
+        if (whole := compact(array)) is not array:
+            batch = batch.set_column(number, batch.schema.field(number), whole)
+    return batch
 
 
 class Portable:
@@ -62,8 +79,25 @@ def copied(array: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, array.slice(0, 0)])  # one array alone would not be copied
 
 
-@lru_cache(maxsize=1024)
 def _has_nested_vectors(dtype: pa.DataType) -> bool:
-    if pa.types.is_fixed_size_list(dtype) and pa.types.is_fixed_size_list(dtype.value_type):
+    dtype = _stored(dtype)
+    if pa.types.is_fixed_size_list(dtype) and pa.types.is_fixed_size_list(_stored(dtype.value_type)):
         return True
     return pa.types.is_nested(dtype) and any(_has_nested_vectors(dtype.field(i).type) for i in range(dtype.num_fields))
+
+
+def _has_slice(array: pa.Array) -> bool:
+    """Whether the array, or one with nested vectors inside it, does not begin where its memory does."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if array.offset:
+        return True
+    return any(_has_slice(child) for child in _children(array))
+
+
+def _children(array: pa.Array) -> list[pa.Array]:
+    """The arrays directly inside one, as they lie in memory."""
+    if isinstance(array, pa.StructArray):
+        return [array.field(i) for i in range(array.type.num_fields)]
+    # of lists in any layout and maps; nothing else that may hold nested vectors has its values looked up by row
+    return [array.values] if hasattr(array, "values") else []

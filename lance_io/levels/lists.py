@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from lance_io.levels.compact import kept
+
 if TYPE_CHECKING:
     from lance_io.spans import IntArray
 
@@ -31,7 +33,7 @@ def visible_items(array: pa.Array) -> tuple[pa.Array, IntArray]:
     is_there = array.is_valid().to_numpy(zero_copy_only=False)
     lengths = np.diff(offsets)
     if lengths[~is_there].any():
-        items = items.filter(pa.array(np.repeat(is_there, lengths)))
+        items = kept(items, pa.array(np.repeat(is_there, lengths)))
     offsets = np.zeros(len(array) + 1, np.int64)
     np.cumsum(np.where(is_there, lengths, 0), out=offsets[1:])
     return items, offsets

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 import lance
+import lance.arrow
 import pyarrow as pa
 import pytest
 from lance.dataset import ColumnOrdering
@@ -85,3 +86,14 @@ def test_a_sorted_scan_without_columns_counts_its_rows(uri: Path) -> None:
     for options in ({}, {"offset": 2}, {"limit": 3}, {"filter": "row > 2"}):
         tables = [one.dataset(uri).to_table([], order_by=["texts"], **options) for one in (lance, lance_io)]
         assert tables[0].num_rows == tables[1].num_rows > 0
+
+
+def test_rows_with_types_of_python_are_sorted(tmp_path: Path) -> None:
+    floats = lance.arrow.bfloat16_array([3.0, None, 1.0, 2.0, 5.0, 4.0])
+    table = pa.table({"row": range(6), "x": floats, "in": pa.StructArray.from_arrays([floats], ["x"])})
+    lance.write_dataset(table, tmp_path, max_rows_per_file=2)
+    found, expected = (
+        one.dataset(tmp_path).to_table(order_by=[ColumnOrdering("row", False)]) for one in (lance_io, lance)
+    )
+    assert found["row"].to_pylist() == [5, 4, 3, 2, 1, 0]
+    assert found.to_pylist() == expected.to_pylist()

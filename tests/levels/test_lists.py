@@ -48,6 +48,14 @@ def test_rows_are_taken_apart_and_put_together(
     assert len(all_items) == all_offsets[-1]
 
 
+def test_vectors_of_vectors_below_null_rows_are_left_out() -> None:
+    squares = [[[i, i + 1], [i + 2, i + 3]] for i in range(8)]
+    items = pa.array(squares, pa.list_(pa.list_(pa.int16(), 2), 2))
+    mask = pa.array([False, False, True, False])
+    array = pa.ListArray.from_arrays(pa.array([0, 2, 4, 6, 8], pa.int32()), items, mask=mask)
+    assert visible_items(array[1:])[0].to_pylist() == [*squares[2:4], *squares[6:]]
+
+
 @pytest.mark.parametrize("dtype", TYPES[:2], ids=str)
 def test_items_of_another_type_keep_the_name_of_the_field(dtype: pa.DataType) -> None:
     array = array_of(dtype, [[1], None, [2, 3]])

@@ -38,6 +38,7 @@ from lance_io.dataset.predicate.tree import (
     SqlCast,
     cannot_fail,
 )
+from lance_io.levels.compact import compact_batch, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,11 +127,11 @@ def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
     """The values of an expression in the rows that are wanted, null in the others."""
     if wanted.true_count == len(wanted):
         return evaluate(expr, batch)
-    value = evaluate(expr, batch.filter(wanted))
+    value = evaluate(expr, compact_batch(batch).filter(wanted))
     if isinstance(value, pa.Scalar):
         return value
     chosen = wanted.to_numpy(zero_copy_only=False)
-    return value.take(pa.array(np.cumsum(chosen) - 1, mask=~chosen))
+    return taken(value, pa.array(np.cumsum(chosen) - 1, mask=~chosen))
 
 
 def _first_valid(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lance_io.dataset.predicate.intervals import dates_between
 from lance_io.dataset.predicate.nested import is_list, sort_keys
 from lance_io.dataset.predicate.rows import arrays, by_value
+from lance_io.levels.compact import taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,9 +77,9 @@ def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:
     if offsets[-1] > ITEMS_MAX:
         raise pa.ArrowInvalid(f"lists of {offsets[-1]} items in all, at most {ITEMS_MAX}")
     places = np.fromiter((place for row in rows for place in row or ()), np.int64, count=int(offsets[-1]))
-    taken = items.take(pa.array(places, mask=places < 0))
+    chosen = taken(items, pa.array(places, mask=places < 0))
     mask = pa.array([row is None for row in rows], pa.bool_())
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), taken, mask=mask)
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen, mask=mask)
 
 
 def in_same_layout(compute: Callable[..., Value]) -> Callable[..., Value]:
@@ -352,7 +353,7 @@ def first_valid(lists: Value) -> pa.Array:
     items = pc.list_flatten(lists)
     valid = items.is_valid().to_pylist()
     places = [next((at for at in row or () if valid[at]), None) for row in _pool_places(lists)]
-    return items.take(pa.array(places, pa.int64()))
+    return taken(items, pa.array(places, pa.int64()))
 
 
 def _series(*, inclusive: bool) -> Callable[..., pa.Array]:

@@ -12,6 +12,7 @@ import pyarrow.types as pt
 from lance_io.dataset.predicate.casts import positional, sql_cast
 from lance_io.dataset.predicate.evaluate import compare
 from lance_io.dataset.predicate.rows import arrays
+from lance_io.levels.compact import kept, taken
 
 if TYPE_CHECKING:
     from lance_io.dataset.predicate.rows import Value
@@ -42,7 +43,7 @@ def has(lists: Value, item: Value) -> pa.Array:
     """Whether an item occurs in a list; null when the item is null."""
     lists, items = arrays(lists, item)
     flat = pc.list_flatten(lists)
-    beside = item if isinstance(item, pa.Scalar) else items.take(pa.array(_parents(lists)))
+    beside = item if isinstance(item, pa.Scalar) else taken(items, pa.array(_parents(lists)))
     found = _rows_where(lists, compare("=", flat, beside))
     return _answers(found, lists, items)
 
@@ -105,7 +106,7 @@ def element(lists: Value, index: Value) -> pa.Array:
     offsets = np.where(wanted > 0, wanted - 1, wanted + lengths)
     inside = (wanted != 0) & (offsets >= 0) & (offsets < lengths)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
-    return pc.list_flatten(lists).take(pa.array(starts + offsets, mask=~inside))
+    return taken(pc.list_flatten(lists), pa.array(starts + offsets, mask=~inside))
 
 
 def make(*values: Value) -> Value:
@@ -116,7 +117,7 @@ def make(*values: Value) -> Value:
     num_rows, num_items = len(columns[0]), len(columns)
     order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
     offsets = np.arange(0, num_rows * num_items + 1, num_items, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.concat_arrays(columns).take(pa.array(order)))
+    return pa.ListArray.from_arrays(pa.array(offsets), taken(pa.concat_arrays(columns), pa.array(order)))
 
 
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
@@ -126,9 +127,9 @@ def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -
     items = positional(items) if pt.is_floating(items.type) else sql_cast(items, pa.string(), lenient=False)
     if null is not None and null.is_valid:
         items = pc.fill_null(items, null)
-    kept = items.is_valid()
-    counts = np.bincount(_parents(lists)[kept.to_numpy(zero_copy_only=False)], minlength=len(lists))
-    texts = _from_counts(counts, items.filter(kept))
+    present = items.is_valid()
+    counts = np.bincount(_parents(lists)[present.to_numpy(zero_copy_only=False)], minlength=len(lists))
+    texts = _from_counts(counts, kept(items, present))
     return pc.if_else(lists.is_valid(), pc.binary_join(texts, separator.as_py() or ""), pa.scalar(None, pa.string()))
 
 
@@ -143,7 +144,7 @@ def distinct(lists: Value) -> pa.Array:
     keys, _ = _keys(lists, lists)
     firsts = np.sort(np.unique(keys, return_index=True)[1])
     counts = np.bincount(_parents(lists)[firsts], minlength=len(lists))
-    made = _from_counts(counts, pc.list_flatten(lists).take(pa.array(firsts)))
+    made = _from_counts(counts, taken(pc.list_flatten(lists), pa.array(firsts)))
     return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
 
 
@@ -163,7 +164,7 @@ def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | No
     last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
     flat = pc.list_flatten(lists)
     ranks = _ranks(flat, down=down, nulls_last=last)
-    sorted_items = flat.take(pa.array(np.lexsort((ranks, _parents(lists)))))
+    sorted_items = taken(flat, pa.array(np.lexsort((ranks, _parents(lists)))))
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     made = _from_counts(counts, sorted_items)
     return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
@@ -179,7 +180,7 @@ def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
     chosen[rows] = order[firsts]
     none = np.ones(len(lists), dtype=np.bool_)
     none[rows] = False
-    return flat.take(pa.array(chosen, mask=none))
+    return taken(flat, pa.array(chosen, mask=none))
 
 
 def smallest(lists: Value) -> pa.Array:
