@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lance_io.errors import SchemaError, UnsupportedError
+from lance_io.errors import SchemaError, UnsupportedDataError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.levels.lists import items_of, with_items
@@ -38,7 +38,7 @@ def ingester(field: Field, arrow: pa.Field[Any]) -> Callable[[pa.Array], pa.Arra
 
     Raises `SchemaError` when the type is another than the field's, `UnsupportedError` for types that cannot be stored.
     The function that is returned raises `SchemaError` for nulls where the field has none, and for text that is no JSON;
-    `UnsupportedError` for nulls in the members of packed structs.
+    `UnsupportedDataError` for nulls in the members of packed structs.
     """
     _check_same(schema_from_arrow(pa.schema([arrow])).fields[0], field, field.name)
     is_changed = _is_changed(field, arrow.type)
@@ -213,7 +213,7 @@ def _check_packed(field: Field, array: pa.StructArray, visible: Visible) -> None
     for i, child in enumerate(field.children):
         member = array.field(i)
         if member.null_count and _has_visible_nulls(member, visible):
-            raise UnsupportedError(f"nulls in member `{child.name}` of the packed struct `{field.name}`")
+            raise UnsupportedDataError(f"nulls in member `{child.name}` of the packed struct `{field.name}`")
 
 
 def _has_visible_nulls(array: pa.Array, visible: Visible) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_io.errors import SchemaError, UnsupportedError
+from lance_io.errors import SchemaError, UnsupportedDataError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.ingest import ingester
 from lance_io.levels.jsonb import json_texts
@@ -125,11 +125,11 @@ def test_refuses_other_types(field: pa.Field, array: pa.Array, words: str) -> No
 def test_members_of_packed_structs_hold_no_nulls() -> None:
     packed = pa.field("c", pa.struct([("x", pa.int32())]), metadata={"packed": "true"})
     assert len(ingested(pa.array([None, {"x": 1}], packed.type), packed)) == 2
-    with pytest.raises(UnsupportedError, match="nulls in member `x` of the packed struct `c`"):
+    with pytest.raises(UnsupportedDataError, match="nulls in member `x` of the packed struct `c`"):
         ingested(pa.array([None, {"x": None}], packed.type), packed)
     lists = pa.field("c", pa.list_(packed.with_name("item")))
     assert len(ingested(pa.array([None, [None, {"x": 1}]], lists.type), lists)) == 2
-    with pytest.raises(UnsupportedError, match="packed struct `item`"):
+    with pytest.raises(UnsupportedDataError, match="packed struct `item`"):
         ingested(pa.array([[{"x": None}]], lists.type), lists)
 
 
