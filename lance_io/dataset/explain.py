@@ -162,7 +162,7 @@ def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> File
     file, tail = yield from opened(context, here.ref, here.columns)
     if len(rows) and rows[-1] >= file.num_rows:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
-    pages = [page for index in here.columns for page in _split_rows(file.column(index), rows)]
+    pages = [page for column in file.view(here).columns for page in _split_rows(column, rows)]
     try:
         indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
     except FormatError as error:
@@ -234,7 +234,7 @@ def _file_pieces(context: ReadContext, here: FileColumns, span: tuple[int, int, 
     if start == end:
         return []
     file, tail = yield from opened(context, here.ref, here.columns)
-    columns = yield from column_pieces(file, here.columns, start, end, tail)
+    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail)
     return [piece for column in columns for piece in column]
 
 

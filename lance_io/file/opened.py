@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
 
+    Layouts = dict[tuple[Any, ...], MiniBlockPage]
 
 VIEWS_MAX: Final = 8  # projections of one file that are remembered
 SHARED_LAYOUTS_MAX: Final = 64  # page layouts that are remembered for files of the same schema
@@ -55,7 +56,7 @@ class FileSchema:
     descriptor: FileDescriptor
     paths: tuple[LeafPath, ...]
     skeletons: tuple[pa.DataType, ...]
-    layouts: dict[tuple[Any, ...], MiniBlockPage] = field(default_factory=dict)
+    layouts: Layouts = field(default_factory=dict)
 
     @classmethod
     def of(cls, descriptor: FileDescriptor) -> FileSchema:
@@ -74,7 +75,7 @@ class Column:
     info        what the metadata says about each page
     keys        search-cache key of each page's index
     skeleton    leaf type and nesting, without names
-    accepted    the type that the table was last found to declare for this column
+    accepted    the type that the table was last found to declare for this column, as the file has it
     """
 
     index: int
@@ -104,15 +105,6 @@ class Column:
             if alike[0] == key:
                 alike[1].update(numbers)
         return key
-
-    def expect_type(self, dtype: pa.DataType) -> None:
-        """Raise FormatError unless the table's schema has this column's leaf type and nesting (`LeafPath.skeleton`)."""
-        if dtype is self.accepted:  # the usual case, without comparing
-            return
-        found = self.skeleton
-        if dtype != found:
-            raise FormatError(f"{found} in the file, {dtype} in the table", where=self.where)
-        self.accepted = dtype
 
     @property
     def where(self) -> str:
@@ -179,6 +171,7 @@ class OpenedFile:
         self.paths = schema.paths
         self._schema = schema
         self._columns: dict[int, Column] = {}
+        self._others: dict[int, Column] = {}  # those of which a table declares other members, as it last did
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
         if footer.num_columns != len(self.paths):
             raise FormatError(
@@ -209,13 +202,8 @@ class OpenedFile:
         """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
         view = self._views.get(id(here))
         if view is None:
-            columns = [self.column(index) for index in here.columns]
-            try:
-                for column, dtype in zip(columns, here.types, strict=True):
-                    column.expect_type(dtype)
-            except FormatError as error:
-                error.path = self.key
-                raise
+            wanted = zip(here.columns, here.paths, here.types, strict=True)
+            columns = [self._declared(index, path, dtype) for index, path, dtype in wanted]
             is_single = all(len(column.keys) == 1 for column in columns)
             view = FileView(here, columns, [column.keys[0] for column in columns] if is_single else None)
             if len(self._views) >= VIEWS_MAX:
@@ -223,12 +211,38 @@ class OpenedFile:
             self._views[id(here)] = view
         return view
 
+    def _declared(self, index: int, declared: LeafPath, dtype: pa.DataType) -> Column:
+        """The column as a table declares it, whose `LeafPath.skeleton` is `dtype`; FormatError for another type."""
+        column = self.column(index)
+        if dtype is column.accepted:  # the usual case, without comparing
+            return column
+        is_same = dtype == column.skeleton and not declared.leaf.is_packed  # members of packed structs have ids, too
+        path = column.path if is_same else column.path.as_declared(declared)
+        if path is None:
+            raise FormatError(f"{column.skeleton} in the file, {dtype} in the table", path=self.key, where=column.where)
+        if path is column.path:
+            column.accepted = dtype
+            return column
+        other = self._others.get(index)
+        if other is None or other.path != path:
+            other = self._others[index] = self._opened(column, path)
+        return other
+
+    def _opened(self, column: Column, path: LeafPath) -> Column:
+        """A column whose pages are read as of another path."""
+        info = column.info
+        # These layouts are not shared: the ones that are know the path of the file's own schema.
+        pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, path, None))
+        return Column(column.index, path, column.row_starts, pages, info, column.keys, path.skeleton)
+
     def _parse(self, index: int) -> Column:
         if not 0 <= index < len(self.paths):
             raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
         info = decode_column(self.blocks[index], index, self.footer, self.key)
         path = self.paths[index]
-        pages = LazySequence(len(info.pages), partial(_open_page, self.key, self.version, info, self._schema))
+        pages = LazySequence(
+            len(info.pages), partial(_open_page, self.key, self.version, info, path, self._schema.layouts)
+        )
         keys = [(self.identity, index, number) for number in range(len(pages))]
         column = Column(index, path, info.row_starts, pages, info, keys, self._schema.skeletons[index])
         slots = path.slots_per_row
@@ -250,8 +264,10 @@ def _rows_of_slots(column: Column, slots: int) -> IntArray:
     return starts // slots
 
 
-def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSchema, number: int) -> PageLayout:
-    page, path = info.pages[number], schema.paths[info.index]
+def _open_page(
+    key: str, version: FileVersion, info: ColumnInfo, path: LeafPath, layouts: Layouts | None, number: int
+) -> PageLayout:
+    page = info.pages[number]
     if page.priority and page.priority * path.slots_per_row != info.row_starts[number]:
         first_row = int(info.row_starts[number]) // path.slots_per_row
         where = f"{_where(info.index, path)}, page {number}"
@@ -259,16 +275,16 @@ def _open_page(key: str, version: FileVersion, info: ColumnInfo, schema: FileSch
             f"first row {page.priority} noted, but {first_row} rows in the pages before it", path=key, where=where
         )
     depends_on = (version.minor, info.index, page.num_rows, len(page.buffer_sizes), page.encoding)
-    known = schema.layouts.get(depends_on)
+    known = None if layouts is None else layouts.get(depends_on)
     if known is not None:
         return known.elsewhere(page.buffer_offsets, page.buffer_sizes)
     try:
         layout = open_page(version, page, path)
     except REFUSALS as error:
         raise placed(error, f"{_where(info.index, path)}, page {number}", key) from error.__cause__
-    if isinstance(layout, MiniBlockPage) and len(page.encoding) <= SHARED_LAYOUT_BYTES_MAX:
-        if len(schema.layouts) < SHARED_LAYOUTS_MAX:
-            schema.layouts[depends_on] = layout
+    if layouts is not None and isinstance(layout, MiniBlockPage) and len(page.encoding) <= SHARED_LAYOUT_BYTES_MAX:
+        if len(layouts) < SHARED_LAYOUTS_MAX:
+            layouts[depends_on] = layout
     return layout
 
 

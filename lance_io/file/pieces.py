@@ -155,7 +155,7 @@ def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) 
 
 
 def column_pieces(
-    file: OpenedFile, columns: Sequence[int], row_start: int, row_end: int, tail: Tail | None
+    file: OpenedFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None
 ) -> FileSteps[list[list[Piece]]]:
     """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
 
@@ -169,10 +169,9 @@ def column_pieces(
     return [[part for _ in column for part in next(remaining)] for column in pages]
 
 
-def _by_page(file: OpenedFile, column_index: int, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
+def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
-    column = file.column(column_index)
     first, borders = 0, column.row_starts
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)

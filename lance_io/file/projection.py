@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids, column indices and expected types.
+    """What to read of one file: parallel lists of leaf field ids, column indices, and how the table declares
+    the leaves: paths, and types (`LeafPath.skeleton`).
 
     is_all  the file has every leaf of the projection
     places  where each leaf is in the lists, by field id
@@ -32,6 +33,7 @@ class FileColumns:
     ref: FileRef
     leaf_ids: list[int]
     columns: list[int]
+    paths: list[LeafPath]
     types: list[pa.DataType]
     is_all: bool
     places: dict[int, int] = field(init=False)
@@ -68,9 +70,10 @@ class Projection:
         for ref in source.files:
             here = [leaf for leaf in self.leaves if leaf in ref.columns]
             if here:
+                paths = [self.leaves[leaf] for leaf in here]
                 types = [self._types[leaf] for leaf in here]
                 is_all = len(here) == len(self.leaves)
-                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], types, is_all))
+                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], paths, types, is_all))
         self._located[id(source)] = source, found
         return found
 

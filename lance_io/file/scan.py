@@ -65,8 +65,7 @@ def readahead(pieces: int | None, spans: int | None) -> Readahead:
 def file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
     file, tail = yield from opened(context, here.ref, here.columns)
-    file.view(here)  # checks the types of its columns
-    columns = yield from column_pieces(file, here.columns, start, end, tail)
+    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

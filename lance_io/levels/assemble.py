@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from lance_io._kernels import Layer
     from lance_io.format.schema import Field
+    from lance_io.levels.path import StoredMembers
 
 
 def arrow_buffer(memory: Any | None) -> pa.Buffer | None:
@@ -27,13 +28,19 @@ def arrow_buffer(memory: Any | None) -> pa.Buffer | None:
     return None if memory is None else pa.py_buffer(memory)
 
 
+def chosen(members: StoredMembers, stored: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """An array of some members of a packed struct, `dtype`, of which all are stored."""
+    children = [stored.field(place) for place in members.places]
+    return pa.Array.from_buffers(dtype, len(stored), [_bitmap(stored)], stored.null_count, children=children)
+
+
 def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
     """Wrap `leaf` in the structs and lists of its path.
 
-    leaf    array of the leaf, its own validity applied already
+    leaf    array of the leaf as it is stored, its own validity applied already
     layers  as a kernel returns them, innermost (the leaf's) first
     """
-    array = leaf
+    array = leaf if path.members is None else chosen(path.members, leaf, path.nodes[-1].arrow_type)
     slots_per_value = 1  # outside of fixed-size lists of structs layers repeat themselves once per slot (spec: 10.6)
     for node, (length, validity, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
         bitmap = arrow_buffer(validity)

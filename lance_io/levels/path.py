@@ -7,7 +7,7 @@ their layers innermost first (spec: structural encodings 2.1, section 2.1); path
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,16 +47,30 @@ class PathNode:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredMembers:
+    """A packed struct as the pages of a file hold it, where the table has other members now.
+
+    dtype   type of all that is stored
+    places  where the members of the table's struct are among these, in its order
+    """
+
+    dtype: pa.DataType
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LeafPath:
     """The way to a leaf column.
 
     nodes          from the top-level field (first) to the leaf (last)
+    members        what pages hold of a packed struct, unless that is what its node says
     leaf           the field that owns the column
-    leaf_type      Arrow type of the leaf arrays
+    leaf_type      Arrow type of the leaf arrays as pages hold them
     slots_per_row  page rows per table row: more than 1 only below a fixed-size list of structs (spec: 10.6)
     """
 
     nodes: tuple[PathNode, ...]
+    members: StoredMembers | None = None
     leaf: Field = field(init=False, repr=False, compare=False)
     leaf_type: pa.DataType = field(init=False, repr=False, compare=False)
     slots_per_row: int = field(init=False, repr=False, compare=False)
@@ -64,16 +78,60 @@ class LeafPath:
     def __post_init__(self) -> None:
         lists = [node.arrow_type for node in self.nodes if node.kind is NodeKind.FIXED_SIZE_LIST]
         object.__setattr__(self, "leaf", self.nodes[-1].field)
-        object.__setattr__(self, "leaf_type", self.nodes[-1].arrow_type)
+        object.__setattr__(self, "leaf_type", self.members.dtype if self.members else self.nodes[-1].arrow_type)
         object.__setattr__(self, "slots_per_row", math.prod(dtype.list_size for dtype in lists))
 
     @property
     def skeleton(self) -> pa.DataType:
         """Leaf type and nesting without names, which may change: what a table and its files must agree about."""
-        dtype = self.leaf_type
+        dtype = self.nodes[-1].arrow_type
         for node in reversed(self.nodes[:-1]):
             dtype = _single(node.kind, node.field, pa.field("", dtype))
         return dtype
+
+    @property
+    def array_kind(self) -> str:
+        """What decoded pages must have in common to make one array, as far as it is up to the schema."""
+        kind = str(self.nodes[0].arrow_type)
+        return f"{kind} of {self.members.places}" if self.members else kind
+
+    def as_declared(self, declared: LeafPath) -> LeafPath | None:
+        """How a column of a file, which this is, gives what a table declares for it; None when it does not.
+
+        That is this path itself, unless members of a packed struct were dropped, renamed or made nullable after the
+        file was written: then it is a path that leads to the table's members. They are found by their field ids, which
+        files note. Only when these are not the table's must names and nullability be the same.
+        """
+        places = self._places_of(declared)
+        if places is not None:
+            stored, dtype = self.leaf_type, declared.leaf_type
+            found = self if dtype == stored and places == tuple(range(stored.num_fields)) else self._with(dtype, places)
+            if found.skeleton == declared.skeleton:
+                return found
+        return self if self.skeleton == declared.skeleton else None
+
+    def _places_of(self, declared: LeafPath) -> tuple[int, ...] | None:
+        """Where the members of a packed struct are here; None for other leaves, and unless all of them are."""
+        leaf, wanted = self.leaf, declared.leaf
+        if not (leaf.is_packed and wanted.is_packed) or leaf.holds_blobs or leaf.id != wanted.id:
+            return None
+        places = {child.id: place for place, child in enumerate(leaf.children)}
+        if len(places) < len(leaf.children):
+            return None
+        found = [places.get(child.id, -1) for child in wanted.children]
+        is_stored = all(
+            place >= 0 and leaf.children[place].arrow_type == child.arrow_type
+            for place, child in zip(found, wanted.children, strict=True)
+        )
+        return tuple(found) if is_stored else None
+
+    def _with(self, dtype: pa.DataType, places: tuple[int, ...]) -> LeafPath:
+        """This path, to some members of its packed struct, which become a struct of another type."""
+        nodes = [replace(self.nodes[-1], arrow_type=dtype)]
+        for node in reversed(self.nodes[:-1]):
+            below = pa.field(nodes[0].field.name, nodes[0].arrow_type, nodes[0].field.nullable)
+            nodes.insert(0, replace(node, arrow_type=_single(node.kind, node.field, below)))
+        return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, places))
 
     @property
     def top(self) -> Field:

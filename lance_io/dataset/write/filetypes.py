@@ -19,11 +19,10 @@ from lance_io.table.paths import DATA, check_relative
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pyarrow as pa
-
     from lance_io.commit.steps import Plan
     from lance_io.dataset.write.rows import WriteTarget
     from lance_io.file.opened import OpenedFile
+    from lance_io.levels.path import LeafPath
     from lance_io.table.fragment import DataFile
     from lance_io.table.operations import Overwrite
 
@@ -42,13 +41,13 @@ def check_types(target: WriteTarget, operation: Overwrite) -> Plan[None]:
     }
     if not files:
         return
-    wanted = {path.leaf.id: path.skeleton for field in operation.schema.fields for path in leaf_paths(field)}
+    wanted = {path.leaf.id: path for field in operation.schema.fields for path in leaf_paths(field)}
     context = ReadContext(target.location.store, target.session.cache, shared=target.session.io_scheduler)
     yield Together([_check_file(target, context, file, wanted) for file in files.values()])
 
 
 def _check_file(
-    target: WriteTarget, context: ReadContext, file: DataFile, wanted: Mapping[int, pa.DataType]
+    target: WriteTarget, context: ReadContext, file: DataFile, wanted: Mapping[int, LeafPath]
 ) -> Plan[None]:
     key = target.location.key(DATA, check_relative(file.path, "data file"))
     try:
@@ -58,10 +57,10 @@ def _check_file(
     for field_id, column in zip(file.fields, file.column_indices, strict=True):
         if field_id not in wanted or not 0 <= column < len(found.paths):
             continue
-        path = found.paths[column]
-        if path.skeleton != wanted[field_id]:
+        path, declared = found.paths[column], wanted[field_id]
+        if path.as_declared(declared) is None:
             raise OperationError(
                 f'{file.path}: column {column} ("{path.leaf.name}") holds {path.skeleton}, but field {field_id} of the '
-                f"schema that is committed with it is {wanted[field_id]}. Take the schema that the fragments were "
+                f"schema that is committed with it is {declared.skeleton}. Take the schema that the fragments were "
                 "written with, with its columns in their order"
             )

@@ -150,7 +150,7 @@ class FullZipPage:
         path = self.source.path
         if not self.is_plain or path.slots_per_row != 1 or pa.types.is_dictionary(path.leaf_type):
             return None
-        return f"plain {path.nodes[0].arrow_type} {self.value_shape!r}"
+        return f"plain {path.array_kind} {self.value_shape!r}"
 
     def plain_index(self) -> PlainIndex:
         """What pages with a `join_key` have for an index."""
@@ -226,7 +226,8 @@ class FullZipPage:
         array = build_values(_plain_type(dtype), self.value_shape, values, num_items, validity, null_count)
         if pa.types.is_dictionary(dtype):
             array = array.dictionary_encode().cast(dtype)
-        return array if len(layers) == 1 else nest(self.source.path, array, layers)
+        path = self.source.path
+        return array if len(layers) == 1 and path.members is None else nest(path, array, layers)
 
     def _plain_leaf(self, fetched: Fetched, lengths: IntArray, num_rows: int) -> Leaf:
         """The fetched bytes are the array; only ranges that do not lie back to back must be gathered."""

@@ -165,7 +165,7 @@ class MiniBlockPage:
         path = self.source.path
         if self.keeps_indices or path.slots_per_row != 1:
             return None
-        return f"{path.nodes[0].arrow_type} {self.value_shape!r}"
+        return f"{path.array_kind} {self.value_shape!r}"
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -255,7 +255,8 @@ class MiniBlockPage:
             array = self._dictionary_array(index, values[0], num_items, validity, null_count)
         else:
             array = build_values(dtype, self.value_shape, values, num_items, validity, null_count)
-        return array if len(layers) == 1 else nest(self.source.path, array, layers)
+        path = self.source.path
+        return array if len(layers) == 1 and path.members is None else nest(path, array, layers)
 
     def _dictionary_array(
         self, index: MiniBlockIndex | None, indices: Any, num_items: int, validity: Any | None, null_count: int
