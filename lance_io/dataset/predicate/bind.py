@@ -1,6 +1,7 @@
 """Checks an expression tree against a schema and makes its types explicit.
 
-    columns      must exist; positions become names; dictionaries are decoded, half floats widened
+    columns      must exist; positions become names; dictionaries are decoded, half floats widened, those inside lists,
+                 maps and structs where an operation needs their values
     comparison   a literal takes the type of the column beside it, never the other way round; two columns, or a
                  computed side, are widened to a common type
     arithmetic   operands are widened; integers wrap on overflow and division by zero is an evaluation error
@@ -30,6 +31,7 @@ from lance_io.dataset.predicate.coerce import (
     with_both_zeros,
 )
 from lance_io.dataset.predicate.evaluate import compare, contained, convert
+from lance_io.dataset.predicate.nested import with_inner
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -147,7 +149,7 @@ class Binder:
         return bound
 
     def _comparison(self, expr: Comparison) -> Expr:
-        (left, left_type), (right, right_type) = self.bind(expr.left), self.bind(expr.right)
+        (left, left_type), (right, right_type) = decoded(*self.bind(expr.left)), decoded(*self.bind(expr.right))
         if isinstance(right, Literal) and not isinstance(left, Literal):
             left, right, common = _meet_literal(expr.left, left, left_type, right)
         elif isinstance(left, Literal) and not isinstance(right, Literal):
@@ -174,7 +176,7 @@ class Binder:
         return IsNull(bound, nan_is_null and bool(pt.is_floating(found)))
 
     def _in(self, expr: In) -> Expr:
-        bound, found = self.bind(expr.arg)
+        bound, found = decoded(*self.bind(expr.arg))
         if pt.is_nested(found):
             raise BindError(f"{describe(expr)}: cannot look for values in {found}")
         try:
@@ -199,6 +201,7 @@ class Binder:
 
     def _call(self, expr: Call, operands: list[tuple[Expr, pa.DataType]]) -> tuple[Expr, pa.DataType]:
         function = expr.function
+        operands = [decoded(*operand) for operand in operands]
         if function in _ARITHMETIC:
             operands = _arithmetic(operands)
             if function == "divide" and not any(pt.is_floating(found) for _, found in operands):
@@ -233,13 +236,28 @@ def _decoded(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
 
 def _widened(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
     """Values of a type without kernels as values of one that has them."""
-    if pt.is_float16(stored):
-        return Cast(bound, pa.float32()), pa.float32()
-    if pt.is_string_view(stored):
-        return Cast(bound, pa.large_string()), pa.large_string()
-    if pt.is_binary_view(stored):
-        return Cast(bound, pa.large_binary()), pa.large_binary()
-    return bound, stored
+    wide = _wide(stored)
+    return (bound, stored) if wide == stored else (Cast(bound, wide), wide)
+
+
+def _wide(t: pa.DataType) -> pa.DataType:
+    if pt.is_float16(t):
+        return pa.float32()
+    if pt.is_string_view(t):
+        return pa.large_string()
+    return pa.large_binary() if pt.is_binary_view(t) else t
+
+
+def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """An operand with the dictionaries decoded and the half floats widened that its values hold or were taken from.
+
+    `_decoded` leaves those inside a column alone: items, fields and whole lists that are computed keep their types.
+    """
+    return _as(bound, found, _without_codes(found))
+
+
+def _without_codes(t: pa.DataType) -> pa.DataType:
+    return _without_codes(t.value_type) if pt.is_dictionary(t) else with_inner(t, _without_codes)
 
 
 def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:

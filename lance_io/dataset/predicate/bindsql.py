@@ -18,7 +18,7 @@ import pyarrow.types as pt
 
 from lance_io.dataset.arrays import from_scalars
 from lance_io.dataset.predicate.arguments import Arguments, bound_cast
-from lance_io.dataset.predicate.bind import Binder, _as
+from lance_io.dataset.predicate.bind import Binder, _as, decoded
 from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
 from lance_io.dataset.predicate.evaluate import compare, evaluate
 from lance_io.dataset.predicate.functions import DECIMALS, FUNCTIONS
@@ -125,6 +125,7 @@ class SqlBinder(Binder):
         return self._compared(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
 
     def _compared(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
+        left, right = decoded(*left), decoded(*right)
         if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
             right = _fitted(expr.right, left[1], expr.left)
         elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
@@ -153,7 +154,7 @@ class SqlBinder(Binder):
         )
 
     def _in_list(self, expr: InList, *, strict: bool) -> Expr:
-        bound, found = self.bind(expr.arg)
+        bound, found = decoded(*self.bind(expr.arg))
         strict = strict and isinstance(expr.arg, Column) and len(expr.arg.path) == 1
         items = [self.bind(item) for item in expr.items]
         values: list[pa.Scalar | None] = []
@@ -176,7 +177,7 @@ class SqlBinder(Binder):
     # -- casts and functions -----------------------------------------------------------------------------------------
 
     def _sql_call(self, expr: Call) -> Operand:
-        operands = [self.bind(arg) for arg in expr.args]
+        operands = [decoded(*self.bind(arg)) for arg in expr.args]
         types = [found for _, found in operands]
         if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
             raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
@@ -253,12 +254,25 @@ class SqlBinder(Binder):
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
         operands = [self.bind(arg) for arg in expr.args]
         if expr.name == "%":
+            operands = [decoded(*operand) for operand in operands]
             decimals = self._decimal_call("remainder", expr, operands)
             return decimals or self._applied(expr, function, _with_single_floats(operands))
         return self._applied(expr, function, operands)
 
     def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
-        """The call of a function with bound operands."""
+        """The call of a function with bound operands, decoded where it does not take them as they are.
+
+        What only picks or moves items keeps their type, as in the reference reader.
+        """
+        try:
+            return self._called(expr, function, operands)
+        except BindError:
+            plain = [decoded(*operand) for operand in operands]
+            if [found for _, found in plain] == [found for _, found in operands]:
+                raise
+        return self._called(expr, function, plain)
+
+    def _called(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         operands = Arguments(expr, function).convert(operands)
         bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]

@@ -69,19 +69,24 @@ def _stored(t: pa.DataType) -> pa.DataType:
         return _stored(t.value_type)
     if pt.is_temporal(t):
         return pa.int32() if t.bit_width == 32 else pa.int64()
+    return with_inner(t, _stored)
+
+
+def with_inner(t: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A list, map or struct with the types of its items, entries or fields changed; any other type as it is."""
+
+    def of(field: pa.Field[Any]) -> pa.Field[Any]:
+        return field.with_type(changed(field.type))
+
     if pt.is_map(t):
-        return pa.map_(_of_stored(t.key_field), _of_stored(t.item_field))
+        return pa.map_(of(t.key_field), of(t.item_field))
     if pt.is_struct(t):
-        return pa.struct([_of_stored(member) for member in t])
+        return pa.struct([of(member) for member in t])
     if pt.is_fixed_size_list(t):
-        return pa.list_(_of_stored(t.value_field), t.list_size)
+        return pa.list_(of(t.value_field), t.list_size)
     if pt.is_large_list(t):
-        return pa.large_list(_of_stored(t.value_field))
-    return pa.list_(_of_stored(t.value_field)) if pt.is_list(t) else t
-
-
-def _of_stored(field: pa.Field[Any]) -> pa.Field[Any]:
-    return field.with_type(_stored(field.type))
+        return pa.large_list(of(t.value_field))
+    return pa.list_(of(t.value_field)) if pt.is_list(t) else t
 
 
 def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
