@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import lance
 import pyarrow as pa
@@ -10,6 +10,9 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CODES: Final = pa.dictionary(pa.int8(), pa.string())
 WORDS: Final = [["a", "b"], None, [], ["b"], ["b", "a", "b"], [None, "a"], ["c"], [None]]
@@ -124,3 +127,29 @@ def test_expressions_of_pyarrow_decode_them_too(both: tuple[Any, Any]) -> None:
     assert both[1].count_rows(filter=pc.list_value_length(lists) == 2) == 2
     items = pc.struct_field(pc.if_else(pc.field("row") < 0, pc.field("s"), pc.field("s")), "x")
     assert both[1].to_table(["row"], filter=items == "a")["row"].to_pylist() == [0, 4]
+
+
+HALF_FILTERS: Final = """
+    {0}[1] = {0}[1] ; {0}[1] = 1.5 ; {0}[1] > 1 ; {0}[1] in (1.0) ; {0}[1] in (1.0, null) ; {0}[1] not in (1.0) ;
+    {0}[1] in (1, 2, 3, 4, 5, 6) ; {0}[1] > half ; {0}[1] in (half) ; {0}[1] between 1 and 2 ; {0}[1] + {0}[1] = 2 ;
+    {0}[1] = arrow_cast(1.0, 'Float16') ; abs({0}[1]) = 1 ; isnan({0}[1]) ; coalesce({0}[1], 0) = 0 ;
+    array_max({0}) > 1.5 ; array_max({0}) = array_max({0}) ; array_min({0}) < 1 ; array_sort({0})[1] = 1 ;
+    array_sort({0}, 'desc')[1] = 2.5 ; array_has({0}, 1.5) ; array_has({0}, {0}[1]) ; array_has_any({0}, [1.5]) ;
+    array_distinct({0}) = {0} ; {0} = [1.5] ; {0} < [1.5]
+"""
+
+
+@pytest.mark.parametrize("column", ["h", "hs['y']"])
+def test_half_floats_inside_are_widened(column: str, both: tuple[Any, Any]) -> None:
+    _assert_same(HALF_FILTERS.format(column), both)
+
+
+def test_lists_of_lists_of_half_floats(tmp_path: Path) -> None:
+    """pylance takes no literals for them."""
+    values = [[[0.5, -2.25]], None, [], [None], [[]], [[0.5, -2.25], [1]]]
+    column = pa.array([{"y": one} for one in values], pa.struct([("y", pa.list_(pa.list_(pa.float16())))]))
+    lance.write_dataset(pa.table({"row": range(6), "c": column}), tmp_path)
+    theirs, ours = lance.dataset(tmp_path), lance_io.dataset(tmp_path)
+    assert _rows(ours, "c['y'] = [[0.5, -2.25]]") == [0]
+    for text in ("c['y'][1][1] = 0.5", "c['y'] = c['y']", "array_max(c['y'][1]) in (0.5)"):
+        assert (text, _rows(ours, text)) == (text, _rows(theirs, text))

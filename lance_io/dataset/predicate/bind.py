@@ -257,7 +257,7 @@ def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
 
 
 def _without_codes(t: pa.DataType) -> pa.DataType:
-    return _without_codes(t.value_type) if pt.is_dictionary(t) else with_inner(t, _without_codes)
+    return _without_codes(t.value_type) if pt.is_dictionary(t) else with_inner(_wide(t), _without_codes)
 
 
 def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:
