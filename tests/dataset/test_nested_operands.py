@@ -153,3 +153,40 @@ def test_lists_of_lists_of_half_floats(tmp_path: Path) -> None:
     assert _rows(ours, "c['y'] = [[0.5, -2.25]]") == [0]
     for text in ("c['y'][1][1] = 0.5", "c['y'] = c['y']", "array_max(c['y'][1]) in (0.5)"):
         assert (text, _rows(ours, text)) == (text, _rows(theirs, text))
+
+
+TWO: Final[list[Any]] = [
+    [],
+    [[]],
+    [[1], [2, 3]],
+    [[1, 2]],
+    [None, [1]],
+    [[None]],
+    None,
+    [[], []],
+    [[1, 2], [3]],
+    [None],
+]
+THREE: Final[list[Any]] = [[[[1]], [[2], [3]]], None, [], [[[]]], [[None, [1]]], [[None]], [[[1, 2]], None]]
+PAIRS: Final[list[Any]] = [[[1, 2], [3, 4]], None, [], [None], [[1, 2], None], [None, [1, 2]], [[None, 1]]]
+MAPS: Final[list[Any]] = [[[("a", 1)]], None, [], [None], [[("a", 1), ("b", 2)], []], [[]]]
+NESTED_LISTS: Final = {
+    "two": (TWO, pa.list_(pa.list_(pa.int32()))),
+    "large": (TWO, pa.large_list(pa.large_list(pa.int32()))),
+    "three": (THREE, pa.list_(pa.list_(pa.list_(pa.int32())))),
+    "pairs": (PAIRS, pa.list_(pa.list_(pa.int32(), 2))),
+    "maps": (MAPS, pa.list_(pa.map_(pa.string(), pa.int32()))),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED_LISTS)
+def test_cardinality_is_the_product_of_the_dimensions(kind: str, tmp_path: Path) -> None:
+    table = pa.table({"c": pa.array(*NESTED_LISTS[kind])})
+    lance.write_dataset(table, tmp_path, max_rows_per_file=4, data_storage_version="2.2")
+    calls = {name: f"{name}(c)" for name in ("cardinality", "array_dims", "array_ndims", "array_length")}
+    theirs, ours = (library.dataset(tmp_path).to_table(calls) for library in (lance, lance_io))
+    assert ours.to_pydict() == theirs.to_pydict()
+    assert ours.schema.types == theirs.schema.types
+    filters = ["cardinality([[1, 2], [3, 4]]) = 4", "cardinality([[]]) = 0", "cardinality(c) > 1"]
+    found = [[library.dataset(tmp_path).count_rows(filter=one) for one in filters] for library in (lance, lance_io)]
+    assert found[0] == found[1]

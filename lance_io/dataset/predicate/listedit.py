@@ -334,14 +334,21 @@ def num_dimensions(lists: Value) -> pa.Array:
 
 
 def dimensions(lists: Value) -> pa.Array:
-    """The number of items on each level, along the first items, list of u64; null for an empty list."""
+    """The number of items on each level, along the first items, list of u64; null for an empty list.
+
+    Where the first item is null, or there is none, a level has no items; those of a fixed size hold them even so.
+    """
+    sizes_of_nulls, inner_type = list[int](), lists.type.value_type
+    while is_list(inner_type):
+        sizes_of_nulls.append(inner_type.list_size if pa.types.is_fixed_size_list(inner_type) else 0)
+        inner_type = inner_type.value_type
 
     def one(items: list[Any]) -> list[int] | None:
-        sizes: list[int] = []
-        inner: Any = items
-        while isinstance(inner, list):
-            sizes.append(len(inner))
+        sizes = [len(items)]
+        inner: list[Any] | None = items
+        for size_of_null in sizes_of_nulls:
             inner = inner[0] if inner else None
+            sizes.append(size_of_null if inner is None else len(inner))
         return sizes if items else None
 
     return by_value(one, pa.list_(pa.uint64()), pa.array(arrays(lists)[0].to_pylist(), lists.type))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import uuid as uuids
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import pyarrow.types as pt
 
 from lance_io.dataset.predicate.casts import sql_cast
 from lance_io.dataset.predicate.coerce import common_type
+from lance_io.dataset.predicate.listedit import dimensions
 from lance_io.dataset.predicate.nested import is_list
 from lance_io.dataset.predicate.rows import arrays
 from lance_io.dataset.predicate.typenames import parse_type, type_name
@@ -71,7 +73,12 @@ def _entries(maps: Value) -> pa.ListArray:
 
 
 def num_entries(value: Value) -> pa.Array:
-    """The number of items of a list or entries of a map, u64."""
+    """The number of entries of a map, or of items of a list, u64; of a list of lists the product of its dimensions."""
+    if is_list(value.type) and is_list(value.type.value_type):
+        sizes = [None if row is None else math.prod(row) for row in dimensions(value).to_pylist()]
+        return pc.if_else(
+            pc.is_valid(value), pc.fill_null(pa.array(sizes, pa.uint64()), 0), pa.scalar(None, pa.uint64())
+        )
     return pc.list_value_length(_entries(value) if pt.is_map(value.type) else value).cast(pa.uint64())
 
 
