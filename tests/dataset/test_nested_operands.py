@@ -190,3 +190,23 @@ def test_cardinality_is_the_product_of_the_dimensions(kind: str, tmp_path: Path)
     filters = ["cardinality([[1, 2], [3, 4]]) = 4", "cardinality([[]]) = 0", "cardinality(c) > 1"]
     found = [[library.dataset(tmp_path).count_rows(filter=one) for one in filters] for library in (lance, lance_io)]
     assert found[0] == found[1]
+
+
+NOTHING: Final = {
+    "numbers": ([[1], [None, None], None, [], [None], [1, None]], pa.int32()),
+    "spans": ([[1], [None, None], None, [], [None], [1, None]], pa.duration("us")),
+    "structs": ([[{"x": 1}], [None, None], None, [], [None], [{"x": 2}, None]], pa.struct([("x", pa.int32())])),
+    "maps": ([[[("a", 1)]], [None, None], None, [], [None], [[], None]], pa.map_(pa.string(), pa.int32())),
+    "lists": ([[[1]], [None, None], None, [], [None], [[1], None]], pa.list_(pa.int32())),
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_lists_of_nulls_go_with_lists_of_anything(kind: str, tmp_path: Path) -> None:
+    values, items = NOTHING[kind]
+    table = pa.table({"row": range(6), "c": pa.array(values, pa.list_(items))})
+    lance.write_dataset(table, tmp_path, data_storage_version="2.2")
+    conditions = "c = [null, null] ; c = [null] ; coalesce(c, [null, null]) = c ; coalesce([null][1], 1) = 1"
+    if kind in ("numbers", "spans"):
+        conditions += "; array_has_any(c, [null, null]) ; array_has_all(c, [null]) ; array_concat(c, [null]) = [null]"
+    _assert_same(conditions, (lance.dataset(tmp_path), lance_io.dataset(tmp_path)))

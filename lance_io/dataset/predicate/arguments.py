@@ -149,7 +149,8 @@ class Arguments:
     def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
         if places:
             common = fold_types([operands[i] for i in places], self._expr, exact=True)
-            common = _TEXT if pt.is_null(common) else common  # nulls of any type: those of texts have kernels
+            if pt.is_null(common) and self._expr.name not in ("make_array", "make_list"):
+                common = _TEXT  # nulls of any type: those of texts have kernels; as items they take on any type
             for i in places:
                 operands[i] = as_type(*operands[i], common)
 
