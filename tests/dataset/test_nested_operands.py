@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
+from lance_io.errors import BindError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -210,3 +211,53 @@ def test_lists_of_nulls_go_with_lists_of_anything(kind: str, tmp_path: Path) -> 
     if kind in ("numbers", "spans"):
         conditions += "; array_has_any(c, [null, null]) ; array_has_all(c, [null]) ; array_concat(c, [null]) = [null]"
     _assert_same(conditions, (lance.dataset(tmp_path), lance_io.dataset(tmp_path)))
+
+
+ITEMS: Final = {
+    "lists": (
+        pa.list_(pa.list_(pa.int32())),
+        [
+            [[1, 2], [1], [1, 2]],
+            [],
+            None,
+            [None, [3], None, []],
+            [[None, 1], [1, None], [0]],
+            [[1, 2]],
+            [[1], None, [None]],
+        ],
+    ),
+    "structs": (
+        pa.list_(pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        [
+            [{"x": 1, "y": "a"}, {"x": 1, "y": "a"}, {"x": 0, "y": "b"}],
+            [],
+            None,
+            [None, {"x": None, "y": "c"}, {"x": 2, "y": None}],
+            [{"x": 1, "y": "a"}],
+            [{"x": 5, "y": "q"}, None],
+            [{"x": 1, "y": None}, {"x": 1, "y": "a"}, {"x": None, "y": "a"}],
+        ],
+    ),
+    "vectors": (
+        pa.list_(pa.list_(pa.float32(), 2)),
+        [[[1, 2], [1, 0], [1, 2]], [], None, [None, [3, 1]], [[0, 1]], [[1, 2]], [[1, 2], [1, 0]]],
+    ),
+}
+ON_ITEMS: Final = """array_distinct(c); array_has_any(c, d); array_has_all(c, d); array_sort(c); array_sort(c, 'desc');
+    array_sort(c, 'asc', 'nulls last'); array_sort(c, 'desc', 'nulls last'); array_max(c); array_min(c)"""
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_items_that_are_nested_are_told_apart_and_sorted(kind: str, tmp_path: Path) -> None:
+    dtype, rows = ITEMS[kind]
+    table = pa.table({"id": range(7), "c": pa.array(rows, dtype), "d": pa.array(rows[::-1], dtype)})
+    lance.write_dataset(table, tmp_path / "t", max_rows_per_file=4)
+    ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
+    for text in (one.strip() for one in ON_ITEMS.split(";")):
+        if kind == "structs" and text in ("array_max(c)", "array_min(c)"):  # pylance's answer depends on their order
+            with pytest.raises(BindError):
+                ours.to_table(columns={"z": text})
+            continue
+        found, expected = ours.to_table(columns={"z": text}), theirs.to_table(columns={"z": text})
+        assert found.schema.field("z").type == expected.schema.field("z").type, text
+        assert found["z"].to_pylist() == expected["z"].to_pylist(), text

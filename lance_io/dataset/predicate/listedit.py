@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.dataset.predicate.intervals import dates_between
-from lance_io.dataset.predicate.nested import is_list, sort_keys
+from lance_io.dataset.predicate.nested import codes, is_list
 from lance_io.dataset.predicate.rows import arrays, by_value
 from lance_io.levels.compact import taken
 
@@ -44,14 +44,6 @@ class _Pool:
         return not self.items[place].is_valid
 
 
-def _codes(items: pa.Array) -> list[int]:
-    if pa.types.is_nested(items.type):
-        seen: dict[str, int] = {}
-        return [seen.setdefault(repr(key), len(seen)) for key in sort_keys(items)]
-    codes: list[int] = items.dictionary_encode(null_encoding="encode").indices.to_pylist()
-    return codes
-
-
 def _depth(t: pa.DataType) -> int:
     return 1 + _depth(t.value_type) if is_list(t) else 0
 
@@ -67,7 +59,7 @@ def _pool(*values: Value) -> _Pool:
         columns.append(items)
         start += len(items)
     items = pa.concat_arrays(columns)
-    return _Pool(items, _codes(items), arguments)
+    return _Pool(items, codes(items).tolist(), arguments)
 
 
 def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lance_io.dataset.predicate.casts import positional, sql_cast
 from lance_io.dataset.predicate.evaluate import compare
+from lance_io.dataset.predicate.nested import codes, sort_keys
 from lance_io.dataset.predicate.rows import arrays
 from lance_io.levels.compact import kept, taken
 
@@ -51,9 +52,8 @@ def has(lists: Value, item: Value) -> pa.Array:
 def _keys(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """A number for each item of two columns of lists: the same for equal items (nulls included) of one row."""
     flat = [pc.list_flatten(left), pc.list_flatten(right)]
-    codes = pa.concat_arrays(flat).dictionary_encode(null_encoding="encode")
-    numbers = codes.indices.to_numpy().astype(np.int64)
-    width = max(len(codes.dictionary), 1)
+    numbers = codes(pa.concat_arrays(flat))
+    width = int(numbers.max(initial=0)) + 1
     cut = len(flat[0])
     return _parents(left) * width + numbers[:cut], _parents(right) * width + numbers[cut:]
 
@@ -148,12 +148,23 @@ def distinct(lists: Value) -> pa.Array:
     return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
 
 
-def _ranks(items: pa.Array, *, down: bool, nulls_last: bool) -> np.ndarray:
-    """The place of each item when all are sorted."""
-    order = "descending" if down else "ascending"
-    places = pc.array_sort_indices(items, order=order, null_placement="at_end" if nulls_last else "at_start")
+def _ranks(items: pa.Array, *, down: bool, nulls_last: bool, nulls_below: bool | None = None) -> np.ndarray:
+    """The place of each item when all are sorted.
+
+    nulls_below  nulls inside of an item are below everything else, or above; None puts them where nulls beside it go
+    """
+    if pt.is_nested(items.type):
+        keys = sort_keys(items, nulls_below=nulls_last is down if nulls_below is None else nulls_below)
+        present = [place for place, key in enumerate(keys) if key is not None]
+        present.sort(key=keys.__getitem__, reverse=down)
+        absent = [place for place, key in enumerate(keys) if key is None]
+        places = np.array([*present, *absent] if nulls_last else [*absent, *present], dtype=np.int64)
+    else:
+        order = "descending" if down else "ascending"
+        null_placement = "at_end" if nulls_last else "at_start"
+        places = pc.array_sort_indices(items, order=order, null_placement=null_placement).to_numpy()
     ranks = np.empty(len(items), dtype=np.int64)
-    ranks[places.to_numpy()] = np.arange(len(items))
+    ranks[places] = np.arange(len(items))
     return ranks
 
 
@@ -173,7 +184,9 @@ def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | No
 def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
     (lists,) = arrays(lists)
     flat, parents = pc.list_flatten(lists), _parents(lists)
-    ranks = _ranks(flat, down=largest_first, nulls_last=True)
+    if pt.is_struct(flat.type):  # in pylance structs with a null inside compare with none: the order of items decides
+        raise pa.ArrowNotImplementedError("the least or greatest of structs")
+    ranks = _ranks(flat, down=largest_first, nulls_last=True, nulls_below=False)
     order = np.lexsort((ranks, parents))
     rows, firsts = np.unique(parents[order], return_index=True)
     chosen = np.zeros(len(lists), dtype=np.int64)

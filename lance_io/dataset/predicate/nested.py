@@ -10,6 +10,7 @@ import operator
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.dataset.predicate.rows import Value
+    from lance_io.spans import IntArray
 
     Null = tuple[int]
 
@@ -47,6 +49,15 @@ def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -
     to_key = _key_of(stored, (0,) if nulls_below else (2,))
     plain = values if stored.equals(values.type) else values.cast(stored)
     return [None if one is None else to_key(one) for one in plain.to_pylist()]
+
+
+def codes(values: pa.Array) -> IntArray:
+    """A number for each value of any type: the same for equal values, of which nulls are one."""
+    if pt.is_nested(values.type):
+        seen: dict[str, int] = {}
+        return np.array([seen.setdefault(repr(key), len(seen)) for key in sort_keys(values)], dtype=np.int64)
+    encoded: IntArray = values.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    return encoded
 
 
 def compare(op: str, left: Value, right: Value) -> Value:
