@@ -245,6 +245,6 @@ def take_fragment_positions(state: DatasetState, place: int, positions: IntArray
             path=state.location.uri,
         )
     places = np.full(len(positions), place, dtype=np.int64)
-    handling = "all_binary" if any(field.is_blob for field in state.schema.walk()) else None
-    prepared = _prepare(state, columns, handling)
+    has_first_kind = state.schema.has_blobs and any(field.is_blob for field in state.schema.walk())
+    prepared = _prepare(state, columns, "all_binary" if has_first_kind else None)
     return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
+from lance_io.levels.lists import validity
 from lance_io.levels.path import LeafPath, NodeKind, leaf_paths
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def arrow_buffer(memory: Any | None) -> pa.Buffer | None:
 def chosen(members: StoredMembers, stored: pa.Array, dtype: pa.DataType) -> pa.Array:
     """An array of some members of a packed struct, `dtype`, of which all are stored."""
     children = [stored.field(place) for place in members.places]
-    return pa.Array.from_buffers(dtype, len(stored), [_bitmap(stored)], stored.null_count, children=children)
+    return pa.Array.from_buffers(dtype, len(stored), [validity(stored)], stored.null_count, children=children)
 
 
 def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
@@ -40,10 +41,12 @@ def nest(path: LeafPath, leaf: pa.Array, layers: Sequence[Layer]) -> pa.Array:
     leaf    array of the leaf as it is stored, its own validity applied already
     layers  as a kernel returns them, innermost (the leaf's) first
     """
+    if len(layers) == 1 and path.members is None:  # most pages
+        return leaf
     array = leaf if path.members is None else chosen(path.members, leaf, path.nodes[-1].arrow_type)
     slots_per_value = 1  # outside of fixed-size lists of structs layers repeat themselves once per slot (spec: 10.6)
-    for node, (length, validity, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
-        bitmap = arrow_buffer(validity)
+    for node, (length, valid, null_count, offsets) in zip(reversed(path.nodes[:-1]), layers[1:], strict=True):
+        bitmap = arrow_buffer(valid)
         if slots_per_value > 1:
             bitmap, null_count = _every(bitmap, length, slots_per_value), -1 if null_count else 0
             length //= slots_per_value
@@ -113,7 +116,7 @@ def _merge_struct(field: Field, arrays: list[pa.Array], paths: list[LeafPath], d
             children.append(_merge(child, [a for a, _ in below], [p for _, p in below], depth + 1))
         else:
             children.append(pa.nulls(len(first), child.arrow_type))
-    bitmap = _bitmap(first)
+    bitmap = validity(first)
     return pa.Array.from_buffers(field.arrow_type, len(first), [bitmap], first.null_count, children=children)
 
 
@@ -125,7 +128,7 @@ def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: lis
         items = [a.values.slice(a.offset * size, len(a) * size) for a in arrays]
         values = _merge(child, items, paths, depth + 1)
         return pa.Array.from_buffers(
-            field.arrow_type, len(first), [_bitmap(first)], first.null_count, children=[values]
+            field.arrow_type, len(first), [validity(first)], first.null_count, children=[values]
         )
     bounds = [_item_bounds(a) for a in arrays]
     start, end = bounds[0]
@@ -136,7 +139,7 @@ def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: lis
     offsets = first.offsets if start == 0 else _rebased(first.offsets, start)
     buffer = offsets.buffers()[1].slice(offsets.offset * offsets.type.bit_width // 8)
     return pa.Array.from_buffers(
-        field.arrow_type, len(first), [_bitmap(first), buffer], first.null_count, children=[values]
+        field.arrow_type, len(first), [validity(first), buffer], first.null_count, children=[values]
     )
 
 
@@ -148,12 +151,3 @@ def _item_bounds(array: pa.Array) -> tuple[int, int]:
 
 def _rebased(offsets: pa.Array, start: int) -> pa.Array:
     return pa.array(offsets.to_numpy(zero_copy_only=True) - offsets.type.to_pandas_dtype()(start))
-
-
-def _bitmap(array: pa.Array) -> pa.Buffer | None:
-    """Validity of an array as a bitmap that starts at bit 0."""
-    if not array.null_count:
-        return None
-    if array.offset == 0:
-        return array.buffers()[0]
-    return array.is_valid().buffers()[1]

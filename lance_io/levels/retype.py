@@ -16,6 +16,7 @@ import pyarrow as pa
 from lance_io.format.extensions import EXTENSION_NAMES, known_extensions
 from lance_io.levels.join import joined
 from lance_io.levels.jsonb import json_texts
+from lance_io.levels.lists import items_of, with_items
 
 _JSON: Final = "arrow.json"
 
@@ -98,13 +99,6 @@ def _with_texts(array: pa.Array, dtype: pa.DataType) -> pa.Array:
     if isinstance(array, pa.FixedSizeListArray):
         items = array.values.slice(array.offset * dtype.list_size, len(array) * dtype.list_size)
         return pa.FixedSizeListArray.from_arrays(_with_texts(items, dtype.value_type), dtype.list_size, mask=nulls)
-    starts = array.offsets.to_numpy()
-    first, last = int(starts[0]), int(starts[-1])
-    offsets = pa.Array.from_buffers(array.offsets.type, len(starts), [None, pa.py_buffer(starts - starts[0])])
-    if isinstance(array, pa.MapArray):
-        entries = [each.slice(first, last - first) for each in (array.keys, array.items)]
-        declared = (dtype.key_type, dtype.item_type)
-        keys, items = (_with_texts(each, one) for each, one in zip(entries, declared, strict=True))
-        return pa.MapArray.from_arrays(offsets, keys, items, mask=nulls)
-    items = _with_texts(array.values.slice(first, last - first), dtype.value_type)
-    return type(array).from_arrays(offsets, items, mask=nulls)
+    items, offsets = items_of(array)
+    declared = pa.struct([dtype.key_field, dtype.item_field]) if pa.types.is_map(dtype) else dtype.value_type
+    return with_items(array, offsets, _with_texts(items, declared))

@@ -47,10 +47,9 @@ def list_convert(target: pa.DataType, convert: Convert) -> Convert:
 
 def rebuilt_map(array: pa.Array, keys: Convert, values: Convert, target: pa.DataType) -> pa.Array:
     """A map array of type `target`."""
-    offsets = array.offsets.to_numpy()
-    first, end = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    items, offsets = items_of(array)
     entries = pa.struct([target.key_field, target.item_field])
-    children = [keys(array.keys.slice(first, end - first)), values(array.items.slice(first, end - first))]
-    pairs = pa.Array.from_buffers(entries, end - first, [None], 0, children=children)
-    starts = pa.py_buffer((offsets - first).astype(np.int32) if len(offsets) else np.zeros(1, np.int32))
-    return pa.Array.from_buffers(target, len(array), [validity(array), starts], array.null_count, children=[pairs])
+    children = [keys(items.field(0)), values(items.field(1))]
+    pairs = pa.Array.from_buffers(entries, len(items), [None], 0, children=children)
+    buffers = [validity(array), pa.py_buffer(offsets.astype(np.int32))]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=[pairs])

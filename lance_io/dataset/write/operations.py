@@ -147,7 +147,7 @@ class LanceOperation:
         updated_fragment_offsets: dict[int, bytes] | None = None
 
         def __post_init__(self) -> None:
-            self.removed_fragment_ids = _all_of(self.removed_fragment_ids, Integral)
+            self.removed_fragment_ids = _all_of(self.removed_fragment_ids, Integral, "removed_fragment_ids")
             self.updated_fragments = _fragments(self.updated_fragments)
             self.new_fragments = _fragments(self.new_fragments)
             if self.update_mode not in ("rewrite_rows", "rewrite_columns", ""):
@@ -199,8 +199,8 @@ class LanceOperation:
         rewritten_indices: Iterable[LanceOperation.RewrittenIndex]
 
         def __post_init__(self) -> None:
-            self.groups = _all_of(self.groups, LanceOperation.RewriteGroup)
-            self.rewritten_indices = _all_of(self.rewritten_indices, LanceOperation.RewrittenIndex)
+            self.groups = _all_of(self.groups, LanceOperation.RewriteGroup, "groups")
+            self.rewritten_indices = _all_of(self.rewritten_indices, LanceOperation.RewrittenIndex, "rewritten_indices")
 
     @dataclass
     class CreateIndex(BaseOperation):
@@ -223,7 +223,7 @@ class LanceOperation:
         replacements: list[LanceOperation.DataReplacementGroup]
 
         def __post_init__(self) -> None:
-            self.replacements = _all_of(self.replacements, LanceOperation.DataReplacementGroup)
+            self.replacements = _all_of(self.replacements, LanceOperation.DataReplacementGroup, "replacements")
 
     @dataclass
     class Project(BaseOperation):
@@ -259,23 +259,19 @@ class LanceOperation:
         branch_name: str | None = None
 
 
-def _all_of(given: Iterable[Any], kind: type) -> list[Any]:
-    """A list of what was given. Raises `TypeError` for what is no list, and members of another kind."""
+def _all_of(given: Iterable[Any], kind: type, name: str) -> list[Any]:
+    """A list of what was given as `name`. Raises `TypeError` for what is no list, and members of another kind."""
     found = list(given)
     for one in found:
         if not isinstance(one, kind):
-            raise TypeError(f"expected a list of {kind.__name__}, found {one!r} in it")
+            raise TypeError(f"{name} must be list[{kind.__name__}], got {type(one)}")
     return found
 
 
 def _fragments(fragments: Iterable[FragmentMetadata]) -> list[FragmentMetadata]:
     from lance_io.dataset.metadata import FragmentMetadata
 
-    listed = list(fragments)
-    for fragment in listed:
-        if not isinstance(fragment, FragmentMetadata):
-            raise TypeError(f"fragments must be list[FragmentMetadata], got {type(fragment)}")
-    return listed
+    return _all_of(fragments, FragmentMetadata, "fragments")
 
 
 @dataclass

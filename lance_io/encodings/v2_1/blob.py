@@ -76,7 +76,7 @@ class BlobPage:
         buffers = [None if validity is None else pa.py_buffer(validity)]
         children = [pa.array(np.where(levels > 0, np.uint64(0), position)), descriptors.field(1)]
         leaf = pa.Array.from_buffers(DESCRIPTOR_TYPE, count, buffers, nulls, children=children)
-        return leaf if len(layers) == 1 else nest(self.source.path, leaf, layers)
+        return nest(self.source.path, leaf, layers)
 
     def describe(self) -> PageDescription:
         """The descriptors' page, named as what it is."""

@@ -136,8 +136,7 @@ class NullPage:
     def _nested(self, index: ConstantIndex | None, layers: list[Layer], num_items: int, *, known: bool) -> pa.Array:
         """`known`: layer 0 says which items are valid; otherwise all are null."""
         leaf = self._leaf(index, layers[0], num_items, known=known)
-        path = self.source.path
-        return leaf if len(layers) == 1 and path.members is None else nest(path, leaf, layers)
+        return nest(self.source.path, leaf, layers)
 
     def _leaf(self, index: ConstantIndex | None, layer: Layer, num_items: int, *, known: bool) -> pa.Array:
         dtype = self.source.path.leaf_type

@@ -226,8 +226,7 @@ class FullZipPage:
         array = build_values(_plain_type(dtype), self.value_shape, values, num_items, validity, null_count)
         if pa.types.is_dictionary(dtype):
             array = array.dictionary_encode().cast(dtype)
-        path = self.source.path
-        return array if len(layers) == 1 and path.members is None else nest(path, array, layers)
+        return nest(self.source.path, array, layers)
 
     def _plain_leaf(self, fetched: Fetched, lengths: IntArray, num_rows: int) -> Leaf:
         """The fetched bytes are the array; only ranges that do not lie back to back must be gathered."""

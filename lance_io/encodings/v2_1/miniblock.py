@@ -255,8 +255,7 @@ class MiniBlockPage:
             array = self._dictionary_array(index, values[0], num_items, validity, null_count)
         else:
             array = build_values(dtype, self.value_shape, values, num_items, validity, null_count)
-        path = self.source.path
-        return array if len(layers) == 1 and path.members is None else nest(path, array, layers)
+        return nest(self.source.path, array, layers)
 
     def _dictionary_array(
         self, index: MiniBlockIndex | None, indices: Any, num_items: int, validity: Any | None, null_count: int
