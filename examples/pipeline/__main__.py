@@ -36,7 +36,7 @@ from rich.console import Console
 import corpus
 import ingest
 import lance_io
-from backstage import Service, bucket, running_service
+from backstage import Service, bucket, keep_interrupts, running_service
 from callers import Callers
 from report import Story
 from verify import differences, expected_table
@@ -192,6 +192,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.rows < 100:
         parser.error("--rows must be at least 100")
+    keep_interrupts()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     console = Console(highlight=False)
     with tempfile.TemporaryDirectory(prefix="lance-io-pipeline-") as folder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import IO, Any
 HERE = Path(__file__).resolve().parent
 READY_S = 60.0
 END_S = 10.0
+AGAIN_S = 0.05
 
 
 def load_minio() -> Any:
@@ -26,6 +28,23 @@ def load_minio() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def keep_interrupts() -> None:
+    """See to it that no Ctrl-C is lost.
+
+    Python raises `KeyboardInterrupt` wherever it is, and drops the ones that come up in a destructor or in the
+    callback of a weak reference: these are raised again a moment later, from wherever it is then.
+    """
+
+    def report(dropped: sys.UnraisableHookArgs) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        else:
+            sys.__unraisablehook__(dropped)
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    sys.unraisablehook = report
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,6 +115,38 @@ def test_ctrl_c_leaves_nothing_behind(s3: S3Server, tmp_path: Path) -> None:
         assert process.returncode == 128 + signal.SIGINT, told
         assert told.endswith("stopped\n")
         assert "Traceback" not in told
+
+
+def test_an_interrupt_that_python_drops_comes_again() -> None:
+    code = """
+        import signal, sys, time, weakref
+        sys.path.insert(0, sys.argv[1])
+        from backstage import keep_interrupts
+
+        def interrupt(_):
+            signal.raise_signal(signal.SIGINT)
+
+        class Thing:
+            pass
+
+        keep_interrupts()
+        try:
+            thing = Thing()
+            watch = weakref.ref(thing, interrupt)
+            del thing
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("from the callback")
+        Thing.__del__ = interrupt
+        try:
+            Thing()
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("from the destructor")
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(PIPELINE)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "from the callback\nfrom the destructor\n", "")
 
 
 @pytest.mark.timeout(900)
