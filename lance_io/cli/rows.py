@@ -59,22 +59,14 @@ def _readable(dtype: "pa.DataType", *, all_times: bool = False) -> "pa.DataType"
     """
     import pyarrow as pa
 
+    from lance_io.levels.lists import with_inner
+
     def readable(inner: "pa.DataType") -> "pa.DataType":
         return _readable(inner, all_times=all_times)
 
     if getattr(dtype, "unit", None) == "ns" or (all_times and pa.types.is_temporal(dtype)):
         return pa.int64() if pa.types.is_duration(dtype) else pa.string()
-    if pa.types.is_struct(dtype):
-        return pa.struct([member.with_type(readable(member.type)) for member in dtype])
-    if pa.types.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(readable(dtype.value_type)))
-    if pa.types.is_large_list(dtype):
-        return pa.large_list(dtype.value_field.with_type(readable(dtype.value_type)))
-    if pa.types.is_fixed_size_list(dtype):
-        return pa.list_(dtype.value_field.with_type(readable(dtype.value_type)), dtype.list_size)
-    if pa.types.is_map(dtype):
-        return pa.map_(readable(dtype.key_type), readable(dtype.item_type))
-    return dtype
+    return with_inner(dtype, readable)
 
 
 def _values(column: "pa.ChunkedArray") -> list[Any]:

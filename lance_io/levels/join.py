@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_io.levels.compact import copied
+from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,18 +82,4 @@ def _with_bits_of_halves(dtype: pa.DictionaryType) -> pa.DataType:
 
 def _replaced(dtype: pa.DataType, change: Callable[[pa.DictionaryType], pa.DataType]) -> pa.DataType:
     """The type with others for its dictionaries."""
-
-    def member(field: pa.Field) -> pa.Field:
-        return field.with_type(_replaced(field.type, change))
-
-    if pa.types.is_dictionary(dtype):
-        return change(dtype)
-    if pa.types.is_struct(dtype):
-        return pa.struct([member(field) for field in dtype.fields])
-    if pa.types.is_list(dtype):
-        return pa.list_(member(dtype.value_field))
-    if pa.types.is_large_list(dtype):
-        return pa.large_list(member(dtype.value_field))
-    if pa.types.is_map(dtype):
-        return pa.map_(member(dtype.key_field), member(dtype.item_field))
-    return dtype
+    return change(dtype) if pa.types.is_dictionary(dtype) else with_inner(dtype, lambda one: _replaced(one, change))

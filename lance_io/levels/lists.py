@@ -1,4 +1,4 @@
-"""Arrays of lists and maps taken apart into their items, and put together over others. Pure."""
+"""Nested arrays and types taken apart, and put together over other items. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pyarrow as pa
 from lance_io.levels.compact import kept
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lance_io.spans import IntArray
 
 
@@ -63,3 +65,20 @@ def validity(array: pa.Array) -> pa.Buffer | None:
         return buffer
     bits: pa.Buffer = pa.concat_arrays([array.is_valid()]).buffers()[1]
     return bits
+
+
+def with_inner(dtype: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A list, map or struct with the types of its items, entries or fields changed; any other type as it is."""
+
+    def of(field: pa.Field) -> pa.Field:
+        return field.with_type(changed(field.type))
+
+    if pa.types.is_map(dtype):
+        return pa.map_(of(dtype.key_field), of(dtype.item_field))
+    if pa.types.is_struct(dtype):
+        return pa.struct([of(member) for member in dtype])
+    if pa.types.is_fixed_size_list(dtype):
+        return pa.list_(of(dtype.value_field), dtype.list_size)
+    if pa.types.is_large_list(dtype):
+        return pa.large_list(of(dtype.value_field))
+    return pa.list_(of(dtype.value_field)) if pa.types.is_list(dtype) else dtype

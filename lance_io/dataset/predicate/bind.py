@@ -31,7 +31,6 @@ from lance_io.dataset.predicate.coerce import (
     with_both_zeros,
 )
 from lance_io.dataset.predicate.evaluate import compare, contained, convert
-from lance_io.dataset.predicate.nested import with_inner
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -50,6 +49,7 @@ from lance_io.dataset.predicate.tree import (
     dotted,
 )
 from lance_io.errors import BindError, UnsupportedError
+from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.dataset.predicate.rows import arrays
+from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,23 +82,6 @@ def _stored(t: pa.DataType) -> pa.DataType:
     if pt.is_temporal(t):
         return pa.int32() if t.bit_width == 32 else pa.int64()
     return with_inner(t, _stored)
-
-
-def with_inner(t: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A list, map or struct with the types of its items, entries or fields changed; any other type as it is."""
-
-    def of(field: pa.Field[Any]) -> pa.Field[Any]:
-        return field.with_type(changed(field.type))
-
-    if pt.is_map(t):
-        return pa.map_(of(t.key_field), of(t.item_field))
-    if pt.is_struct(t):
-        return pa.struct([of(member) for member in t])
-    if pt.is_fixed_size_list(t):
-        return pa.list_(of(t.value_field), t.list_size)
-    if pt.is_large_list(t):
-        return pa.large_list(of(t.value_field))
-    return pa.list_(of(t.value_field)) if pt.is_list(t) else t
 
 
 def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
