@@ -257,7 +257,7 @@ def test_a_larger_buffer_reads_further_ahead(written, monkeypatch) -> None:
         ds = await AsyncDataset.open("t", session=bench.session)
         batches = ds.to_batches(batch_size=100, io_buffer_size=buffer_bytes)
         await anext(batches)
-        await settled()
+        await settled(bench)
         read = sum(end - start for _, start, end in bench.data_reads())
         await batches.aclose()  # type: ignore[attr-defined]
         return read
@@ -269,10 +269,13 @@ def test_a_larger_buffer_reads_further_ahead(written, monkeypatch) -> None:
     run_async(work)
 
 
-async def settled() -> None:
-    """Let everything run that can run without the consumer."""
-    for _ in range(20):
+async def settled(bench: Bench) -> None:
+    """Let everything run that can run without the consumer: until nothing more is asked for."""
+    asked, still = -1, 0
+    while still < 40:
         await asyncio.sleep(0.005)
+        still = still + 1 if len(bench.store.requests) == asked else 0
+        asked = len(bench.store.requests)
 
 
 def test_a_stalled_consumer_stops_the_reading(written, monkeypatch) -> None:
@@ -292,7 +295,7 @@ def test_a_stalled_consumer_stops_the_reading(written, monkeypatch) -> None:
         ds = await AsyncDataset.open("t", session=bench.session)
         batches = ds.to_batches(batch_size=100, io_buffer_size=256 * KIB)
         await anext(batches)
-        await settled()
+        await settled(bench)
         assert sum(end - start for _, start, end in bench.data_reads()) <= most + 256 * KIB + LARGEST_REQUEST
         assert bench.stats._bytes_held <= 256 * KIB + 2 * LARGEST_REQUEST
         await batches.aclose()  # type: ignore[attr-defined]

@@ -41,6 +41,7 @@ from lance_io.store.upload import PartUpload
 
 CONTENT = random.Random(1).randbytes(300_000)
 SECRET = "very-secret-key"
+SILENCE = "2s"  # that is a lost connection; a loaded machine may be silent for a while itself
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ async def test_lost_connections_and_server_errors_are_tried_again() -> None:
 
 
 async def test_silence_is_a_lost_connection() -> None:
-    server, _ = await read([stall], request_timeout="200ms")
+    server, _ = await read([stall], request_timeout=SILENCE)
     assert len(server.requests) == 2
 
 
@@ -270,7 +271,7 @@ async def test_an_undecided_write_is_sent_once_and_said_to_be_undecided(
 ) -> None:
     """Also on a connection that served before: the HTTP client would repeat a PUT there by itself."""
     async with FaultServer(CONTENT, [ok(), answer, status(412, "PreconditionFailed")]) as server:
-        store = store_on(server, request_timeout="200ms")
+        store = store_on(server, request_timeout=SILENCE)
         await store.put("key", b"data")
         with pytest.raises(OutcomeUnknown, match="unknown whether this write was applied") as caught:
             await store.put("key", b"data", **condition)
@@ -319,7 +320,7 @@ GONE = status(404, "NoSuchUpload")
 async def upload(script: list[Answer], **how: Any) -> tuple[list[str], Any]:
     """Upload two parts under a script: what was asked, and the result or the error."""
     async with FaultServer(CONTENT, script) as server:
-        store = store_on(server, request_timeout="500ms", client_max_retries="2")
+        store = store_on(server, request_timeout=SILENCE, client_max_retries="2")
         writing = PartUpload(store, "key", part_bytes=200_000, parts_in_flight=1, **how)
         try:
             await writing.write([CONTENT])
