@@ -55,9 +55,19 @@ class _Held:
         is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
         return is_within and num_bytes <= self._pool.avail_bytes
 
-    def charge(self, num_bytes: int) -> None:
-        """Take bytes, or give them back (negative)."""
+    def take(self, job: _Job) -> None:
+        """Count the bytes of a job."""
+        self._charge(job, job.num_bytes, is_held=True)
+
+    def give_back(self, job: _Job) -> None:
+        """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
+        self._charge(job, -job.num_bytes, is_held=False)
+
+    def _charge(self, job: _Job, num_bytes: int, *, is_held: bool) -> None:
         with self._lock:
+            if job.is_held == is_held:
+                return
+            job.is_held = is_held
             self._held_bytes += num_bytes
         self._pool.charge(num_bytes)
         count_held(self._sinks, num_bytes)
@@ -69,13 +79,15 @@ class _Job:
     work       does it: an array for each piece, in order
     groups     pieces that are read and decoded together, each of one file
     num_bytes  what will be read
+    is_held    whether these bytes are counted as held
     """
 
-    __slots__ = ("_arrays", "_future", "_places", "_work", "groups", "num_bytes")
+    __slots__ = ("_arrays", "_future", "_places", "_work", "groups", "is_held", "num_bytes")
 
     def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
         self.groups: list[list[Piece]] = []
         self.num_bytes = 0
+        self.is_held = False
         self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once its arrays have been asked for
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
         self._arrays: deque[pa.Array] | None = None
@@ -170,7 +182,7 @@ class _Ahead:
                     read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
                 )
         finally:
-            self._held.charge(-job.num_bytes)
+            self._held.give_back(job)
         return arrays
 
     def _fill(self) -> None:
@@ -180,8 +192,8 @@ class _Ahead:
                 assert self._next is not None, "looked at above"
                 job.add(self._next)
                 self._next = next(self._source, None)
-            self._held.charge(job.num_bytes)
             self._jobs.append(job)
+            self._held.take(job)
             if not self._is_alone:
                 job.hand_over()
 
@@ -235,7 +247,7 @@ class _Ahead:
         """Let go of what has not begun."""
         for job in self._jobs:
             if job.take_back():
-                self._held.charge(-job.num_bytes)
+                self._held.give_back(job)
         self._jobs.clear()
 
 

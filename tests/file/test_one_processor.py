@@ -118,6 +118,24 @@ def test_a_failure_gives_back_what_it_held(
     assert ahead._held._held_bytes == 0
 
 
+def test_a_caller_who_is_interrupted_while_it_hands_over_gives_back_once(
+    ahead: scan_now._Ahead, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool has the job by then, and the caller does not know."""
+    pool = runtime.cpu_pool()
+    submit = pool.submit
+
+    def interrupted(*arguments: Any) -> Any:
+        submit(*arguments).result()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        ahead.go_ahead()
+    ahead.close()
+    assert ahead._held._held_bytes == 0
+
+
 @pytest.mark.parametrize("filter", [None, "a % 3 = 1"])
 def test_the_rows_are_those_of_pylance(uri: str, filter: str | None) -> None:
     ours, theirs = lance_io.dataset(uri), lance.dataset(uri)
