@@ -118,6 +118,29 @@ async def test_run_works_inside_a_running_loop() -> None:
     assert run(thread_name()) == "lance_io-engine"
 
 
+def test_an_interrupt_while_a_call_is_handed_over_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, cancelled = threading.Event(), threading.Event()
+    loop, hand_over = runtime.engine_loop(), asyncio.BaseEventLoop.call_soon_threadsafe
+
+    async def wait() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(SECONDS_MAX)
+        finally:
+            cancelled.set()
+
+    def interrupted(*arguments: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        hand_over(loop, *arguments, **named)  # type: ignore[arg-type]
+        assert begun.wait(SECONDS_MAX)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(wait())
+    assert cancelled.wait(SECONDS_MAX / 2)
+
+
 def test_a_system_exit_belongs_to_its_call() -> None:
     async def leave() -> None:
         raise SystemExit(3)

@@ -28,12 +28,16 @@ class _Call(Generic[T]):
         self._context = contextvars.copy_context()
         self._task: asyncio.Task[T] | None = None
         self._cancelled = False
+
+    def start(self) -> None:
+        """Hand it to the engine. Whoever is interrupted in here has to cancel."""
         try:
-            if engine.closing:
+            if self._engine.closing:
                 raise RuntimeError("the interpreter is shutting down, and the lance_io engine with it")
-            engine.loop.call_soon_threadsafe(self._start)
+            self._engine.loop.call_soon_threadsafe(self._start)
         except RuntimeError:  # or a loop that was closed from outside
-            coro.close()
+            if self._coro is not None:
+                self._coro.close()
             raise
 
     def _start(self) -> None:
@@ -83,6 +87,7 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     ended.acquire()
     call = _Call(engine, coro, ended.release)
     try:
+        call.start()
         ended.acquire()
     except BaseException:
         call.cancel()  # no orphan request keeps running
@@ -107,6 +112,7 @@ async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
             loop.call_soon_threadsafe(set_done, ended)
 
     call = _Call(engine, coro, tell)
+    call.start()
     try:
         await (asyncio.shield(ended) if to_the_end else ended)
     except BaseException as error:
