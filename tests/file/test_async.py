@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,11 +66,14 @@ class Gate(WrappedStore):
         self.is_shut = False
         self.waiting = 0
         self._opened: list[Callable[[], None]] = []
+        self._lock = threading.Lock()  # it is opened by another thread than those that wait
 
     async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
-        if self.is_shut and "/data/" in request.key:
-            loop, opened = asyncio.get_running_loop(), asyncio.Event()
-            self._opened.append(lambda: loop.call_soon_threadsafe(opened.set))
+        loop, opened = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            if must_wait := self.is_shut and "/data/" in request.key:
+                self._opened.append(lambda: loop.call_soon_threadsafe(opened.set))
+        if must_wait:
             self.waiting += 1
             try:
                 await opened.wait()
@@ -78,10 +82,11 @@ class Gate(WrappedStore):
         return await send()
 
     def open(self) -> None:
-        self.is_shut = False
-        for opened in self._opened:
-            opened()
-        self._opened.clear()
+        with self._lock:
+            self.is_shut = False
+            for opened in self._opened:
+                opened()
+            self._opened.clear()
 
 
 @pytest.fixture
@@ -350,13 +355,22 @@ import lance_io
 from lance_io.dataset.session import Session
 from lance_io.store.local import LocalStore
 from lance_io.store.url import Location
+from lance_io.runtime import engine
 from lance_io.testing.wrap import WrappedStore
+from tests.interrupting import keep_interrupts
 
+keep_interrupts()
+engine.CLOSE_SECONDS_MAX = 60.0  # a loaded machine may need more than a second to end
 path = sys.argv[1]
 
 class Slow(WrappedStore):
     delay_s = 0.0
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.waiting = threading.Event()  # for a minute
     async def request(self, request, send):
+        if self.delay_s >= 60:
+            self.waiting.set()
         await asyncio.sleep(self.delay_s)
         return await send()
 
@@ -444,7 +458,7 @@ def test_the_interpreter_ends_with_an_open_iterator(how: str, written: Any) -> N
             with contextlib.suppress(RuntimeError):
                 next(other)
         threading.Thread(target=wait, daemon=True).start()
-        time.sleep(0.1)
+        assert slow.waiting.wait(60)
         print("bye")
         """,
         written[2],
@@ -455,15 +469,17 @@ def test_the_interpreter_ends_with_an_open_iterator(how: str, written: Any) -> N
 def test_a_signal_to_the_process_while_it_waits(written: Any) -> None:
     """As Ctrl-C in a terminal: nothing but the interrupt is reported."""
     code = """
+        def tell():
+            slow.waiting.wait()
+            print("waiting", flush=True)
         slow.delay_s = 60
-        print("waiting", flush=True)
+        threading.Thread(target=tell, daemon=True).start()
         tables["engine"].to_table()
     """
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code), written[2]]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=CHECKOUT)
     assert process.stdout is not None
     assert process.stdout.readline() == "waiting\n"
-    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == -signal.SIGINT
