@@ -51,6 +51,15 @@ def write_table(uri: str, version: str, **options: Any) -> lance.LanceDataset:
     return lance.dataset(uri, **options)
 
 
+@pytest.fixture(autouse=True)
+def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed does not depend on the terminal, or the lack of one, that the tests run in."""
+    for name in ("COLUMNS", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("typer.rich_utils.FORCE_TERMINAL", None)  # as it is where a service runs the tests
+
+
 @pytest.fixture(scope="session")
 def write() -> Callable[..., lance.LanceDataset]:
     """The function `write_table`."""

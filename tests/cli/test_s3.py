@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -24,7 +25,7 @@ def arguments(options: dict[str, str]) -> list[str]:
 @pytest.fixture(scope="module")
 def bucket_table(s3: S3Server, write: Callable[..., lance.LanceDataset]) -> lance.LanceDataset:
     """The table of the other tests, in a bucket."""
-    return write(f"s3://{s3.bucket}/cli/table", "2.1", storage_options=s3.options())
+    return write(f"s3://{s3.bucket}/test-{uuid.uuid4().hex}", "2.1", storage_options=s3.options())
 
 
 def test_reads_a_bucket(run: Any, s3: S3Server, bucket_table: lance.LanceDataset) -> None:
@@ -52,8 +53,8 @@ def test_refusal_is_one_line(run: Any, s3: S3Server, bucket_table: lance.LanceDa
     assert s3.user not in ran.err
 
 
-def test_changes_a_bucket(run: Any, s3: S3Server, tmp_path: Path) -> None:
-    uri, options = f"s3://{s3.bucket}/cli/written", s3.options()
+def test_changes_a_bucket(run: Any, s3: S3Server, s3_uri: str, tmp_path: Path) -> None:
+    uri, options = s3_uri, s3.options()
     given = arguments(options)
     pq.write_table(pa.table({"a": range(1000)}), tmp_path / "a.parquet")
     for mode in ("create", "append"):
