@@ -190,7 +190,7 @@ async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> No
         assert len(server.requests) == 34
         assert server.asked[32] == server.asked[33]
         async with asyncio.timeout(10):
-            while store.stats.in_flight:  # the one that lost is cancelled
+            while store.stats.in_flight:  # noqa: ASYNC110 - the one that lost is cancelled
                 await asyncio.sleep(0.001)
         await store.aclose()
 
