@@ -7,11 +7,11 @@ it: nothing is skipped.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = "4.0.0"
+READY_S = 60.0
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lance-io" / f"dynalite-{VERSION}"
 
 
@@ -63,24 +64,30 @@ def dynalite_server() -> Iterator[str]:
     if running := os.environ.get("LANCE_IO_TEST_DYNAMODB_ENDPOINT"):
         yield running
         return
-    port = _free_port()
-    command = [program(), "--host", "127.0.0.1", "--port", str(port), "--createTableMs", "0", "--deleteTableMs", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    server, port = _started()
+    with server:
         try:
-            _wait(server, port)
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
-            server.wait(10)
+            server.wait(READY_S)
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
-    for _ in range(200):
-        if server.poll() is not None:
-            raise RuntimeError(f"dynalite ended with status {server.returncode}")
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise RuntimeError("dynalite does not answer")
+def _started() -> tuple[subprocess.Popen[bytes], int]:
+    """A server that answers, and its port; another program may be faster to take a port that was free."""
+    options = ["--host", "127.0.0.1", "--createTableMs", "0", "--deleteTableMs", "0"]
+    for _ in range(5):
+        port = _free_port()
+        command = [program(), *options, "--port", str(port)]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        if _is_ready(server):
+            return server, port
+        server.kill()
+        server.wait()
+    raise RuntimeError("dynalite does not start")
+
+
+def _is_ready(server: subprocess.Popen[bytes]) -> bool:
+    """Wait for the line that it prints as soon as it listens; False when it ends without."""
+    assert server.stdout is not None
+    return bool(select.select([server.stdout], [], [], READY_S)[0] and server.stdout.readline())
