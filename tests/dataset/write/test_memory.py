@@ -39,6 +39,9 @@ print((peak_kib() - before) << 10)
 """
 
 DELETE = """
+from lance_io.runtime import use_cpus
+
+use_cpus(1)  # each thread holds what it decodes
 rows = pa.table({"a": np.arange(4_000_000)})
 table = lance_io.write_dataset(rows, sys.argv[1] + "/t", durability="none")
 table.delete("a < 10")
