@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
-from tests.listening import ThreadedProxy
+from tests.listening import ANSWER_S, ThreadedProxy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ class CountingProxy(HttpProxy):
             spent, self._spent = self._spent, Spent()
             return spent
 
-        return asyncio.run_coroutine_threadsafe(swap(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(swap(), self._loop).result(ANSWER_S)
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Count the connection."""
