@@ -12,7 +12,7 @@ import lance
 import pyarrow as pa
 from aiohttp.test_utils import TestClient, TestServer
 
-from lance_io.io.budget import process_pool
+from tests.s3.settling import all_bytes_are_back
 
 if TYPE_CHECKING:
     import pytest
@@ -89,4 +89,4 @@ async def test_sixteen_callers(
             one.cancel()
         await asyncio.gather(*leaving, return_exceptions=True)
         await caller(99)
-    assert process_pool().avail_bytes == process_pool().capacity_bytes
+    await all_bytes_are_back()
