@@ -214,7 +214,10 @@ def prepare(
     from minio import Minio, MinioAdmin
 
     secure, host = endpoint.startswith("https://"), endpoint.split("://", 1)[1].rstrip("/")
-    not_yet = urllib3.Retry(total=5, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504])
+    # a server that is ready may still refuse for a while: its users come last
+    not_yet = urllib3.Retry(
+        total=15, connect=5, backoff_factor=0.2, backoff_max=3, status_forcelist=[500, 502, 503, 504]
+    )
     http = urllib3.PoolManager(ca_certs=None if authority is None else str(authority), retries=not_yet)
     how: dict[str, Any] = {"endpoint": host, "secure": secure, "http_client": http}
     client = Minio(access_key=root_user, secret_key=root_secret, region=REGION, **how)
