@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.timeout(900)
 
 METADATA_BYTES = 80 * 1024  # of a small file: its last 64 KiB, and page indexes
 EXECUTORS = 2
+ENDS_WITHIN_S = 30.0  # Spark ends those that had nothing to do only after a minute
 SIZE_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_MIB", "384"))
 GROWTH_MAX = {  # bytes of a worker, whatever it reads or writes
     "read": 192 * MIB,
@@ -98,6 +100,9 @@ def test_a_limit_ends_the_scan(
         proxy.take()
         assert len(df.limit(5).collect()) == 5
         assert proxy.take().body_bytes < wide.num_rows * wide.dimension * 4 // 2
+    ends_at = time.monotonic() + ENDS_WITHIN_S
+    while worker_processes() > processes + EXECUTORS and time.monotonic() < ends_at:
+        time.sleep(0.1)
     assert worker_processes() <= processes + EXECUTORS  # Spark ends the workers that it has interrupted
     assert df.select("id").limit(7).count() == 7  # and the next query finds a working worker
 

@@ -6,7 +6,7 @@ Linux answers on all of 127.0.0.0/8, so two workers with hosts of their own need
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -32,40 +32,36 @@ DEPLOY = "org.apache.spark.deploy"
 TASKS = 4
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextmanager
-def spark_process(folder: Path, *arguments: str) -> Iterator[None]:
-    """A process of the cluster, ended by its id."""
+def spark_process(folder: Path, *arguments: str) -> Iterator[Path]:
+    """A process of the cluster, ended by its id; gives the file of what it says."""
     environment = {**os.environ, **spark_environment(folder), "SPARK_LOG_DIR": str(folder)}
     environment |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_DIRS": str(folder / "local")}
     environment.pop("SPARK_LOCAL_IP")
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
-    with (folder / f"{arguments[0].rpartition('.')[2]}-{len(list(folder.iterdir()))}.log").open("w") as log:
+    said = folder / f"{arguments[0].rpartition('.')[2]}-{len(list(folder.iterdir()))}.log"
+    with said.open("w") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
-            yield
+            yield said
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait()
 
 
-def wait_for(port: int) -> None:
-    for _ in range(600):
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
+def address(said: Path) -> str:
+    """Where the cluster's master listens, once it does: on a port that it chose itself."""
+    for _ in range(1200):
+        if found := re.search(r"Starting Spark master at (spark://\S+)\n", said.read_text()):
+            return found[1]
         time.sleep(0.1)
-    raise TimeoutError("the cluster's master did not come up")
+    raise TimeoutError(f"the cluster's master did not come up:\n{said.read_text()}")
 
 
 def test_a_straggler_is_overtaken(sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions.stop()
     monkeypatch.chdir(tmp_path)
-    port, path = free_port(), str(tmp_path / "t.lance")
+    path = str(tmp_path / "t.lance")
     settings = {
         "spark__executor__memory": "512m",
         "spark__executor__cores": "1",
@@ -75,13 +71,12 @@ def test_a_straggler_is_overtaken(sessions: Sessions, tmp_path: Path, monkeypatc
         "spark__speculation__multiplier": "1.2",
     }
     with ExitStack() as stack:
-        at = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-        stack.enter_context(spark_process(tmp_path, f"{DEPLOY}.master.Master", *at))
-        wait_for(port)
+        at = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        master = address(stack.enter_context(spark_process(tmp_path, f"{DEPLOY}.master.Master", *at)))
         for host in ("127.0.0.2", "127.0.0.3"):
             own = ["--host", host, "--cores", "1", "--memory", "600m", "--webui-port", "0", "-d", str(tmp_path / host)]
-            stack.enter_context(spark_process(tmp_path, f"{DEPLOY}.worker.Worker", *own, f"spark://127.0.0.1:{port}"))
-        spark = stack.enter_context(spark_session(tmp_path, f"spark://127.0.0.1:{port}", **settings))
+            stack.enter_context(spark_process(tmp_path, f"{DEPLOY}.worker.Worker", *own, master))
+        spark = stack.enter_context(spark_session(tmp_path, master, **settings))
         spark.sparkContext.addPyFile(str(Path(__file__).with_name("chaotic.py")))
         register(spark)
         spark.dataSource.register(ChaoticSource)
