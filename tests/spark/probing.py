@@ -1,6 +1,7 @@
 """`format("probed")`: our source, whose tasks tell what their process is like when they end.
 
-The option `probes` names a folder; every task writes a line of JSON there. Workers import this module by name.
+The option `probes` names a folder; every task writes a line of JSON there. With `warm=true` a task that reads has read
+a batch before, so that its process has loaded all that it needs. Workers import this module by name.
 
     pid, task     the worker, and which of its tasks this was, counted from 0
     sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
@@ -17,7 +18,7 @@ import gc
 import json
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -40,6 +41,7 @@ class ProbedSource(LanceDataSource):
         super().__init__(options)
         self.kept = dict(self.options.items())
         self.probes = self.kept.pop("probes", "")
+        self.is_warm = self.kept.pop("warm", "") == "true"
 
     @classmethod
     def name(cls) -> str:
@@ -51,7 +53,7 @@ class ProbedSource(LanceDataSource):
 
     def reader(self, schema: Any) -> Any:
         reader = ProbedReader(parse_options(self._given, "read"), schema, self._pinned)
-        reader.probes = self.probes
+        reader.probes, reader.is_warm = self.probes, self.is_warm
         return reader
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
@@ -62,8 +64,12 @@ class ProbedSource(LanceDataSource):
 
 class ProbedReader(LanceReader):
     probes = ""
+    is_warm = False
 
     def read(self, partition: Any) -> Iterator[Any]:
+        if self.is_warm:
+            with closing(super().read(partition)) as batches:
+                next(batches)
         with probed(self.probes):
             yield from super().read(partition)
 

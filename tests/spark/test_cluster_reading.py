@@ -185,13 +185,17 @@ def large(s3: S3Server) -> str:
 def test_what_a_worker_holds_is_bounded(
     cluster: SparkSession, wide: WideTable, large: str, s3_uri: str, storage: dict[str, str], tmp_path: Path
 ) -> None:
-    """Reading and writing more than that in one task, after both workers have loaded all that they need."""
+    """Reading and writing more than that in one task, whose workers have loaded all that they need.
+
+    A small copy is first. Which of an executor's processes then reads, Spark says: it may be one that has written.
+    """
 
     def copy(uri: str, num_partitions: int, name: str) -> None:
         for what in ("read", "written"):
             (tmp_path / name / what).mkdir(parents=True)
         small = {"num_partitions": str(num_partitions), "batch_bytes": "4m", "io_buffer_bytes": "8m", **storage}
-        df = cluster.read.format("probed").options(probes=str(tmp_path / name / "read"), **small).load(uri)
+        read = cluster.read.format("probed").options(probes=str(tmp_path / name / "read"), warm="true")
+        df = read.options(**small).load(uri)
         writer = df.write.format("probed").options(probes=str(tmp_path / name / "written"), **storage)
         writer.mode("append").save(f"{s3_uri}/{name}.lance")
 
