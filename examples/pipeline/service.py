@@ -73,6 +73,7 @@ def make_app(uri: str) -> web.Application:
             app[FOLLOWING] = asyncio.create_task(app[NEWEST].follow())
             yield
             app[FOLLOWING].cancel()
+            await asyncio.wait([app[FOLLOWING]])
 
     app = web.Application()
     app.cleanup_ctx.append(open_table)

@@ -182,19 +182,12 @@ def test_after_a_fork(uri: str, s3: S3Server) -> None:
 
 def test_ctrl_c(uri: str, s3: S3Server) -> None:
     code = """
-        def interrupt_soon():
-            threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+        from tests.interrupting import keep_interrupts
 
-        def again(dropped):  # as Python does with what comes up in a destructor or the callback of a weak reference
-            if issubclass(dropped.exc_type, KeyboardInterrupt):
-                interrupt_soon()
-            else:
-                sys.__unraisablehook__(dropped)
-
+        keep_interrupts()
         main = threading.get_ident()
-        sys.unraisablehook = again
+        threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT)).start()
         try:
-            interrupt_soon()
             while True:
                 for batch in ds.to_batches(batch_size=1000, io_buffer_size=1):
                     pass
