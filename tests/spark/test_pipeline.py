@@ -119,9 +119,8 @@ def test_ctrl_c_leaves_nothing_behind(s3: S3Server, tmp_path: Path) -> None:
 
 def test_an_interrupt_that_python_drops_comes_again() -> None:
     code = """
-        import signal, sys, time, weakref
-        sys.path.insert(0, sys.argv[1])
-        from backstage import keep_interrupts
+        import signal, time, weakref
+        from tests.interrupting import keep_interrupts
 
         def interrupt(_):
             signal.raise_signal(signal.SIGINT)
@@ -144,8 +143,8 @@ def test_an_interrupt_that_python_drops_comes_again() -> None:
         except KeyboardInterrupt:
             print("from the destructor")
         """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(PIPELINE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PIPELINE.parents[1])
     assert (done.returncode, done.stdout, done.stderr) == (0, "from the callback\nfrom the destructor\n", "")
 
 
