@@ -10,11 +10,12 @@ import numpy as np
 from lance_io.dataset.blobs import blob_steps, locate_blobs, read_located
 from lance_io.dataset.execute import run
 from lance_io.dataset.projection import extract
-from lance_io.dataset.reading import ReadBytes, bytes_of
+from lance_io.dataset.reading import ReadBytes, RowReader, bytes_of
 from lance_io.dataset.rows import Grouped, addresses, group_rows
 from lance_io.dataset.take import RowNotFound, group_positions, locate_addresses, locate_row_ids
 from lance_io.errors import UsageError
 from lance_io.file.numbers import row_numbers
+from lance_io.file.projection import Projection
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -189,9 +190,9 @@ def _descriptions(
 ) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
     """`(place, offsets, descriptions)` of the distinct rows."""
     path = tuple(field.name for field in steps)
-    _, reader = state.row_reader([path])
-    if reader is None or not grouped.groups:
+    if not grouped.groups:
         return []
+    reader = RowReader(state, Projection(state.pruned_fields([path])))
     (column,) = yield from reader.read(grouped.groups)
     column = extract(column, path[1:])
     found = []

@@ -14,7 +14,7 @@ from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.pipeline import Pipeline
-from lance_io.dataset.reading import SpanReader
+from lance_io.dataset.reading import RowReader, SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
@@ -101,7 +101,7 @@ class _Run:
 def _parts(
     state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
 ) -> tuple[Pipeline, SpanReader]:
-    _, late = state.row_reader(plan.late_paths)
+    late = None if plan.late_read is None else RowReader(state, plan.late_read)
     pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
     return pipeline, SpanReader(state, plan, options, batch_rows)
 

@@ -102,7 +102,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         options, projection = ordering.options, ordering.projection
         ledger.notes.append("the rows are sorted when all of them have been read")
     plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
-    fields = Projection(state.pruned_fields(plan.early_paths))
+    fields = plan.early_read or Projection([])
     if is_taken(state, plan):
         ledger.merging = _merging(state, "take")
         files: list[Plan[Any]] = [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.reading import RowReader
     from lance_io.dataset.rowcolumns import RowColumns
     from lance_io.dataset.rows import LiveRows
+    from lance_io.file.projection import Projection as FileProjection
     from lance_io.spans import IntArray
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
@@ -60,7 +61,7 @@ class ScanPlan:
     row_columns    makes the system columns that the scan needs
     projection     output columns
     early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
-    early_paths, late_paths  what is needed of them
+    early_read, late_read  what is read of them, None where there are none
     predicate      the filter, or None
     skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
     keep_deleted   deleted rows are part of the result, with a null row id
@@ -71,9 +72,9 @@ class ScanPlan:
     row_columns: RowColumns
     projection: Projection
     early: tuple[str, ...]
-    early_paths: tuple[tuple[str, ...], ...]
+    early_read: FileProjection | None
     late: tuple[str, ...] = ()
-    late_paths: tuple[tuple[str, ...], ...] = ()
+    late_read: FileProjection | None = None
     predicate: Predicate | None = None
     skip: int = 0
     limit: int | None = None

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.file.drive import drive_now, truncated
-from lance_io.file.projection import Projection
 from lance_io.file.table import TableReader
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.state import DatasetState
+    from lance_io.file.projection import Projection
     from lance_io.file.source import FragmentSource, ReadContext
     from lance_io.format.schema import Field
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
@@ -103,7 +103,7 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     """
     if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
         return False
-    if len(plan.spans) > 1 and _has_narrow_dictionaries(state.pruned_fields(plan.early_paths)):
+    if len(plan.spans) > 1 and plan.early_read is not None and _has_narrow_dictionaries(plan.early_read.fields):
         return False
     return state.answers_now or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
 
@@ -129,9 +129,8 @@ class SpanReader:
             "pieces_ahead": options.batch_readahead,
             "spans_ahead": options.fragment_readahead,
         }
-        fields = state.pruned_fields(plan.early_paths)
         context = state.scan_context(options.io_buffer_size)
-        self._reader = TableReader(context, Projection(fields)) if fields else None
+        self._reader = None if plan.early_read is None else TableReader(context, plan.early_read)
         self._spans = [(state.sources[span.place], span.start, span.end) for span in plan.spans]
 
         self._by_rows = is_taken(state, plan)

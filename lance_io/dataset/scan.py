@@ -14,10 +14,12 @@ import pyarrow as pa
 from lance_io.dataset.loading import load_live, load_live_counts, load_row_columns
 from lance_io.dataset.pipeline import ScanPlan, Span
 from lance_io.dataset.projection import columns_key, project
+from lance_io.dataset.rowcolumns import RowColumns
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.dataset.validating import check_unread
 from lance_io.errors import UsageError
+from lance_io.file.projection import Projection as FileProjection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,33 +58,55 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     """
     if options.include_deleted_rows and not options.with_row_id:
         raise UsageError("include_deleted_rows is set but with_row_id is false")
-    projection = projection or scan_projection(state, options)
+    columns = plan_columns(state, options, projection or scan_projection(state, options))
     places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
+    first, last = (0, None) if columns.predicate is not None else _row_window(options)
+    spans, live = yield from _spans(state, places, first, last, keep_deleted=columns.keep_deleted)
+    return (yield from plan_rows(state, columns, spans, live))
+
+
+def plan_columns(state: DatasetState, options: ScanOptions, projection: Projection) -> ScanPlan:
+    """What a scan does with every row, of whatever fragments: the plan before it has rows.
+
+    projection  output columns
+    """
     predicate = None if options.filter is None else _compiled(state, options.filter)
-    first, last = (0, None) if predicate is not None else _row_window(options)
-    spans, live = yield from _spans(state, places, first, last, keep_deleted=bool(options.include_deleted_rows))
-    system = {*projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
-    row_columns = yield from load_row_columns(state, list(live), system)
     paths = {*projection.data_paths}
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
-    if not paths:
-        yield from check_unread(state, list(live))
     late = _late_columns(state, projection, predicate, options)
-    early = [name for name in state.schema.names if name not in late and any(path[0] == name for path in paths)]
-    plan = ScanPlan(
-        spans=spans,
-        live=live,
-        row_columns=row_columns,
+    early_fields = state.pruned_fields(path for path in paths if path[0] not in late)
+    late_fields = state.pruned_fields(path for path in paths if path[0] in late)
+    return ScanPlan(
+        spans=(),
+        live={},
+        row_columns=RowColumns(state.fragment_ids, {}),
         projection=projection,
-        early=tuple(early),
-        early_paths=tuple(path for path in paths if path[0] not in late),
-        late=tuple(name for name in state.schema.names if name in late),
-        late_paths=tuple(path for path in paths if path[0] in late),
+        early=tuple(one.name for one in early_fields),
+        early_read=FileProjection(early_fields) if early_fields else None,
+        late=tuple(one.name for one in late_fields),
+        late_read=FileProjection(late_fields) if late_fields else None,
         predicate=predicate,
+        skip=0 if predicate is None else options.offset or 0,
+        limit=None if predicate is None else options.limit,
         keep_deleted=bool(options.include_deleted_rows),
     )
-    return plan if predicate is None else replace(plan, skip=options.offset or 0, limit=options.limit)
+
+
+def plan_rows(
+    state: DatasetState, columns: ScanPlan, spans: tuple[Span, ...], live: dict[int, LiveRows]
+) -> Plan[ScanPlan]:
+    """The plan of a scan of these rows; loads row ids as needed.
+
+    columns  as `plan_columns` gives it
+    live     which rows are left, by place, for every fragment of `spans`
+    """
+    predicate = columns.predicate
+    system = {*columns.projection.system_names, *(() if predicate is None else predicate.columns)} & {*SYSTEM_COLUMNS}
+    row_columns = yield from load_row_columns(state, list(live), system)
+    if columns.early_read is None and columns.late_read is None:
+        yield from check_unread(state, list(live))
+    return replace(columns, spans=spans, live=live, row_columns=row_columns)
 
 
 def _compiled(state: DatasetState, filter: Any) -> Predicate:

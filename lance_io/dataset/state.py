@@ -17,9 +17,7 @@ import numpy as np
 from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.places import Places, Sources
 from lance_io.dataset.projection import fields_along, prune
-from lance_io.dataset.reading import RowReader
 from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
-from lance_io.file.projection import Projection as FileProjection
 from lance_io.file.source import ReadContext
 from lance_io.store.api import offers_sync_reads
 
@@ -201,11 +199,6 @@ class DatasetState:
     def pruned_fields(self, paths: Iterable[tuple[str, ...]]) -> list[Field]:
         """The top-level fields that hold `paths`, pruned to them, in schema order."""
         return prune(self.schema, paths)
-
-    def row_reader(self, paths: Iterable[tuple[str, ...]]) -> tuple[tuple[str, ...], RowReader | None]:
-        """Names of the top-level fields that hold `paths`, and what reads them by row; None for no paths."""
-        fields = self.pruned_fields(paths)
-        return tuple(one.name for one in fields), RowReader(self, FileProjection(fields)) if fields else None
 
     @cached_property
     def prepared(self) -> Prepared:

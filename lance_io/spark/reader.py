@@ -19,7 +19,7 @@ from lance_io.dataset import compute as pc
 from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.pipeline import Pipeline, Span
-from lance_io.dataset.reading import SpanReader
+from lance_io.dataset.reading import RowReader, SpanReader
 from lance_io.dataset.rebatch import join_batches
 from lance_io.dataset.rows import OFFSET_BITS
 from lance_io.dataset.scan import plan_scan
@@ -181,7 +181,7 @@ class _Scan:
         return replace(plan, spans=tuple(spans))
 
     def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
-        _, late = self._state.row_reader(plan.late_paths)
+        late = None if plan.late_read is None else RowReader(self._state, plan.late_read)
         binaries = wanted_binaries(self._state, plan.projection)
         late_rows = self._batch_rows or FILTERED_ROWS_MIN
         pipeline = Pipeline(plan, late, binaries, late_rows)
