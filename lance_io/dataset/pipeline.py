@@ -20,7 +20,7 @@ from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.levels.compact import compact
-from lance_io.levels.retype import batch_as, concat, needs_retyping
+from lance_io.levels.retype import batch_as, concat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,7 +160,7 @@ class Pipeline:
         self._left = plan.limit
         self._waiting: list[_Rows] = []
         self._schema = plan.projection.arrow_schema
-        self._retype = needs_retyping(self._schema)
+        self._retype = plan.projection.is_retyped
         wanted = set(plan.projection.system_names)
         self._shown = plan.projection.source_names  # the rest is for the filter only
         paths = () if plan.predicate is None else plan.predicate.paths

@@ -26,6 +26,7 @@ from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLU
 from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import split_path
+from lance_io.levels.retype import needs_retyping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -94,6 +95,11 @@ class Projection:
     def arrow_schema(self) -> pa.Schema:
         """Schema of the result."""
         return pa.schema([output.field for output in self.outputs], metadata=self.metadata)
+
+    @cached_property
+    def is_retyped(self) -> bool:
+        """What `needs_retyping` says about the schema of the result."""
+        return needs_retyping(self.arrow_schema)
 
     @cached_property
     def sources(self) -> tuple[tuple[str, ...], ...]:

@@ -25,7 +25,7 @@ from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.numbers import row_numbers
 from lance_io.file.projection import Projection as FileProjection
-from lance_io.levels.retype import batch_as, concat, needs_retyping
+from lance_io.levels.retype import batch_as, concat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +142,7 @@ class TakeColumns:
         names = tuple(one.name for one in fields)
         reads = FileProjection(fields) if fields else None
         has_binaries = wanted_binaries(state, projection) is not None
-        return cls(projection, schema, needs_retyping(schema), names, reads, has_binaries)
+        return cls(projection, schema, projection.is_retyped, names, reads, has_binaries)
 
 
 @dataclass(frozen=True, slots=True)

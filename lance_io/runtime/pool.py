@@ -15,7 +15,7 @@ _share: int | None = None
 
 def cpu_count() -> int:
     """How many processors this process may use, at least 1; or what LANCE_CPU_THREADS or `use_cpus` say."""
-    if (told := from_environment("LANCE_CPU_THREADS", _share)) is not None:
+    if (told := _share or from_environment("LANCE_CPU_THREADS", None)) is not None:
         return told
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
@@ -25,9 +25,11 @@ def cpu_count() -> int:
 def use_cpus(share: int | None) -> None:
     """Take no more than a share of the processors from now on; not while anything is under way.
 
-    share  processors, at least 1; None for all
+    share  processors, at least 1; None for all. What LANCE_CPU_THREADS says goes before it
     """
     global _pool, _share
+    if share is not None:
+        share = from_environment("LANCE_CPU_THREADS", share)
     if share == _share:
         return
     with _lock:

@@ -19,7 +19,7 @@ from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
-from lance_io.store.api import CLOUD, SyncReads
+from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -120,7 +120,7 @@ def storage_options(options: TargetOptions) -> dict[str, str]:
 
 def run(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it: in this thread where the store answers at once, else on the engine."""
-    return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
+    return drive_now(plan) if offers_sync_reads(store) else runtime.run(drive(plan))
 
 
 def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:

@@ -7,7 +7,6 @@ early (Spark does, at a limit) closes the scan, which cancels what is under way.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,18 +16,18 @@ from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset import compute as pc
 from lance_io.dataset.blobs import wanted_binaries
-from lance_io.dataset.options import scan_options
+from lance_io.dataset.loading import load_live
 from lance_io.dataset.pipeline import Pipeline, Span
 from lance_io.dataset.reading import RowReader, SpanReader
 from lance_io.dataset.rebatch import join_batches
 from lance_io.dataset.rows import OFFSET_BITS
-from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.scan import plan_rows
 from lance_io.dataset.stream import batches, batches_now
 from lance_io.errors import LanceError
-from lance_io.spark.carrying import header_of, open_pinned, restored
-from lance_io.spark.columns import FRAGMENT_ID, check_declared, decoded_width, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, io_buffer_bytes, settle_in_worker
-from lance_io.spark.readcast import ReadCast
+from lance_io.spark.carrying import header_of, open_pinned
+from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
+from lance_io.spark.engine import freeze_loaded, settle_in_worker
+from lance_io.spark.readjob import FILTERED_ROWS_MIN, ReadJob
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:
@@ -36,16 +35,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from lance_io.dataset.options import ScanOptions
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.carrying import PartitionPlan, Pinned
     from lance_io.spark.options import ReadOptions
+    from lance_io.spark.readjob import PreparedRead
 
 JOINED_PART = 4  # batches from a quarter of the wanted size on go out as they are, instead of being copied together
-FILTERED_ROWS_MIN = 1024
-BLOB_ROWS = 64  # blobs are read whole, however large: few at a time
 
 
 class LancePartition(InputPartition):
@@ -62,19 +60,18 @@ class LanceReader(DataSourceReader):
     """
 
     def __init__(self, options: ReadOptions, declared: StructType, version: Pinned | None) -> None:
-        self._options = options
-        self._declared = declared
+        self._options: ReadOptions | None = options
         self._state: DatasetState | None = open_pinned(options, version)
-        self._branch = self._state.manifest.branch
-        self._header = header_of(self._state, options)
-        self._projection = read_projection(self._state, options, declared.names)
+        self._projection: Projection | None = read_projection(self._state, options, declared.names)
         check_declared(declared, _found(self._projection, options))
+        job = ReadJob(options, declared, header_of(self._state, options), self._state.manifest.branch)
+        self._job = job.packed()
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
         from lance_io.spark.planning import plan_read
 
-        assert self._state is not None, "partitions are planned by the process that made the reader"
+        assert self._options and self._state and self._projection, "planned by the process that made the reader"
         plan = plan_read(self._state, self._options, self._projection)
         freeze_loaded()
         return [LancePartition(one) for one in plan.partitions]
@@ -83,48 +80,41 @@ class LanceReader(DataSourceReader):
         """The batches of a partition."""
         if partition.value is None:
             return iter(())
-        return read_partition(self._options, self._declared, self._header, self._branch, partition.value)
+        return read_partition(ReadJob.unpacked(self._job), partition.value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_state": None, "_projection": None}
+        return {**self.__dict__, "_options": None, "_state": None, "_projection": None}
 
 
 def _found(projection: Projection, options: ReadOptions) -> StructType:
     return arrow_to_spark(shown_schema(projection), uint64=options.uint64, timestamp_ns=options.timestamp_ns)
 
 
-def read_partition(
-    options: ReadOptions, declared: StructType, header: bytes, branch: str | None, part: PartitionPlan
-) -> Iterator[pa.RecordBatch]:
+def read_partition(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
     """The rows of one partition in batches of Spark's schema.
 
-    options, declared  as for `LanceReader`
-    header, branch     of the version, as `carrying.header_of` and the manifest give them
     Errors say which table, version and rows they come from.
     """
     try:
-        yield from _batches(options, declared, header, branch, part)
+        yield from _batches(job, part)
         freeze_loaded()
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])
         more = f" and {len(part.ranges) - 3} more" if len(part.ranges) > 3 else ""
-        error.add_note(f"while reading {options.path} version {part.version}: {ranges}{more}")
+        error.add_note(f"while reading {job.options.path} version {part.version}: {ranges}{more}")
         raise
 
 
-def _batches(
-    options: ReadOptions, declared: StructType, header: bytes, branch: str | None, part: PartitionPlan
-) -> Iterator[pa.RecordBatch]:
+def _batches(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
     if not part.ranges:
         return
     settle_in_worker()
-    state = restored(options, header, branch, part)
-    projection = read_projection(state, options, declared.names)
-    cast = ReadCast(projection.arrow_schema, declared, timestamp_ns=options.timestamp_ns)
-    found = _Scan(state, options, projection, part).batches()
+    state = job.state(part)
+    prepared = job.prepared(state)
+    found = _Scan(state, prepared, part).batches()
     try:
-        for batch in sized(found, options.batch_bytes, options.batch_size):
-            yield cast.cast(_with_fragment_ids(batch))
+        for batch in sized(found, job.options.batch_bytes, job.options.batch_size):
+            yield prepared.cast.cast(_with_fragment_ids(batch))
     finally:
         found.close()
 
@@ -141,17 +131,10 @@ def _with_fragment_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
 class _Scan:
     """The scan of one partition."""
 
-    def __init__(self, state: DatasetState, options: ReadOptions, projection: Projection, part: PartitionPlan) -> None:
+    def __init__(self, state: DatasetState, prepared: PreparedRead, part: PartitionPlan) -> None:
         self._state = state
+        self._prepared = prepared
         self._part = part
-        self._projection = projection
-        self._batch_rows = _batch_rows(state, options, projection)
-        self._options: ScanOptions = scan_options(
-            filter=options.filter,
-            limit=part.limit,
-            io_buffer_size=io_buffer_bytes(options),
-            blob_handling="all_binary" if options.blobs == "binary" else "blobs_descriptions",
-        )
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """What the scan gives, as it is decoded; closing it ends the scan."""
@@ -170,32 +153,21 @@ class _Scan:
         finally:
             await found.aclose()
 
-    def _plan(self) -> Generator[Any, Any, ScanPlan]:
-        """The plan of the whole fragments, cut to the rows of the partition."""
-        plan = yield from plan_scan(self._state, self._options, self._projection)
+    def _plan(self) -> Plan[ScanPlan]:
+        live = yield from load_live(self._state, range(len(self._part.ranges)))
         spans = [
             Span(place, first, first + rows)
             for place, (_, first, rows) in enumerate(self._part.ranges)
-            if place in plan.live
+            if live[place].num_live
         ]
-        return replace(plan, spans=tuple(spans))
+        return (yield from plan_rows(self._state, self._prepared.columns(self._part.limit), tuple(spans), live))
 
     def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
         late = None if plan.late_read is None else RowReader(self._state, plan.late_read)
         binaries = wanted_binaries(self._state, plan.projection)
-        late_rows = self._batch_rows or FILTERED_ROWS_MIN
-        pipeline = Pipeline(plan, late, binaries, late_rows)
-        return pipeline, SpanReader(self._state, plan, self._options, self._batch_rows)
-
-
-def _batch_rows(state: DatasetState, options: ReadOptions, projection: Projection) -> int | None:
-    """Rows that go through the filter together, or whose blobs are read together; None for pages as they come."""
-    if wanted_binaries(state, projection) is not None:
-        return BLOB_ROWS
-    if options.filter is None:
-        return None
-    width = sum(decoded_width(output.field.type)[0] for output in projection.outputs)
-    return max(FILTERED_ROWS_MIN, int(options.batch_bytes / max(width, 64)))
+        batch_rows = self._prepared.batch_rows
+        pipeline = Pipeline(plan, late, binaries, batch_rows or FILTERED_ROWS_MIN)
+        return pipeline, SpanReader(self._state, plan, self._prepared.scan_options, batch_rows)
 
 
 # -- batches of the wanted size ----------------------------------------------------------------------------------------
@@ -206,8 +178,8 @@ def sized(found: Iterator[pa.RecordBatch], bytes_max: int, rows_max: int | None)
     waiting: list[pa.RecordBatch] = []
     num_bytes = num_rows = 0
     for batch in found:
-        for piece in _pieces(batch, bytes_max, rows_max):
-            size, rows = piece.nbytes, piece.num_rows
+        for piece, size in _pieces(batch, batch.nbytes, bytes_max, rows_max):
+            rows = piece.num_rows
             too_many = rows_max is not None and num_rows + rows > rows_max
             if waiting and (too_many or num_bytes + size > bytes_max or size * JOINED_PART >= bytes_max):
                 yield _joined(waiting)
@@ -225,17 +197,25 @@ def _joined(waiting: list[pa.RecordBatch]) -> pa.RecordBatch:
     return waiting[0] if len(waiting) == 1 else join_batches(waiting)
 
 
-def _pieces(batch: pa.RecordBatch, bytes_max: int, rows_max: int | None) -> Iterator[pa.RecordBatch]:
-    """Slices of a batch, none of which is much larger than wanted unless it is one row."""
+def _pieces(
+    batch: pa.RecordBatch, size: int, bytes_max: int, rows_max: int | None
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Slices of a batch and their bytes; none is much larger than wanted unless it is one row.
+
+    size  bytes of the batch
+    """
     rows = batch.num_rows
-    size = batch.nbytes
     step = rows if size <= bytes_max else max(1, int(rows * bytes_max / size))
     step = step if rows_max is None else min(step, rows_max)
+    if 0 < rows <= step:
+        yield batch, size
+        return
     for start in range(0, rows, step or 1):
         piece = batch.slice(start, step)
-        if piece.num_rows > 1 and piece.nbytes > 2 * bytes_max:  # rows of very different sizes
+        piece_size = piece.nbytes
+        if piece.num_rows > 1 and piece_size > 2 * bytes_max:  # rows of very different sizes
             half = piece.num_rows // 2
-            yield from _pieces(piece.slice(0, half), bytes_max, rows_max)
-            yield from _pieces(piece.slice(half), bytes_max, rows_max)
+            for part in (piece.slice(0, half), piece.slice(half)):
+                yield from _pieces(part, part.nbytes, bytes_max, rows_max)
         else:
-            yield piece
+            yield piece, piece_size

@@ -19,6 +19,7 @@ from lance_io.spark.carrying import header_of
 from lance_io.spark.columns import check_declared, read_projection, shown_schema
 from lance_io.spark.planning import plan_read
 from lance_io.spark.reader import read_partition
+from lance_io.spark.readjob import ReadJob
 from lance_io.spark.types import arrow_to_spark
 from lance_io.spark.versionrows import Allowance, Offset, VersionRows
 
@@ -150,7 +151,8 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
         assert isinstance(partition, StreamPartition)
-        return read_partition(self._options, self._declared, partition.header, partition.branch, partition.plan)
+        job = ReadJob(self._options, self._declared, partition.header, partition.branch)
+        return read_partition(job, partition.plan)
 
 
 class UnlimitedStreamReader(LanceStreamReader):

@@ -25,15 +25,16 @@ from pyspark.sql import types as spark
 
 import lance_io.spark
 from lance_io import runtime
+from lance_io.dataset import predicate
 from lance_io.errors import BindError, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
-from lance_io.spark.carrying import restored
 from lance_io.spark.columns import decoded_width
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
 from lance_io.spark.planning import cut
 from lance_io.spark.reader import sized
+from lance_io.spark.readjob import ReadJob
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.api import CLOUD
 
@@ -390,13 +391,33 @@ def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.La
     other = again.reader(schema=again.schema())
 
     def opened(reader: LanceReader, plan: PartitionPlan) -> DatasetState:
-        return restored(reader._options, reader._header, reader._branch, plan)
+        return ReadJob.unpacked(reader._job).state(plan)
 
     states = {plan.fragments: opened(reader, plan) for plan in plans}
     assert 1 < len(states) < len(plans)
     assert len(set(map(id, states.values()))) == len(states)
     for plan in plans:
         assert opened(reader, plan) is opened(other, plan) is states[plan.fragments]
+
+
+def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = LanceDataSource({"path": table.uri, "num_partitions": "50", "filter": "id % 2 = 0"})
+    planned = source.reader(schema=source.schema())
+    partitions, sent = planned.partitions(), pickle.dumps(planned)
+    compiled = []
+    compile_filter = predicate.compile_filter
+    monkeypatch.setattr(predicate, "compile_filter", lambda *a: compiled.append(a) or compile_filter(*a))
+
+    found = [batch for one in partitions for batch in pickle.loads(sent).read(one)]
+
+    assert pa.Table.from_batches(found)["id"].to_pylist() == table.to_table(filter="id % 2 = 0")["id"].to_pylist()
+    assert len(compiled) == 1
+    job = ReadJob.unpacked(planned._job)
+    assert job is ReadJob.unpacked(bytes(planned._job))
+    kept = job.prepared(job.state(partitions[0].value))
+    first, second = kept.columns(None), kept.columns(None)
+    assert first.predicate is second.predicate
+    assert first.early_read is not second.early_read  # these remember every file that they have seen
 
 
 def test_a_forked_process_has_its_own_session(table: lance.LanceDataset) -> None:

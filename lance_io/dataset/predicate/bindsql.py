@@ -10,6 +10,7 @@ constants    are computed once
 from __future__ import annotations
 
 import difflib
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.dataset.predicate.functions import SqlFunction
-    from lance_io.dataset.predicate.tree import Expr
+    from lance_io.dataset.predicate.tree import CompareOp, Expr
 
     Operand = tuple[Expr, pa.DataType]
 
@@ -53,6 +54,15 @@ _BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.st
 _NANOS = pa.timestamp("ns")
 _NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
+
+
+@lru_cache(256)
+def _can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
+    try:
+        compare(op, pa.nulls(0, dtype), pa.nulls(0, dtype))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 class SqlBinder(Binder):
@@ -134,10 +144,8 @@ class SqlBinder(Binder):
             left, right = self._met(left, right, expr)
         if pt.is_null(left[1]):
             return Literal(pa.scalar(None, _BOOL))
-        try:
-            compare(expr.op, pa.nulls(0, left[1]), pa.nulls(0, left[1]))
-        except pa.ArrowNotImplementedError as error:
-            raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared") from error
+        if not _can_compare(expr.op, left[1]):
+            raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
         return _folded(Comparison(expr.op, left[0], right[0]))
 
     def _met(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
