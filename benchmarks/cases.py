@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from benchmarks.tables import BenchTable
 
 OURS, PYLANCE, PARQUET, ZSTD = "lance_io", "pylance", "parquet", "parquet-zstd"
-CEILING, ONE_CORE = "ceiling", "one core"  # in Spark: what nobody can beat, and ourselves with half of the machine
+# In Spark: what nobody can beat, ourselves with half of the machine, and over sockets that wait for nothing.
+CEILING, ONE_CORE, UNIX_SOCKETS = "ceiling", "one core", "unix sockets"
 ROOT = Path(__file__).resolve().parents[1]
 
 

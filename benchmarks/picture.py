@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import CEILING, ONE_CORE, PARQUET, PYLANCE, ZSTD
+from benchmarks.cases import CEILING, ONE_CORE, PARQUET, PYLANCE, UNIX_SOCKETS, ZSTD
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
 
     from benchmarks.report import Finding, Report
 
-COLORS = {PYLANCE: "#2a6fbb", PARQUET: "#d9822b", ZSTD: "#8a9a3b", CEILING: "#7a4fa3", ONE_CORE: "#9a9fa8"}
+COLORS = {
+    PYLANCE: "#2a6fbb",
+    PARQUET: "#d9822b",
+    ZSTD: "#8a9a3b",
+    CEILING: "#7a4fa3",
+    ONE_CORE: "#9a9fa8",
+    UNIX_SOCKETS: "#3d9a9a",
+}
 LABELS = {
     PYLANCE: "pylance",
     PARQUET: "Parquet (snappy)",
     ZSTD: "Parquet (zstd)",
     CEILING: "ready batches in Spark",
     ONE_CORE: "with one core",
+    UNIX_SOCKETS: "over Unix sockets",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {

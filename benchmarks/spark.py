@@ -4,6 +4,7 @@
     spark/write/TABLE       Spark reads Parquet and writes a new table
     spark/tasks/N           all columns of the narrow table in N tasks
     spark/cores/TABLE       all columns with two cores, and with one
+    spark/sockets/TABLE     the rows that pass a filter, over TCP as Spark comes, and over Unix sockets
 
 `ceiling` is that other source (or a sink that drops what it gets): the same batches in the same tasks. What it needs is
 Spark's part, which no source in Python can avoid.
@@ -15,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, Case, WrongAnswerError
+from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, UNIX_SOCKETS, Case, WrongAnswerError
 from benchmarks.sparkjobs import SparkProcess
 from benchmarks.sparksource import keep_ready, ready_amounts
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from benchmarks.measure import Sample, Turn
-    from benchmarks.sparkjobs import Query
+    from benchmarks.sparkjobs import Query, Sockets
     from benchmarks.tables import Tables
 
 TABLES = ("spark_narrow", "spark_vectors")
@@ -42,14 +43,14 @@ READS: dict[str, dict[str, Any]] = {"all": {}, "id": {"columns": ["id"]}, "filte
 
 
 class SparkTurns:
-    """What the cases of one run share: the tables, and a process for each number of cores, started when needed."""
+    """What the cases of one run share: the tables, and a process for each kind of session, started when needed."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.process = cache(self._started)
 
-    def _started(self, cores: int) -> SparkProcess:
-        return SparkProcess(cores, self.tables.new_folder())
+    def _started(self, cores: int, sockets: Sockets = "tcp") -> SparkProcess:
+        return SparkProcess(cores, self.tables.new_folder(), sockets)
 
     def reads(self, table: str, num_partitions: int, wanted: Mapping[str, Any]) -> dict[str, Query]:
         """The same read for each contender: by options for us, by Spark's plan for Parquet."""
@@ -130,6 +131,19 @@ def cores_case(spark: SparkTurns, table: str) -> Case:
     return Case(f"spark/cores/{_short(table)}", make, rounds_max=ROUNDS_MAX)
 
 
+def sockets_case(spark: SparkTurns, table: str) -> Case:
+    """Two processes with the same query, which differ in how Spark talks to its workers."""
+
+    def make() -> dict[str, Turn]:
+        query = {OURS: spark.reads(table, PARTITIONS, READS["filter"])[OURS]}
+        unix = spark.process(CORES, "unix")
+        for _ in range(3 * WARM_ROUNDS):  # it has only this query to become warm by
+            spark.require_same(unix, query)
+        return {**spark.turns(query, 3 * WARM_ROUNDS), UNIX_SOCKETS: partial(_turn, unix, query[OURS])}
+
+    return Case(f"spark/sockets/{_short(table)}", make, rounds_max=ROUNDS_MAX)
+
+
 def write_case(spark: SparkTurns, table: str) -> Case:
     """Parquet into a new table."""
 
@@ -165,3 +179,4 @@ def spark_cases(tables: Tables) -> Iterator[Case]:
         yield tasks_case(spark, num_tasks)
     for table in TABLES:
         yield cores_case(spark, table)
+        yield sockets_case(spark, table)

@@ -1,6 +1,6 @@
 """A Spark session in a process of its own, which runs one query at a time and tells how long it took.
 
-    python -m benchmarks.sparkjobs CORES FOLDER
+    python -m benchmarks.sparkjobs CORES FOLDER SOCKETS
 
 Reads queries as lines of JSON from its input and answers each by a line; ends at the end of its input.
 
@@ -8,8 +8,8 @@ Reads queries as lines of JSON from its input and answers each by a line; ends a
     {"read": .., "check": true}                                                   answers rows and a checksum instead
     {"read": .., "write": FORMAT, "to": PATH, "write_options": {..}}              from one format into another
 
-`SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores, can
-take turns.
+`SparkProcess` is the other side: it starts such a process and asks it. Two of them, with other numbers of cores or
+other sockets, can take turns.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from benchmarks.cases import ROOT
 from benchmarks.measure import Sample
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Query = dict[str, Any]
+Sockets: TypeAlias = Literal["tcp", "unix"]  # between Spark and its workers
 
 
 class SparkProcess:
     """A session with so many cores. Close it, or let the end of this process do so."""
 
-    def __init__(self, cores: int, folder: Path) -> None:
+    def __init__(self, cores: int, folder: Path, sockets: Sockets) -> None:
         self._log = folder / "spark.log"
         environment = {
             **os.environ,
@@ -43,7 +44,7 @@ class SparkProcess:
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder)]
+        command = [sys.executable, "-m", "benchmarks.sparkjobs", str(cores), str(folder), sockets]
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=environment, text=True,
@@ -81,7 +82,7 @@ class SparkProcess:
 # -- inside of that process ------------------------------------------------------------------------------------------
 
 
-def start(cores: int, folder: Path) -> SparkSession:
+def start(cores: int, folder: Path, sockets: str) -> SparkSession:
     """The session."""
     from pyspark.sql import SparkSession
 
@@ -96,6 +97,7 @@ def start(cores: int, folder: Path) -> SparkSession:
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.log.level": "ERROR",
+        "spark.python.unix.domain.socket.enabled": str(sockets == "unix").lower(),
     }
     builder = SparkSession.builder.master(f"local[{cores}]")
     for name, value in settings.items():
@@ -154,15 +156,15 @@ def _is_below(pid: int, root: int, parents: dict[int, tuple[int, float]]) -> boo
     return pid == root
 
 
-def main(cores: int, folder: Path) -> None:
+def main(cores: int, folder: Path, sockets: str) -> None:
     """Answer until there is no more input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Spark prints goes with its log
-    spark = start(cores, folder)
+    spark = start(cores, folder, sockets)
     for line in sys.stdin:
         print(json.dumps(answered(spark, json.loads(line))), file=answers, flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

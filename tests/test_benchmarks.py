@@ -162,7 +162,13 @@ def test_the_ceiling_of_spark_hands_over_what_we_would(cache: Path, tmp_path: Pa
 
 def test_cases_of_spark_have_names() -> None:
     names = {case.name for case in chosen_cases(tables.Tables(Path("nowhere"), 1.0), ["spark"])}
-    assert {"spark/read/narrow/all", "spark/write/vectors", "spark/tasks/128", "spark/cores/narrow"} <= names
+    assert {
+        "spark/read/narrow/all",
+        "spark/write/vectors",
+        "spark/tasks/128",
+        "spark/cores/narrow",
+        "spark/sockets/narrow",
+    } <= names
 
 
 class Greeter(BaseHTTPRequestHandler):

@@ -149,6 +149,7 @@ CLAIMS = {
     "what was the newest version when it began": "test_version_rows.test_available_now_ends_with_what_was_there",
     "on the way to a bucket": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "coalesces to `n` tasks": "test_local_writing.test_helpers",
+    "reach its workers over Unix sockets": "test_sockets.test_reads_and_writes_over_unix_sockets",
 }
 
 
