@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.ordering import Ordering
-from lance_io.dataset.pipeline import Pipeline
-from lance_io.dataset.reading import RowReader, SpanReader
 from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
-from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now
+from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now, scan_parts
 from lance_io.levels.compact import Portable
 
 if TYPE_CHECKING:
@@ -28,14 +25,13 @@ if TYPE_CHECKING:
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
-    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.dataset.pipeline import Pipeline, ScanPlan
+    from lance_io.dataset.reading import SpanReader
     from lance_io.dataset.scanstats import ScanWatch
     from lance_io.dataset.state import DatasetState
     from lance_io.io.stats import IoStats
 
 T = TypeVar("T")
-
-LATE_ROWS = 64 * 1024  # rows collected for one late read when the result is a table
 
 
 def run(state: DatasetState, plan: Plan[T]) -> T:
@@ -81,7 +77,7 @@ class _Run:
     def _parts(self, plan: ScanPlan, batch_rows: int | None) -> tuple[Pipeline, SpanReader]:
         if self.watch is not None:
             self.watch.planned(plan)
-        return _parts(self.state, plan, self._scanned, batch_rows)
+        return scan_parts(self.state, plan, self._scanned, batch_rows)
 
     def table_now(self, schema: pa.Schema) -> pa.Table:
         """All of it, ordered if that was asked for."""
@@ -96,14 +92,6 @@ class _Run:
         if self._ordering is None:
             return to_table(found, schema)
         return await drive(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
-
-
-def _parts(
-    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
-) -> tuple[Pipeline, SpanReader]:
-    late = None if plan.late_read is None else RowReader(state, plan.late_read)
-    pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
-    return pipeline, SpanReader(state, plan, options, batch_rows)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -216,7 +204,7 @@ def count(state: DatasetState, options: ScanOptions) -> int:
     counted = drive_now(plan_count(state, options))
     if isinstance(counted, int):
         return counted
-    return count_pieces_now(*_parts(state, counted, options, None))
+    return count_pieces_now(*scan_parts(state, counted, options, None))
 
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
@@ -228,7 +216,7 @@ async def _count(state: DatasetState, options: ScanOptions) -> int:
     counted = await drive(plan_count(state, options))
     if isinstance(counted, int):
         return counted
-    return await count_pieces(*_parts(state, counted, options, None))
+    return await count_pieces(*scan_parts(state, counted, options, None))
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.commit.steps import drive, drive_now
+from lance_io.dataset.blobs import wanted_binaries
+from lance_io.dataset.pipeline import Pipeline
+from lance_io.dataset.reading import RowReader, SpanReader
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
@@ -22,13 +25,27 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.dataset.pipeline import Pipeline
-    from lance_io.dataset.reading import SpanReader
+    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.pipeline import ScanPlan
     from lance_io.dataset.scanstats import ScanWatch
+    from lance_io.dataset.state import DatasetState
 
 T = TypeVar("T")
 
+LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
+
+
+def scan_parts(
+    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
+) -> tuple[Pipeline, SpanReader]:
+    """What the drivers run.
+
+    batch_rows  rows per piece, and per late read; None for pieces as large as they are decoded
+    """
+    late = None if plan.late_read is None else RowReader(state, plan.late_read)
+    pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
+    return pipeline, SpanReader(state, plan, options, batch_rows)
 
 
 def batches_now(

@@ -121,7 +121,6 @@ class TakeColumns:
 
     projection      output columns
     schema          their Arrow schema
-    retype          what `needs_retyping` says about it
     names           top-level columns read, in the order of the reader's arrays
     reads           their leaves; None when only system columns are wanted
     has_binaries    blob columns are wanted as binary
@@ -129,7 +128,6 @@ class TakeColumns:
 
     projection: Projection
     schema: pa.Schema
-    retype: bool
     names: tuple[str, ...]
     reads: FileProjection | None
     has_binaries: bool
@@ -142,7 +140,7 @@ class TakeColumns:
         names = tuple(one.name for one in fields)
         reads = FileProjection(fields) if fields else None
         has_binaries = wanted_binaries(state, projection) is not None
-        return cls(projection, schema, projection.is_retyped, names, reads, has_binaries)
+        return cls(projection, schema, names, reads, has_binaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +201,7 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
         return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
     num_rows = sum(len(offsets) for _, offsets in grouped.groups)
     chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
-    batch = batch_as(chosen, prepared.schema, retype=prepared.retype)
+    batch = batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
     if grouped.restore is not None:
         batch = batch.take(numbers(grouped.restore))
     return pa.Table.from_batches([batch], schema=prepared.schema)

@@ -15,19 +15,17 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset import compute as pc
-from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live
-from lance_io.dataset.pipeline import Pipeline, Span
-from lance_io.dataset.reading import RowReader, SpanReader
+from lance_io.dataset.pipeline import Span
 from lance_io.dataset.rebatch import join_batches
 from lance_io.dataset.rows import OFFSET_BITS
 from lance_io.dataset.scan import plan_rows
-from lance_io.dataset.stream import batches, batches_now
+from lance_io.dataset.stream import batches, batches_now, scan_parts
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.engine import freeze_loaded, settle_in_worker
-from lance_io.spark.readjob import FILTERED_ROWS_MIN, ReadJob
+from lance_io.spark.readjob import ReadJob
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lance_io.commit.steps import Plan
-    from lance_io.dataset.pipeline import ScanPlan
+    from lance_io.dataset.pipeline import Pipeline, ScanPlan
     from lance_io.dataset.projection import Projection
+    from lance_io.dataset.reading import SpanReader
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.carrying import PartitionPlan, Pinned
     from lance_io.spark.options import ReadOptions
@@ -163,11 +162,7 @@ class _Scan:
         return (yield from plan_rows(self._state, self._prepared.columns(self._part.limit), tuple(spans), live))
 
     def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
-        late = None if plan.late_read is None else RowReader(self._state, plan.late_read)
-        binaries = wanted_binaries(self._state, plan.projection)
-        batch_rows = self._prepared.batch_rows
-        pipeline = Pipeline(plan, late, binaries, batch_rows or FILTERED_ROWS_MIN)
-        return pipeline, SpanReader(self._state, plan, self._prepared.scan_options, batch_rows)
+        return scan_parts(self._state, plan, self._prepared.scan_options, self._prepared.batch_rows)
 
 
 # -- batches of the wanted size ----------------------------------------------------------------------------------------

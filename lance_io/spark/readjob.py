@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,7 @@ FILTERED_ROWS_MIN: Final = 1024
 BLOB_ROWS: Final = 64  # blobs are read whole, however large: few at a time
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ReadJob:
     """What the tasks of one read have in common.
 
@@ -39,8 +39,9 @@ class ReadJob:
 
     options: ReadOptions
     declared: StructType
-    header: bytes
+    header: bytes = field(repr=False)
     branch: str | None
+    _prepared: PreparedRead | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def unpacked(cls, packed: bytes) -> ReadJob:
@@ -62,10 +63,9 @@ class ReadJob:
 
     def prepared(self, state: DatasetState) -> PreparedRead:
         """What the job does with the rows of any partition, whose state is `state`."""
-        found: PreparedRead | None = self.__dict__.get("_prepared")
-        if found is None:
-            found = self.__dict__["_prepared"] = PreparedRead(self, state)
-        return found
+        if self._prepared is None:
+            self._prepared = PreparedRead(self, state)
+        return self._prepared
 
 
 class PreparedRead:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ import pyspark
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -74,6 +77,31 @@ def spark_session(folder: Path, master: str = "local[2,4]", **more: str) -> Iter
             yield spark
         finally:
             spark.stop()
+
+
+START: Final = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+"""
+
+
+def run_driver(code: str, folder: Path, *arguments: str, path: Sequence[Path] = (CHECKOUT,), **more: str) -> str:
+    """What a driver program of its own prints, which finds a session as `spark`.
+
+    arguments  it finds them from `sys.argv[2]` on
+    path       folders on its path, and its workers'
+    more       settings, as for `spark_settings`
+    """
+    settings = spark_settings(folder, **{"spark__master": "local[2]", **more})
+    environment = {**os.environ, **spark_environment(folder), "PYTHONPATH": os.pathsep.join(map(str, path))}
+    command = [sys.executable, "-c", START + code, json.dumps(settings), *arguments]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 class Sessions:

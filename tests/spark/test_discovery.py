@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 import pytest
 
 from lance_io.spark.source import LanceDataSource
-from tests.spark.sessions import spark_environment, spark_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from tests.spark.sessions import run_driver
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TOOLS = Path(sys.executable).parent
@@ -26,20 +21,14 @@ TOOLS = Path(sys.executable).parent
 pytestmark = pytest.mark.timeout(600)
 
 QUERY = """
-import json, sys
 import lance_io
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]")
-for name, value in json.loads(sys.argv[2]).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
 try:
-    print("found", lance_io.__file__, spark.read.format("lance_io").load(sys.argv[1]).columns)
+    print("found", lance_io.__file__, spark.read.format("lance_io").load(sys.argv[2]).columns)
 except Exception as error:
     print("not found", "DATA_SOURCE_NOT_FOUND" in str(error))
     import lance_io.spark
     lance_io.spark.register(spark)
-    print("registered", spark.read.format("lance_io").load(sys.argv[1]).columns)
+    print("registered", spark.read.format("lance_io").load(sys.argv[2]).columns)
 """
 
 
@@ -57,29 +46,17 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def query(uri: str, folder: Path, path: list[Path], settings: Mapping[str, str]) -> str:
-    """What a driver program of its own prints, with these folders on its path, and its workers'."""
-    import json
-
-    places = os.pathsep.join(str(one) for one in path)
-    environment = {**os.environ, **spark_environment(folder), "PYTHONPATH": places}
-    command = [sys.executable, "-c", QUERY, uri, json.dumps(settings)]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_found_without_registering_unless_a_sibling_is_broken(unpacked: Path, tmp_path: Path) -> None:
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"a": range(5)}), uri)
-    settings = spark_settings(tmp_path)
     package = unpacked / "lance_io" / "__init__.py"
-    assert query(uri, tmp_path, [unpacked], settings) == f"found {package} ['a']\n"
+    shown = run_driver(QUERY, tmp_path, uri, path=[unpacked], spark__master="local[1]")
+    assert shown == f"found {package} ['a']\n"
 
     broken = tmp_path / "broken" / "pyspark_of_somebody_else.py"
     broken.parent.mkdir()
     broken.write_text("raise RuntimeError('broken')")
-    shown = query(uri, tmp_path, [unpacked, broken.parent], settings)
+    shown = run_driver(QUERY, tmp_path, uri, path=[unpacked, broken.parent], spark__master="local[1]")
     assert shown.splitlines() == ["not found True", "registered ['a']"]
 
 

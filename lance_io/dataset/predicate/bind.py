@@ -30,7 +30,7 @@ from lance_io.dataset.predicate.coerce import (
     narrowest,
     with_both_zeros,
 )
-from lance_io.dataset.predicate.evaluate import compare, contained, convert
+from lance_io.dataset.predicate.evaluate import can_compare, contained, convert
 from lance_io.dataset.predicate.tree import (
     And,
     Call,
@@ -159,12 +159,9 @@ class Binder:
             left, right = _as(left, left_type, common)[0], _as(right, right_type, common)[0]
         if pt.is_null(common):
             return Literal(pa.scalar(None, _BOOL))
-        try:
-            if pt.is_nested(common):
-                raise pa.ArrowNotImplementedError("lists and structs have an order in text filters only")
-            compare(expr.op, pa.nulls(0, common), pa.nulls(0, common))
-        except pa.ArrowNotImplementedError as error:
-            raise BindError(f"{describe(expr)}: values of type {common} cannot be compared") from error
+        # Lists and structs have an order in text filters only.
+        if pt.is_nested(common) or not can_compare(expr.op, common):
+            raise BindError(f"{describe(expr)}: values of type {common} cannot be compared")
         return Comparison(expr.op, left, right)
 
     def _is_null(self, arg: Expr, nan_is_null: bool) -> Expr:

@@ -10,7 +10,6 @@ constants    are computed once
 from __future__ import annotations
 
 import difflib
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from lance_io.dataset.arrays import from_scalars
 from lance_io.dataset.predicate.arguments import Arguments, bound_cast
 from lance_io.dataset.predicate.bind import Binder, _as, decoded
 from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
-from lance_io.dataset.predicate.evaluate import compare, evaluate
+from lance_io.dataset.predicate.evaluate import can_compare, evaluate
 from lance_io.dataset.predicate.functions import DECIMALS, FUNCTIONS
 from lance_io.dataset.predicate.tree import (
     And,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.dataset.predicate.functions import SqlFunction
-    from lance_io.dataset.predicate.tree import CompareOp, Expr
+    from lance_io.dataset.predicate.tree import Expr
 
     Operand = tuple[Expr, pa.DataType]
 
@@ -54,15 +53,6 @@ _BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.st
 _NANOS = pa.timestamp("ns")
 _NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
-
-
-@lru_cache(256)
-def _can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
-    try:
-        compare(op, pa.nulls(0, dtype), pa.nulls(0, dtype))
-    except pa.ArrowNotImplementedError:
-        return False
-    return True
 
 
 class SqlBinder(Binder):
@@ -144,7 +134,7 @@ class SqlBinder(Binder):
             left, right = self._met(left, right, expr)
         if pt.is_null(left[1]):
             return Literal(pa.scalar(None, _BOOL))
-        if not _can_compare(expr.op, left[1]):
+        if not can_compare(expr.op, left[1]):
             raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
         return _folded(Comparison(expr.op, left[0], right[0]))
 

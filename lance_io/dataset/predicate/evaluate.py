@@ -12,7 +12,7 @@ Where the meaning differs from Arrow's kernels it is that of the reference reade
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -176,6 +176,16 @@ def compare(op: CompareOp, left: Value, right: Value) -> Value:
         same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
         left, right = _order_keys(left, same_zero), _order_keys(right, same_zero)
     return _KERNELS[op](left, right)
+
+
+@lru_cache(256)
+def can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
+    """Whether `compare` knows values of this type."""
+    try:
+        compare(op, pa.nulls(0, dtype), pa.nulls(0, dtype))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def _is_ordinary(op: CompareOp, left: Value, right: Value) -> bool:
