@@ -118,7 +118,7 @@ need-minio:
 need-java:
 	@scripts/require java
 need-all:
-	@scripts/require python cargo cc minio java
+	@scripts/require python cargo cc minio java disk
 
 $(PY): | need-build
 	@echo "making .venv with $$(scripts/find-python)"

@@ -84,6 +84,21 @@ def test_any_way_to_a_server_is_enough(bare: dict[str, str], variable: dict[str,
     assert require({**bare, **variable}, "minio").returncode == 0
 
 
+@pytest.mark.parametrize(("is_set_up", "enough_gb"), [(True, 3), (False, 8)])
+def test_a_disk_is_full_or_not(bare: dict[str, str], tmp_path: Path, is_set_up: bool, enough_gb: int) -> None:
+    shutil.copytree(CHECKOUT / "scripts", tmp_path / "scripts")
+    if is_set_up:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / ".packages").touch()
+    command = [str(tmp_path / "scripts" / "require"), "disk"]
+    for free_kb in (0, enough_gb * 1_000_000 - 1, enough_gb * 1_000_000):
+        provide(bare, "df", f"Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/a 9 9 {free_kb} 9% /")
+        done = subprocess.run(command, env=bare, capture_output=True, text=True, timeout=30)
+        is_enough = free_kb == enough_gb * 1_000_000
+        assert (done.returncode == 0) == is_enough
+        assert is_enough or f"{enough_gb} GB of free space for {'/tmp' if is_set_up else tmp_path}" in done.stderr
+
+
 def test_make_stops_before_it_starts_anything(bare: dict[str, str], tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()

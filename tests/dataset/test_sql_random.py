@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lance
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lance_io
 from tests.dataset import sqlgen
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 TABLES = 6
 EXAMPLES = int(os.environ.get("LANCE_IO_TEST_EXAMPLES", "40"))
 quiet = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@lru_cache(maxsize=TABLES)
-def tables(seed: int) -> tuple[lance.LanceDataset, lance_io.LanceDataset]:
-    import tempfile
+Tables = Callable[[int], tuple[lance.LanceDataset, lance_io.LanceDataset]]
 
-    folder = tempfile.mkdtemp(prefix="sql-")
-    theirs = lance.write_dataset(sqlgen.make_table(seed), f"{folder}/t.lance", data_storage_version="2.2")
-    return theirs, lance_io.dataset(theirs.uri)
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    """The table of a seed, opened by both libraries."""
+
+    @lru_cache(maxsize=TABLES)
+    def table(seed: int) -> tuple[lance.LanceDataset, lance_io.LanceDataset]:
+        place = tmp_path_factory.mktemp("sql") / "t.lance"
+        theirs = lance.write_dataset(sqlgen.make_table(seed), place, data_storage_version="2.2")
+        return theirs, lance_io.dataset(place)
+
+    return table
 
 
 def outcome(compute: Callable[[], Any]) -> Any:
@@ -43,7 +49,7 @@ def outcome(compute: Callable[[], Any]) -> Any:
 
 @quiet
 @given(seed=st.integers(0, TABLES - 1), text=sqlgen.conditions)
-def test_random_filters(seed: int, text: str) -> None:
+def test_random_filters(tables: Tables, seed: int, text: str) -> None:
     theirs, ours = tables(seed)
     expected = outcome(lambda: theirs.to_table(["row"], filter=text)["row"].to_pylist())
     found = outcome(lambda: ours.to_table(["row"], filter=text)["row"].to_pylist())
@@ -57,7 +63,7 @@ def _comparable(values: list[Any]) -> list[Any]:
 
 @quiet
 @given(seed=st.integers(0, TABLES - 1), text=st.one_of(sqlgen.integers, sqlgen.floats, sqlgen.texts, sqlgen.conditions))
-def test_random_columns(seed: int, text: str) -> None:
+def test_random_columns(tables: Tables, seed: int, text: str) -> None:
     theirs, ours = tables(seed)
     columns = {"v": text, "row": "row"}
     expected = outcome(lambda: theirs.to_table(columns))
