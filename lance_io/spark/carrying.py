@@ -35,7 +35,6 @@ class PartitionPlan:
     ranges     (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
     bytes      decoded bytes of the columns that are read, estimated
     fragments  the manifest's entries of the fragments of `ranges`, serialized
-    limit      rows to give at most, None for all
     """
 
     number: int
@@ -43,7 +42,6 @@ class PartitionPlan:
     ranges: tuple[tuple[int, int, int], ...]
     bytes: int
     fragments: tuple[Serialized, ...] = field(repr=False)
-    limit: int | None = None
 
     @property
     def rows(self) -> int:

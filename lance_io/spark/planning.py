@@ -110,9 +110,8 @@ def plan_read(
     spans = _spans(state, options, places)
     widths = row_bytes(state, projection, [place for place, _, _ in spans])
     parts = cut(spans, widths, _how_many(spans, widths, options), keep_empty=options.num_partitions is not None)
-    limit = options.limit if options.filter is not None else None
     by_place = dict(zip([place for place, _, _ in spans], widths, strict=True))
-    plans = [_partition(state, options, number, part, by_place, limit) for number, part in enumerate(parts)]
+    plans = [_partition(state, options, number, part, by_place) for number, part in enumerate(parts)]
     return ReadPlan(state.manifest.version, tuple(plans), state, options)
 
 
@@ -202,7 +201,6 @@ def _partition(
     number: int,
     part: Sequence[Span],
     widths: dict[int, float],
-    limit: int | None,
 ) -> PartitionPlan:
     messages = [fragment_message(state, options, place) for place, _, _ in part]
     return PartitionPlan(
@@ -211,7 +209,6 @@ def _partition(
         ranges=tuple((state.fragment_ids[place], start, end - start) for place, start, end in part),
         bytes=round(sum((end - start) * widths[place] for place, start, end in part)),
         fragments=tuple(messages),
-        limit=limit,
     )
 
 

@@ -159,7 +159,7 @@ class _Scan:
             for place, (_, first, rows) in enumerate(self._part.ranges)
             if live[place].num_live
         ]
-        return (yield from plan_rows(self._state, self._prepared.columns(self._part.limit), tuple(spans), live))
+        return (yield from plan_rows(self._state, self._prepared.columns(), tuple(spans), live))
 
     def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
         return scan_parts(self._state, plan, self._prepared.scan_options, self._prepared.batch_rows)

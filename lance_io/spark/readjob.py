@@ -81,6 +81,7 @@ class PreparedRead:
         projection = read_projection(state, options, job.declared.names)
         self.scan_options: ScanOptions = scan_options(
             filter=options.filter,
+            limit=options.limit,  # of rows that pass the filter; without one the planner has cut the ranges
             io_buffer_size=io_buffer_bytes(options),
             blob_handling="all_binary" if options.blobs == "binary" else "blobs_descriptions",
         )
@@ -88,18 +89,10 @@ class PreparedRead:
         self.batch_rows = _batch_rows(state, options, projection)
         self._columns = plan_columns(state, self.scan_options, projection)
 
-    def columns(self, limit: int | None) -> ScanPlan:
-        """The plan of a partition before it has rows.
-
-        limit  rows to give at most, None for all
-        """
-        early, late = self._columns.early_read, self._columns.late_read
-        return replace(
-            self._columns,
-            early_read=early and early.again(),  # they remember the files that they have seen
-            late_read=late and late.again(),
-            limit=limit,
-        )
+    def columns(self) -> ScanPlan:
+        """The plan of a partition before it has rows."""
+        early, late = self._columns.early_read, self._columns.late_read  # they remember the files that they have seen
+        return replace(self._columns, early_read=early and early.again(), late_read=late and late.again())
 
 
 def _batch_rows(state: DatasetState, options: ReadOptions, projection: Projection) -> int | None:

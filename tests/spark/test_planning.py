@@ -415,7 +415,7 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
     job = ReadJob.unpacked(planned._job)
     assert job is ReadJob.unpacked(bytes(planned._job))
     kept = job.prepared(job.state(partitions[0].value))
-    first, second = kept.columns(None), kept.columns(None)
+    first, second = kept.columns(), kept.columns()
     assert first.predicate is second.predicate
     assert first.early_read is not second.early_read  # these remember every file that they have seen
 
