@@ -7,18 +7,19 @@ gets it has nothing but what the wheel declares: a dependency that is used and n
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import zipfile
 from datetime import date
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-TOOLS = Path(sys.executable).parent
+from tests.wheels import TOOLS, build_wheel, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 READ_TABLE = """
 import shutil, sys
@@ -36,19 +37,10 @@ with pa.OSFile(sys.argv[2], "wb") as sink:
 pytestmark = pytest.mark.timeout(600)  # a first build of the kernels takes minutes on a slow machine
 
 
-def run(*command: str | Path, **options: object) -> None:
-    """Run a command and show what it said when it fails."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One wheel, built from this checkout."""
-    out = tmp_path_factory.mktemp("wheel")
-    run(TOOLS / "maturin", "build", "--release", "--locked", "--quiet", "--out", out, cwd=CHECKOUT)
-    (built,) = out.glob("*.whl")
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pickle
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import lance
 import pyarrow as pa
@@ -14,9 +14,10 @@ import pytest
 
 from lance_io.spark.source import LanceDataSource
 from tests.spark.sessions import run_driver
+from tests.wheels import build_wheel
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-TOOLS = Path(sys.executable).parent
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -36,10 +37,7 @@ except Exception as error:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What an installed wheel puts into site-packages."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [TOOLS / "maturin", "build", "--release", "--locked", "--quiet", "--out", folder / "dist"]
-    subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True)
-    (wheel,) = (folder / "dist").glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(build_wheel(folder / "dist")) as archive:
         assert "pyspark_lance_io/__init__.py" in archive.namelist()
         assert "lance_io/spark/reader.py" in archive.namelist()
         archive.extractall(folder / "site")
