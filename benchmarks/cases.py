@@ -81,7 +81,7 @@ def open_ours(table: BenchTable) -> Any:
 
 def open_pylance(table: BenchTable) -> Any:
     """The table in pylance, with a session of its own."""
-    return lance.dataset(table.lance_uri, session=lance.Session())  # type: ignore[attr-defined]
+    return lance.dataset(table.lance_uri, session=lance.Session())
 
 
 def open_parquet(table: BenchTable) -> Any:

@@ -7,6 +7,7 @@ The key column is read once; a lookup is one `take`, and any number of them are 
 
 import json
 import os
+from collections.abc import AsyncIterator
 
 from aiohttp import web
 
@@ -16,7 +17,7 @@ TABLE = web.AppKey("table", lance_io.AsyncDataset)
 ROWS = web.AppKey("rows", dict[str, int])
 
 
-async def open_table(app):
+async def open_table(app: web.Application) -> AsyncIterator[None]:
     """Open the table when the service starts, close it when it ends."""
     async with lance_io.AsyncDataset.open(os.environ["ORDERS_URI"]) as table:
         tokens = (await table.to_table(columns=["token"]))["token"].to_pylist()
@@ -24,7 +25,7 @@ async def open_table(app):
         yield
 
 
-async def lookup(request):
+async def lookup(request: web.Request) -> web.Response:
     """The row of one key as JSON, or 404."""
     row = request.app[ROWS].get(request.match_info["token"])
     if row is None:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # `servers` lies beside this file
-
-from servers import S3Server, s3_server
+from tests.servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from aiohttp.test_utils import TestClient, TestServer
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLES = CHECKOUT / "examples"

@@ -131,7 +131,7 @@ def test_an_interrupt_while_a_call_is_handed_over_cancels_it(monkeypatch: pytest
 
     def interrupted(*arguments: Any, **named: Any) -> None:
         monkeypatch.undo()
-        hand_over(loop, *arguments, **named)  # type: ignore[arg-type]
+        hand_over(loop, *arguments, **named)
         assert begun.wait(SECONDS_MAX)
         raise KeyboardInterrupt
 
@@ -265,7 +265,7 @@ async def test_leaving_a_stream_early_closes_the_source() -> None:
     items = stream(source)
     async for _ in items:
         break
-    await items.aclose()  # type: ignore[attr-defined]
+    await items.aclose()
     assert await asyncio.to_thread(source.closed.wait, SECONDS_MAX)
 
 

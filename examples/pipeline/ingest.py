@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -89,7 +89,8 @@ def spark_session(master: str, folder: Path, log: IO[str]) -> Iterator[SparkSess
     }
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # none is used here
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    gateway = launch_gateway(conf, popen_kwargs={"stdout": log, "stderr": log})
+    launch: Any = launch_gateway  # which has no types
+    gateway = launch(conf, popen_kwargs={"stdout": log, "stderr": log})
     try:
         context = SparkContext(gateway=gateway, conf=conf)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own asks a JVM that is about to be ended

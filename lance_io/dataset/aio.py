@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
     from typing_extensions import Unpack
 

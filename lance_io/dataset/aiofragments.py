@@ -21,7 +21,7 @@ from lance_io.file.numbers import row_numbers
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
 
     from lance_io.dataset.aio import AsyncDataset

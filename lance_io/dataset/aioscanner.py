@@ -14,7 +14,7 @@ from lance_io.io.stats import io_stats
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
 
     from lance_io.dataset.ioplan import IoPlan

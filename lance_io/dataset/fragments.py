@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Self
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
     from typing_extensions import Unpack
 

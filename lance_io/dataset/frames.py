@@ -16,7 +16,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
 
     from lance_io.commit.steps import Plan

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Self
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
 
     from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.state import DatasetState

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from os import PathLike
     from typing import Self
 
-    import pandas as pd  # type: ignore[import-untyped]
+    import pandas as pd
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.describe import Version, VersionRef
     from lance_io.dataset.files import Progress
     from lance_io.dataset.fragments import LanceFragment
@@ -271,7 +272,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
         indices: Any = None,
         *,
         buffer_size: int = 1 << 19,
-    ) -> list[Any]:
+    ) -> list[BlobFile | None]:
         """Blobs as files, None where the blob is null: one for each row asked for, in that order.
 
         ids, addresses, indices  row ids, row addresses or positions: exactly one of them

@@ -97,9 +97,9 @@ def test_take_asks_for_what_was_planned(state: DatasetState) -> None:
         for columns in COLUMNS:
             explained, plan = asked(
                 state, lambda r=rows, c=columns: execute.run(state, explain_take(state, r, c, cold=True))
-            )  # type: ignore[misc]
+            )
             cold = replace(state, session=Session())
-            taken, _ = asked(cold, lambda r=rows, c=columns, s=cold: execute.run(s, take_positions(s, r, c)))  # type: ignore[misc]
+            taken, _ = asked(cold, lambda r=rows, c=columns, s=cold: execute.run(s, take_positions(s, r, c)))
             assert planned(plan) == taken
             assert len(plan.of_purpose("data")) == len(taken) - len(explained)
 
@@ -110,7 +110,7 @@ def test_scan_asks_for_what_was_planned(state: DatasetState) -> None:
         plan = execute.run(state, explain_scan(state, options, cold=True))
         cold = replace(state, session=Session())
         schema = scan_projection(cold, options).arrow_schema
-        scanned, table = asked(cold, lambda o=options, s=cold, t=schema: execute.collect(s, o, t))  # type: ignore[misc]
+        scanned, table = asked(cold, lambda o=options, s=cold, t=schema: execute.collect(s, o, t))
         assert table.num_rows > 0
         index_keys = [key for key, _, _ in plan.of_purpose("index")]
         if state.answers_now or len(index_keys) == len(set(index_keys)):

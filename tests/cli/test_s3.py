@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 def arguments(options: dict[str, str]) -> list[str]:

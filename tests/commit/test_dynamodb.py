@@ -21,7 +21,7 @@ from tests.commit.tables import ROWS, Sample, commit_later
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 @pytest.fixture(scope="module")

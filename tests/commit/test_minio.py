@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from typing import Any
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def short_lease(long_lease: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def counts(target: CommitTarget) -> dict[str, int]:
     """Requests so far: manifests tried to be created, listings, reads."""
     seen = target.place.store.stats.snapshot()
-    return {name: seen[name].requests for name in ("put_create", "list", "get")}  # type: ignore[index]
+    return {name: seen[name].requests for name in ("put_create", "list", "get")}
 
 
 def newest(target: CommitTarget) -> Any:
@@ -113,7 +113,7 @@ def test_so_do_appends_by_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     lance_io.write_dataset(rows, tmp_path / "t", durability="none")
     append = {"mode": "append", "durability": "none"}
     with ThreadPoolExecutor(WRITERS) as threads:
-        for done in [threads.submit(lance_io.write_dataset, rows, tmp_path / "t", **append) for _ in range(40)]:  # type: ignore[arg-type]
+        for done in [threads.submit(lance_io.write_dataset, rows, tmp_path / "t", **append) for _ in range(40)]:
             done.result()
     assert sorted(attempts) == list(range(1, 42))
     assert lance_io.dataset(tmp_path / "t").count_rows() == 41

@@ -135,7 +135,7 @@ def test_appends_in_any_order_are_all_there_once(
     assert versions[-1].fragments.ids == list(range(WRITERS + 1))
     assert sorted(each.manifest.version for each in done) == list(range(2, WRITERS + 2))
     names = {manifest.transaction_file for manifest in versions}
-    kept = {meta.name for meta in place.store.list_now(place.key("_transactions", ""))}
+    kept = {meta.name for meta in place.store.list_now(place.key("_transactions", ""))}  # type: ignore[attr-defined]
     assert len(names) == WRITERS + 1 and kept == names
 
 

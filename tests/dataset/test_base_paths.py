@@ -23,9 +23,8 @@ from tests.fuzz.test_found import change_manifest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from servers import S3Server
-
     from lance_io.proto import table_pb2
+    from tests.servers import S3Server
 
 ROWS = pa.table({"i": range(100), "s": [f"row {i}" for i in range(100)], "l": [[i] * (i % 3) for i in range(100)]})
 

@@ -60,7 +60,7 @@ def test_bytes_of_blobs_inside_structs(tmp_path: Path, version: str) -> None:
         {"columns": ["s"], "filter": "id % 3 = 1"},
         {"limit": 5, "offset": 9},
     ):
-        got = ours.scanner(blob_handling="all_binary", **options)  # type: ignore[arg-type]
+        got = ours.scanner(blob_handling="all_binary", **options)
         expected = theirs.scanner(blob_handling="all_binary", **options).to_table()
         assert got.projected_schema.equals(expected.schema, check_metadata=True)
         assert got.to_table().to_pylist() == expected.to_pylist()
@@ -110,7 +110,7 @@ def test_bytes_of_blobs_inside_lists(tmp_path: Path, case: str, writer: Any) -> 
     ours, theirs = lance_io.dataset(tmp_path / "t"), lance.dataset(tmp_path / "t")
     for options in ({}, {"columns": ["a"], "filter": "id % 5 > 2"}, {"limit": 5, "offset": 9}, {"batch_size": 4}):
         for handling in ("all_binary", "all_descriptions"):
-            got = ours.scanner(blob_handling=handling, **options)  # type: ignore[arg-type]
+            got = ours.scanner(blob_handling=handling, **options)
             expected = theirs.scanner(blob_handling=handling, **options).to_table()
             assert got.projected_schema.equals(expected.schema, check_metadata=True)
             assert got.to_table().to_pylist() == expected.to_pylist()
@@ -187,7 +187,7 @@ def test_a_blob_is_a_file(blob_uri: str) -> None:
     content = table.read_blobs("blob", indices=[1])[0][1]
     assert content is not None
     (blob,) = table.take_blobs("blob", indices=[1], buffer_size=100)
-    assert isinstance(blob, io.BufferedIOBase)
+    assert isinstance(blob, lance_io.BlobFile) and isinstance(blob, io.BufferedIOBase)
     assert (blob.size(), blob.readable(), blob.seekable(), blob.tell()) == (len(content), True, True, 0)
     assert [blob.read(10) for _ in range(30)] == [content[i : i + 10] for i in range(0, 300, 10)]
     assert blob.seek(-5, io.SEEK_END) == len(content) - 5
@@ -388,7 +388,7 @@ def test_a_column_of_bytes_as_files(column: Any) -> None:
     for _ in range(2):  # pylance's iterator cannot be iterated over by a loop
         assert [file.read() for file in ours] == [value.as_py() or b"" for value in column]
     for file in ours:
-        assert file.read() == next(theirs).read()  # type: ignore[union-attr]
+        assert file.read() == next(theirs).read()
     with pytest.raises(StopIteration):
         next(theirs)
 

@@ -65,7 +65,7 @@ def test_fragments_are_found_by_id(mixed_uri: str) -> None:
     assert table.get_fragment(77) is None
     for wrong, error in (("2", TypeError), (1.0, TypeError), (None, TypeError), (-1, OverflowError)):
         with pytest.raises(error):
-            table.get_fragment(wrong)  # type: ignore[arg-type]
+            table.get_fragment(wrong)
     assert LanceFragment(table, 1).fragment_id == 1
     with pytest.raises(ValueError, match="no fragment 77"):
         LanceFragment(table, 77)

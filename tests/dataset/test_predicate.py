@@ -227,7 +227,7 @@ def test_filters_that_cannot_be_rebuilt(filter: Any, message: str) -> None:
 
 def test_a_filter_of_another_kind() -> None:
     with pytest.raises(UsageError, match="found bool"):
-        compile_filter(True, BATCH.schema)  # type: ignore[arg-type]
+        compile_filter(True, BATCH.schema)
 
 
 def test_tree() -> None:
@@ -341,7 +341,7 @@ def test_total_order(left: list[int], right: list[int], nulls: int) -> None:
                 None if null else holds(_order(x, width), _order(y, width))
                 for x, y, null in zip(*integers, mask, strict=True)
             ]
-            assert compare(op, *arrays).to_pylist() == expected  # type: ignore[arg-type]
+            assert compare(op, *arrays).to_pylist() == expected
 
 
 def test_metadata_with_repeated_keys() -> None:

@@ -15,9 +15,8 @@ import pytest
 import lance_io
 
 if TYPE_CHECKING:
-    from servers import S3Server
-
     from lance_io.store.api import StatsSnapshot
+    from tests.servers import S3Server
 
 
 def spent(table: Any, call: Any) -> StatsSnapshot:

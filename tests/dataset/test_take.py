@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import lance
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pyarrow as pa
 import pytest
 

@@ -151,7 +151,7 @@ def test_times_of_a_zone_beside_others(zone: str, moments: tuple[Any, Any]) -> N
     assert {text: rows for text, rows in found.items() if rows[0] not in ("refused", rows[1])} == {}
 
 
-NESTED: Final = {
+NESTED: Final[dict[str, tuple[list[Any], pa.DataType]]] = {
     "maps": ([[("a", 1)], None, [], [("b", 2)], [("a", None)], [("a", 1), ("b", 2)]], pa.map_(pa.string(), pa.int64())),
     "clocks": ([[1], [2], None, [], [None], [1, 2]], pa.list_(pa.time64("ns"))),
     "moments": ([[2**41], [2**41 + 1], None, [], [None], [0]], pa.list_(pa.timestamp("s"))),

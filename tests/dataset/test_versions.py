@@ -124,7 +124,7 @@ def test_wrong_uses(versioned_uri: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="No object store provider found for scheme"):
         lance_io.dataset("foo://bucket/table")
     with pytest.raises(UsageError, match="version must be an integer or a string"):
-        lance_io.dataset(versioned_uri, version=1.5)  # type: ignore[arg-type]
+        lance_io.dataset(versioned_uri, version=1.5)
     with pytest.raises(OverflowError):
         lance_io.dataset(versioned_uri, version=-1)
     with pytest.raises(ValueError, match="uri must be given"):

@@ -104,7 +104,7 @@ def gate(memory: MemoryStore) -> Gate:
 
 def session_of(store: Any) -> Session:
     session = Session()
-    session.locate = lambda uri, options: Location(store, "t", "memory://t")  # type: ignore[method-assign]
+    session.locate = lambda uri, options: Location(store, "t", "memory://t")
     return session
 
 
@@ -146,7 +146,7 @@ async def test_leaving_the_block_ends_what_is_in_flight(gate: Gate, memory: Memo
     async with AsyncDataset.open("t", session=session_of(gate)) as table:
         older = await table.checkout_version(1)
         batches = table.to_batches(batch_size=100)
-        first = await anext(batches)  # type: ignore[call-overload]
+        first = await anext(batches)
         gate.is_shut = True
         calls = [table.to_table(), table.take([1, ROWS - 1]), older.take([3]), table.get_fragments()[2].to_table()]
         tasks = [asyncio.ensure_future(call) for call in calls]
@@ -237,7 +237,7 @@ async def test_one_of_many_is_cancelled_and_the_others_go_on(gate: Gate, written
     gate.open()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(one, asyncio.CancelledError) for one in done[:10])
-    assert [one["row"].to_pylist() for one in done[10:]] == [[i, 19_000 - i] for i in range(10, 20)]  # type: ignore[index]
+    assert [one["row"].to_pylist() for one in done[10:]] == [[i, 19_000 - i] for i in range(10, 20)]
 
 
 async def test_an_iterator_is_dropped_unfinished(gate: Gate) -> None:

@@ -91,7 +91,7 @@ def test_lengths_are_checked_when_the_column_is_opened(data: bytes, tmp_path: Pa
 
 
 def test_pages_that_differ_in_place_share_their_layout(data: bytes, tmp_path: Path) -> None:
-    files = []
+    files: list[Any] = []
     for name in ("a", "b"):
         path = tmp_path / name
         path.write_bytes(data)

@@ -115,7 +115,7 @@ class Bench:
             memory.put_now(key, data)
         self.store = record(memory)
         self.session = Session()
-        self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")  # type: ignore[method-assign]
+        self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
 
     @property
     def stats(self) -> IoStats:
@@ -128,7 +128,7 @@ class Bench:
         """(key, start, end) of reads of data files since the last call."""
         requests = [r for r in self.store.requests if r.key.startswith("t/data/")]
         self.store.requests.clear()
-        return [(r.key, r.start, r.end) for r in requests]  # type: ignore[misc]
+        return [(r.key, r.start, r.end) for r in requests]
 
     @property
     def data_bytes(self) -> int:
@@ -288,7 +288,7 @@ def test_a_stalled_consumer_stops_the_reading(written, monkeypatch) -> None:
     next(batches)
     time.sleep(0.1)
     assert sum(end - start for _, start, end in bench.data_reads()) <= most < bench.data_bytes
-    batches.close()
+    batches.close()  # type: ignore[attr-defined]
 
     async def work() -> None:
         bench = Bench(written["small"])
@@ -308,7 +308,7 @@ def test_what_is_abandoned_is_given_back(bench: Bench) -> None:
         batches = bench.open().to_batches(batch_size=10)
         next(batches)
         if end == "close":
-            batches.close()
+            batches.close()  # type: ignore[attr-defined]
         del batches
         gc.collect()
     assert_given_back(bench)

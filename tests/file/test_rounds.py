@@ -60,7 +60,7 @@ class Bench:
             asyncio.run(self.memory.put(key, data))
         self.store = RecordingStore(LatencyStore(self.memory))
         self.session = Session()
-        self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")  # type: ignore[method-assign]
+        self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
 
     def run(self, work: Callable[[Lap], Awaitable[None]]) -> None:
         async def body() -> None:

@@ -13,7 +13,7 @@ from lance_io.dataset.predicate.functions import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "filters.md").read_text()
-EXAMPLES = re.search(r"```filters\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()  # type: ignore[index]
+EXAMPLES = re.search(r"```filters\n(.*?)```", TEXT, re.DOTALL)[1].splitlines()
 OPERATORS = {
     "||",
     "like",

@@ -87,11 +87,11 @@ SCRATCH = os.environ.get("LANCE_IO_FUZZ_SCRATCH")
 def plan_small(*, small: bool) -> None:
     """Let files of some kilobytes take the ways that only large ones take: cut pages, indexes read by entry, metadata
     read by column, tails that hold only a part of it."""
-    limits.SCAN_PIECE_BYTES = 1000 if small else 8 << 20  # type: ignore[misc]
-    lance_io.encodings.v2_1.fullzip.REPETITION_INDEX_KEPT_BYTES_MAX = 100 if small else 1 << 20  # type: ignore[misc]
-    lance_io.file.opening.WIDE_METADATA_BYTES = 100 if small else 1 << 20  # type: ignore[misc]
+    limits.SCAN_PIECE_BYTES = 1000 if small else 8 << 20
+    lance_io.encodings.v2_1.fullzip.REPETITION_INDEX_KEPT_BYTES_MAX = 100 if small else 1 << 20  # type: ignore[attr-defined]
+    lance_io.file.opening.WIDE_METADATA_BYTES = 100 if small else 1 << 20
     profile = replace(LOCAL, tail_bytes=200, whole_file_bytes=0, take_gap_bytes=0) if small else LOCAL
-    lance_io.store.url.LOCAL = profile  # type: ignore[misc]
+    lance_io.store.url.LOCAL = profile  # type: ignore[attr-defined]
 
 
 def run_case(specimens: Specimens, seed: int, number: int) -> dict[str, Any]:

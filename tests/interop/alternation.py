@@ -425,7 +425,7 @@ def _set(values: dict[str, str], key: str, value: str | None) -> None:
 
 def run(machine: type[Alternation], *, steps: int, examples: int) -> None:
     """Run a machine: so many examples of so many steps; `LANCE_IO_STATEFUL_STEPS` asks for longer and other ones."""
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=examples * max(1, STEPS // steps),

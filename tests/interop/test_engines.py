@@ -52,7 +52,7 @@ def test_polars(table: lance_io.LanceDataset) -> None:
     lazy = pl.scan_pyarrow_dataset(table).filter(pl.col("a") > 30).select("s")
     assert lazy.collect()["s"].to_list() == ["s32", "s33", "s34", "s36", "s37", "s38"]
     assert pl.DataFrame(table).shape == (39, 3)
-    assert pl.from_arrow(table.to_table()).shape == (39, 3)  # type: ignore[union-attr]
+    assert pl.from_arrow(table.to_table()).shape == (39, 3)
 
 
 def test_pandas(table: lance_io.LanceDataset) -> None:
@@ -102,7 +102,7 @@ def require_readable(make: Callable[[], pa.Table | pa.RecordBatchReader]) -> Non
     found = duckdb.sql("select sum(n.y.z), sum(l[1].z), count(v) from given").fetchall()
     assert found == [(4000, 3267, 75)]
     frame = pl.from_arrow(make())
-    assert [frame[name].to_list() for name in "vt"] == [NESTED["v"].to_pylist()] * 2  # type: ignore[index]
+    assert [frame[name].to_list() for name in "vt"] == [NESTED["v"].to_pylist()] * 2
 
 
 @pytest.mark.parametrize("rows_per_file", [100, 9])

@@ -63,11 +63,11 @@ def test_what_only_ours_calls_a_type_error(tmp_path: Path) -> None:
     table = lance_io.write_dataset(ROWS, tmp_path / "t.lance")
     for age in ("x", 5):
         with pytest.raises(TypeError, match="older_than"):
-            table.cleanup_old_versions(age)  # type: ignore[arg-type]
+            table.cleanup_old_versions(age)
     with pytest.raises(TypeError, match="RewriteGroup"):
         lance_io.LanceOperation.Rewrite([1], [])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="DataReplacementGroup"):
-        lance_io.LanceOperation.DataReplacement("x")  # type: ignore[arg-type]
+        lance_io.LanceOperation.DataReplacement("x")
 
 
 def test_a_fragment_has_no_schema_of_its_own(here: SimpleNamespace) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lance_io.errors import FormatError, NotFound
 from lance_io.io.budget import Pool
 from lance_io.io.scheduler import Handle, ReadScheduler
-from lance_io.io.slots import slots_of
+from lance_io.io.slots import Slots, slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
 from tests.io.fakes import PROFILE, FakePlanStore, FakeStore, content
@@ -42,7 +42,7 @@ def assert_clean(scheduler: ReadScheduler) -> None:
     assert scheduler._budget.held_bytes == 0
     assert not scheduler._live
     assert not scheduler._in_flight
-    assert scheduler._slots.in_use == 0
+    assert isinstance(scheduler._slots, Slots) and scheduler._slots.in_use == 0
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ async def test_a_scheduler_that_gives_up_in_line_passes_its_slot_on() -> None:
     assert_answers(await first, "a", Ranges.of((0, 5)))
     assert_answers(await third, "b", Ranges.of((0, 5)))
     await turns()
-    assert slots_of(store).in_use == 0  # type: ignore[arg-type]
+    assert slots_of(store).in_use == 0
 
 
 async def test_raising_the_limit_serves_those_in_line() -> None:
@@ -266,7 +266,7 @@ async def test_raising_the_limit_serves_those_in_line() -> None:
     handles = [scheduler.file("a").submit(Ranges.of((100 * i, 100 * i + 5)), i) for i in range(3)]
     await turns()
     assert store.in_flight == 1
-    slots_of(store).set_limit(3)  # type: ignore[arg-type]
+    slots_of(store).set_limit(3)
     await turns()
     assert store.in_flight >= 2
     store.held = False

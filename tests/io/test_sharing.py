@@ -207,7 +207,7 @@ def test_numbers_of_stores() -> None:
 
 def test_scans_hold_what_the_session_says(table: str) -> None:
     session = Session(io_scheduler=IoScheduler(io_buffer_size=12_345))
-    state: Any = lance_io.dataset(table, session=session)._state  # type: ignore[attr-defined]
+    state: Any = lance_io.dataset(table, session=session)._state
     assert state.context.io_buffer_bytes == 12_345
     assert state.scan_context(99).io_buffer_bytes == 99
 
@@ -217,4 +217,4 @@ def test_a_copy_has_the_same_numbers() -> None:
     copy = pickle.loads(pickle.dumps(session))
     assert repr(copy.io_scheduler) == repr(session.io_scheduler)
     assert "concurrency=3, io_buffer_size=4096, retries=1, timeout=2.5, priority=-1" in repr(copy.io_scheduler)
-    assert copy.io_scheduler.stats is not session.io_scheduler.stats  # type: ignore[union-attr]
+    assert copy.io_scheduler.stats is not session.io_scheduler.stats

@@ -38,7 +38,7 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Obj
     store, key = MemoryStore(), "data/x.lance"
     if request.param == "s3":
         place = open_store(request.getfixturevalue("s3_uri"), request.getfixturevalue("s3").options())
-        store, key = place.store, f"{place.path}/x.lance"  # type: ignore[assignment]
+        store, key = place.store, f"{place.path}/x.lance"
     run(store.put(key, BLOB))
     yield store, key
     run(store.aclose())
@@ -54,7 +54,7 @@ def test_scattered_ranges_of_several_columns(stored: tuple[ObjectStore, str], me
         columns.append(Ranges(starts, starts + rng.integers(0, 200, 300)))
 
     async def read() -> list[Fetched]:
-        async with ReadScheduler(store, merge=merge) as scheduler:  # type: ignore[arg-type]
+        async with ReadScheduler(store, merge=merge) as scheduler:
             file = scheduler.file(key, size_bytes=len(BLOB))
             handles = [file.submit(column) for column in columns]
             return [await handle for handle in handles]

@@ -139,7 +139,7 @@ def test_variable_values(first: list[bytes], second: list[bytes], offset_bits: i
     encoded = [ref.chunk([buffer]) for buffer in buffers]
     for rows in some_rows(len(values), seed=12) if values else []:
         _, found, _ = decode_miniblock(ref.miniblock([1], codec), encoded, [len(first), len(second)], rows)
-        assert strings(*found, offset_bits) == wanted(values, rows)
+        assert strings(*found, offset_bits=offset_bits) == wanted(values, rows)
 
 
 def test_fsst_values_longer_than_the_decoders_window() -> None:
@@ -207,13 +207,13 @@ def test_variable_dictionaries(index_bits: int, offset_bits: int, longest: bytes
     block = ref.variable_block(items, offset_bits)
     codec = ref.general("lz4", ref.variable(offset_bits))
     dictionary = _kernels.decode_dictionary(codec, compress("lz4", block), len(items))
-    assert strings(*dictionary, offset_bits) == items
+    assert strings(*dictionary, offset_bits=offset_bits) == items
     indices = [random.Random(at).randrange(len(items)) for at in range(1500)]
     program = ref.miniblock([1], ref.flat(index_bits), dictionary=b"\x02" if offset_bits == 32 else b"\x03")
     chunk = ref.chunk([ref.ints(indices, index_bits)])
     for rows in some_rows(len(indices), seed=13):
         _, found, _ = decode_miniblock(program, [chunk], [1500], rows, dictionary=(dictionary[0], dictionary[1]))
-        assert strings(*found, offset_bits) == [items[index] for index in wanted(indices, rows)]
+        assert strings(*found, offset_bits=offset_bits) == [items[index] for index in wanted(indices, rows)]
 
 
 @pytest.mark.parametrize("bits", [24, 64, 128, 256])

@@ -46,7 +46,7 @@ def test_variable_values(values: list[bytes | None], kind: str, bits: int, num_p
     program = ref.fullzip([3], codec, bits, definition=1, var=True)
     num_items, found, [layer] = decode_fullzip(program, pieces, counts)
     assert num_items == len(values)
-    assert strings(*found, bits) == [value or b"" for value in values]
+    assert strings(*found, offset_bits=bits) == [value or b"" for value in values]
     assert layer[2] == values.count(None)
 
 

@@ -126,7 +126,7 @@ def test_strings_decode(values: list[bytes], bits: int, target: int, skipped: in
     data = b"?" * skipped + b"".join(values) + b"behind"
     for codec in (tree.Variable(bits), tree.General("lz4", tree.Variable(bits))):
         found = decoded(codec, [(offsets, 0), (data, 0)], len(values), target=target, wide=True)
-        assert strings(*found, bits) == values
+        assert strings(*found, offset_bits=bits) == values
 
 
 def test_chunks_of_strings_are_the_largest_power_of_two_within_the_target() -> None:

@@ -75,7 +75,7 @@ def test_fsst_codes_decode(texts: list[str], bits: int) -> None:
     table, ends, codes = _kernels.encode_fsst(offsets, b"".join(values), bits == 64, len(values))
     codec = tree.Fsst(bytes(table), tree.Variable(bits))
     found = decoded(codec, [(ends, 0), (codes, 0)], len(values), wide=True)
-    assert strings(*found, bits) == values
+    assert strings(*found, offset_bits=bits) == values
 
 
 def test_fsst_makes_text_smaller() -> None:

@@ -11,7 +11,7 @@ from tests.s3.proxy import CountingProxy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 @pytest.fixture

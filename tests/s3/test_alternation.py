@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.interop.alternation import Alternation, run
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 def test_both_libraries_change_a_table_in_turn(s3: S3Server, s3_uri: str) -> None:

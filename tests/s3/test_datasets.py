@@ -21,7 +21,7 @@ from lance_io.errors import AccessDenied, NotFound
 from minio import Minio
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 WRONG_SECRET = "wrong-secret-0123456789"
 ROOT = {"aws_access_key_id": "minioadmin", "aws_secret_access_key": "minioadmin1"}

@@ -27,7 +27,7 @@ from tests.simulate.writers import row
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 APPENDS = 10 * SIZE
 TURNS = SIZE  # of each change
@@ -105,7 +105,7 @@ def session_of(uri: str, options: dict[str, str]) -> Session:
     """A session for which the tables of `tests/simulate` lie at a place in the bucket."""
     session = Session()
     locate = session.locate
-    session.locate = lambda _uri, _options: locate(uri, options)  # type: ignore[method-assign]
+    session.locate = lambda _uri, _options: locate(uri, options)
     return session
 
 
@@ -140,10 +140,11 @@ def test_every_change_is_made_once(s3: S3Server, s3_uri: str, case: Case) -> Non
             for _ in range(TRIES_MAX):
                 error = run(change, session_of(uri, impatient(s3, faulty)))
                 left = newest(uri, s3.options())
-                is_unknown = isinstance(error, CommitUnknownError)
-                if error is None or (is_unknown and error.transaction is None):
-                    break  # (in the end, or where a tag may be there)
-                if is_unknown:
+                if error is None:
+                    break
+                if isinstance(error, CommitUnknownError):
+                    if error.transaction is None:  # a tag may be there
+                        break
                     change = commit_of(error)
                 else:
                     assert left == old or change is not case.change or not case.commits, error

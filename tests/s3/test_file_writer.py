@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from lance_io.limits import MIB
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 def numbers(num_bytes: int) -> pa.Table:
@@ -68,6 +68,7 @@ async def test_cancelled_writes_leave_nothing(s3: S3Server) -> None:
         await task
     assert await objects_below(uri, s3.options()) == []
     location = open_store(uri, s3.root_options())
-    uploads = await location.store.call("list", "", "list_multipart_uploads", {"Prefix": location.path})
+    store: Any = location.store
+    uploads = await store.call("list", "", "list_multipart_uploads", {"Prefix": location.path})
     assert not uploads.get("Uploads")
-    await location.store.aclose()
+    await store.aclose()

@@ -23,7 +23,7 @@ from lance_io.file import AsyncFileReader, LanceFileReader
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 PEER = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets"
 CASES = sorted(path.name for version in ("2.1", "2.2") for path in (PEER / "generated").glob(f"*@{version}"))

@@ -12,9 +12,8 @@ import pytest
 import lance_io
 
 if TYPE_CHECKING:
-    from servers import S3Server
-
     from tests.s3.proxy import CountingProxy, Spent
+    from tests.servers import S3Server
 
 ROWS = 100_000
 FRAGMENTS = 2

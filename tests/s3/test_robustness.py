@@ -25,7 +25,7 @@ from tests.s3.proxy import FaultyProxy, Harm
 from tests.s3.settling import all_bytes_are_back
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROWS = 400_000

@@ -16,9 +16,9 @@ from tests.s3.settling import all_bytes_are_back
 
 if TYPE_CHECKING:
     import pytest
-    from servers import S3Server
 
     from tests.s3.proxy import CountingProxy
+    from tests.servers import S3Server
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 CALLERS = 16

@@ -21,7 +21,7 @@ from tests.s3.proxy import HARMS, FaultyProxy
 from tests.simulate.writers import row, run_all
 
 if TYPE_CHECKING:
-    from servers import S3Server
+    from tests.servers import S3Server
 
 WRITERS = int(os.environ.get("LANCE_IO_WRITERS", "3"))
 PROCESSES = 4

@@ -76,7 +76,7 @@ class World:
             database.rows = self.rows
             handler = ExternalHandler(database)
         session._handlers[seen] = handler
-        session.locate = lambda uri, options: location  # type: ignore[method-assign]
+        session.locate = lambda uri, options: location
         return session
 
     # -- what a fresh process sees -----------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
@@ -11,17 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # `sessions` and others lie beside this file
-
-from sessions import Sessions, WideTable
-
 from tests.s3.proxy import CountingProxy
+from tests.spark.sessions import Sessions, WideTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-    from servers import S3Server
+
+    from tests.servers import S3Server
 
 
 @pytest.fixture(scope="session")

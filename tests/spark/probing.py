@@ -18,7 +18,7 @@ import gc
 import json
 import os
 import threading
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -68,8 +68,9 @@ class ProbedReader(LanceReader):
 
     def read(self, partition: Any) -> Iterator[Any]:
         if self.is_warm:
-            with closing(super().read(partition)) as batches:
-                next(batches)
+            batches: Any = super().read(partition)
+            next(batches)
+            batches.close()
         with probed(self.probes):
             yield from super().read(partition)
 

@@ -142,10 +142,9 @@ class Sessions:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self, kind: Kind) -> None:
-        from chaotic import ChaoticSource
-        from probing import ProbedSource
-
         from lance_io.spark import register
+        from tests.spark.chaotic import ChaoticSource
+        from tests.spark.probing import ProbedSource
 
         master, more = KINDS[kind]
         logging = {

@@ -14,22 +14,22 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
-from probing import probes
 from pyspark.errors import AnalysisException
-from sessions import executors_folder
 
 from lance_io.io.stats import process_stats
 from lance_io.limits import MIB
 from lance_io.spark import plan, write_table
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
+from tests.spark.probing import probes
+from tests.spark.sessions import executors_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from servers import S3Server
-    from sessions import Sessions, WideTable
 
     from tests.s3.proxy import CountingProxy
+    from tests.servers import S3Server
+    from tests.spark.sessions import Sessions, WideTable
 
 pytestmark = pytest.mark.timeout(900)
 

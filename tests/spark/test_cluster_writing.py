@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from servers import S3Server
 
     from tests.s3.proxy import Message
+    from tests.servers import S3Server
 
 ROWS = int(os.environ.get("LANCE_IO_TEST_CHAOS_ROWS", "40000"))
 TASKS = 4

@@ -91,7 +91,7 @@ def test_unknown_options_come_with_a_suggestion(given: str, meant: str) -> None:
 @pytest.mark.parametrize("purpose", ["read", "write"])
 def test_options_of_a_later_release_are_refused_by_name(name: str, purpose: str) -> None:
     with pytest.raises(UnsupportedError, match="later release"):
-        parse_options({**PATH, name: "off"}, purpose)  # type: ignore[call-overload]
+        parse_options({**PATH, name: "off"}, purpose)
 
 
 def test_at_most_one_version() -> None:

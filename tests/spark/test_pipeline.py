@@ -19,13 +19,15 @@ import pyarrow as pa
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
-from sessions import JAVA_OPTIONS
+
+from tests.spark.sessions import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
-    from servers import S3Server
+
+    from tests.servers import S3Server
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "pipeline"))  # modules that go by name
 

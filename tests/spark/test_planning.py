@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from servers import S3Server
-
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.carrying import PartitionPlan
     from lance_io.spark.reader import LanceReader
+    from tests.servers import S3Server
 
 ROWS = 20_000
 FRAGMENT_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_FRAGMENT_MIB", "64"))
@@ -402,7 +401,7 @@ def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.La
 
 def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
     source = LanceDataSource({"path": table.uri, "num_partitions": "50", "filter": "id % 2 = 0"})
-    planned = source.reader(schema=source.schema())
+    planned: Any = source.reader(schema=source.schema())
     partitions, sent = planned.partitions(), pickle.dumps(planned)
     compiled = []
     compile_filter = predicate.compile_filter
@@ -446,7 +445,7 @@ def test_leaving_early_closes_the_scan(table: lance.LanceDataset) -> None:
     (partition,) = reader.partitions()
     batches = reader.read(partition)
     assert next(batches).num_rows == 10
-    batches.close()  # type: ignore[attr-defined]
+    batches.close()
     assert list(batches) == []
 
 
@@ -471,7 +470,7 @@ def test_leaving_early_leaves_nothing_under_way(s3: S3Server, s3_uri: str) -> No
     with io_stats() as spent:
         batches = reader.read(partition)
         assert next(batches).num_rows == 10
-        batches.close()  # type: ignore[attr-defined]
+        batches.close()
     assert runtime.run(ended(before))
     assert spent.bytes_read < table.nbytes // 2
 

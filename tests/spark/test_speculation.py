@@ -18,10 +18,10 @@ import lance
 import pyarrow as pa
 import pyspark
 import pytest
-from chaotic import ChaoticSource
-from sessions import Sessions, spark_environment, spark_session
 
 from lance_io.spark import cleanup_job, register
+from tests.spark.chaotic import ChaoticSource
+from tests.spark.sessions import Sessions, spark_environment, spark_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given as draws
 from hypothesis import settings
 from hypothesis import strategies as st
-from jobs import ID, Job, Stream, files, ids, referenced, struct
 from pyspark.sql import types as spark
 
 from lance_io.errors import CommitConflictError, FormatError, UsageError
 from lance_io.spark import streamsink
 from lance_io.spark.streamsink import StreamMark, is_committed
+from tests.spark.jobs import ID, Job, Stream, files, ids, referenced, struct
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -149,7 +149,7 @@ def test_one_writer_for_two_batches(path: str) -> None:
     """Should a writer be used again, the second batch is not taken for the first."""
     stream = Stream(path)
     writer = stream.writer()
-    from jobs import batch
+    from tests.spark.jobs import batch
 
     for number in range(2):
         writer.commit([writer.write(iter([batch(ID, [number])]))], number)
@@ -203,7 +203,7 @@ def test_another_query_in_between(path: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def _commit_before(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
     """Let `other` commit after the mark was read and before the batch is committed."""
-    inner = streamsink.commit_job
+    inner = streamsink.commit_job  # type: ignore[attr-defined]
 
     def commit_job(*args: Any, **options: Any) -> Any:
         monkeypatch.setattr(streamsink, "commit_job", inner)

@@ -150,7 +150,7 @@ def test_bfloat16_is_float() -> None:
 
 def cast(array: pa.Array, **options: str) -> list[Any]:
     schema = pa.schema([("c", array.type)])
-    declared = arrow_to_spark(schema, **options)  # type: ignore[arg-type]
+    declared = arrow_to_spark(schema, **options)
     batch = pa.RecordBatch.from_arrays([array], schema=schema)
     values: list[Any] = (
         ReadCast(schema, declared, timestamp_ns=options.get("timestamp_ns", "")).cast(batch)["c"].to_pylist()

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import Job, struct
 from pyspark.sql import types as spark
 from pyspark.sql.datasource import DataSourceStreamReader
 
@@ -19,6 +18,7 @@ from lance_io.errors import NotFound, UnsupportedError, UsageError
 from lance_io.spark.options import parse_options
 from lance_io.spark.streamsource import LanceStreamReader, UnlimitedStreamReader, stream_reader
 from lance_io.spark.versionrows import Allowance, Offset, VersionRows
+from tests.spark.jobs import Job, struct
 
 if TYPE_CHECKING:
     from pathlib import Path

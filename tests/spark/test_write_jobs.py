@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
-from jobs import ID, Job, batch, files, ids, referenced, struct
 from pyspark.sql import types as spark
 
 import lance_io
@@ -21,6 +20,7 @@ from lance_io.spark.committing import abort_job, commit_job
 from lance_io.spark.jobs import job_digits, open_target
 from lance_io.spark.writecast import RowMisfit
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
+from tests.spark.jobs import ID, Job, batch, files, ids, referenced, struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -454,7 +454,7 @@ def test_what_else_happens_does_not_stop_an_append(path: str, other: str) -> Non
 def test_attempts_after_the_first(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """How often the commit loop may try; what it does then is tested where it is."""
     Job(path).run([0])
-    inner, asked = committing.commit, []
+    inner, asked = committing.commit, []  # type: ignore[attr-defined]
 
     def commit(target: Any, request: Any) -> Any:
         asked.append(request.max_retries)

@@ -22,9 +22,8 @@ from minio import Minio
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from servers import S3Server
-
     from lance_io.store.api import ObjectStore
+    from tests.servers import S3Server
 
 
 def _memory_place(store: Any, inner: MemoryStore) -> Place:

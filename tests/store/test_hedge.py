@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from http_faults import Answer, Asked, FaultServer, broken_after, serve, stall, status
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from lance_io.store.hedge import LEAST_S, SAMPLES_MIN, Hedging, attempt_hedged
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.stats import StoreStats
 from lance_io.testing.latency import run_virtual
+from tests.http_faults import Answer, Asked, FaultServer, broken_after, serve, stall, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> No
         store = store_on(server)
         for _ in range(32):
             await store.get_range("key", 0, 10)
-        found = await READS[kind](store)  # type: ignore[misc]
+        found = await READS[kind](store)
         data = found[0] if isinstance(found, tuple) else found
         expected = {"range": CONTENT[10:100_000], "suffix": CONTENT[-1000:], "object": CONTENT}[kind]
         assert bytes(data) == expected

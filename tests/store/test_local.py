@@ -231,7 +231,7 @@ def test_a_folder_is_not_replaced_by_a_file(store: LocalStore, tmp_path: Path) -
     (tmp_path / "folder").mkdir()
     for durability in ("full", "none"):
         with pytest.raises(LanceError):
-            store.put_now(f"{tmp_path}/folder", b"x", durability=durability)  # type: ignore[arg-type]
+            store.put_now(f"{tmp_path}/folder", b"x", durability=durability)
     assert os.listdir(tmp_path) == ["folder"]
     assert (tmp_path / "folder").is_dir()
 

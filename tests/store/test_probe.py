@@ -22,9 +22,8 @@ from lance_io.testing.record import RecordingStore
 from lance_io.testing.wrap import WrappedStore
 
 if TYPE_CHECKING:
-    from servers import S3Server
-
     from lance_io.store.api import ObjectMeta, ObjectStore
+    from tests.servers import S3Server
 
 
 class Unproven(WrappedStore):

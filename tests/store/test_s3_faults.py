@@ -7,22 +7,6 @@ import random
 from typing import Any
 
 import pytest
-from http_faults import (
-    ETAG,
-    Answer,
-    Asked,
-    FaultServer,
-    broken_after,
-    content_range,
-    hang_up,
-    head,
-    serve,
-    stall,
-    status,
-    too_long,
-    too_long_in_chunks,
-    whole,
-)
 
 from lance_io.errors import AccessDenied, LanceError, NotFound, StoreError
 from lance_io.store.api import (
@@ -38,6 +22,22 @@ from lance_io.store.api import (
 )
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.upload import PartUpload
+from tests.http_faults import (
+    ETAG,
+    Answer,
+    Asked,
+    FaultServer,
+    broken_after,
+    content_range,
+    hang_up,
+    head,
+    serve,
+    stall,
+    status,
+    too_long,
+    too_long_in_chunks,
+    whole,
+)
 
 CONTENT = random.Random(1).randbytes(300_000)
 SECRET = "very-secret-key"
@@ -112,7 +112,7 @@ async def test_a_broken_suffix_and_a_broken_object_are_continued_too() -> None:
 async def test_two_halves_of_different_objects_never_meet() -> None:
     async def replaced(server: FaultServer, asked: object, writer: object) -> None:
         server.content, server.etag = CONTENT[::-1], '"v2"'
-        await status(412, "PreconditionFailed")(server, asked, writer)  # type: ignore[arg-type]
+        await status(412, "PreconditionFailed")(server, asked, writer)
 
     async with FaultServer(CONTENT, [broken_after(70_000), replaced]) as server:
         store = store_on(server)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from servers import S3Server
+    from tests.servers import S3Server
 
 
 @pytest.fixture

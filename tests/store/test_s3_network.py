@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
-from servers import load_minio_module
 
 from lance_io.errors import LanceError, StoreError
 from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.options import normalized
 from lance_io.store.s3_options import parse_s3
 from lance_io.store.url import open_store
+from tests.servers import load_minio_module
 from tests.store.forward_proxy import ForwardProxy
 
 if TYPE_CHECKING:

@@ -92,10 +92,10 @@ def content(manifest: Manifest) -> tuple[table_pb2.Manifest, list[Any]]:
     message = table_pb2.Manifest()
     message.CopyFrom(manifest.message)
     for name in ("writer_version", "timestamp", "index_section", "transaction_section"):
-        message.ClearField(name)  # type: ignore[arg-type]
+        message.ClearField(name)
     for fragment in message.fragments:
         for name in ("inline_row_ids", "inline_created_at_versions", "inline_last_updated_at_versions"):
-            if fragment.HasField(name):  # type: ignore[arg-type]
+            if fragment.HasField(name):
                 decode = decode_row_ids if name == "inline_row_ids" else decode_row_versions
                 values = decode(getattr(fragment, name), fragment.physical_rows)
                 setattr(fragment, name, values.tobytes())

@@ -36,7 +36,7 @@ def ipc_file(values: list[int] | pa.Array, schema: pa.Schema = ROW_ID, batches: 
 
 
 def deletion(kind: str, count: int | None = None) -> DeletionFile:
-    return DeletionFile(kind, 1, 2, count, None)  # type: ignore[arg-type]
+    return DeletionFile(kind, 1, 2, count, None)
 
 
 @pytest.mark.parametrize(("count", "kind"), [(1, "arrow"), (5, "arrow"), (4999, "arrow"), (5000, "bitmap")])

@@ -51,7 +51,7 @@ def test_files_lie_below_the_table_or_a_declared_base():
     assert data_file_place(file("x.lance", 4), BASES) == Place(FLAT, "x.lance")
     assert blob_file_place(file("x.lance"), 3, BASES).relative == f"data/x/11{'0' * 30}.blob"
     for kind, suffix in (("arrow", "arrow"), ("bitmap", "bin")):
-        deletion = DeletionFile(kind, 9, 18446744073709551615, 1, 0)  # type: ignore[arg-type]
+        deletion = DeletionFile(kind, 9, 18446744073709551615, 1, 0)
         assert deletion_file_place(7, deletion, BASES) == Place(ROOTED, f"_deletions/7-9-18446744073709551615.{suffix}")
     with pytest.raises(FormatError, match="base path 1"):
         data_file_place(file("x.lance", 1), BASES)

@@ -204,7 +204,7 @@ def test_a_table_that_cleans_itself_up_keeps_young_versions(tmp_path: Path) -> N
 def test_options_that_would_mean_nothing_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
     """Pylance ignores them, and cleans up by its defaults."""
     with pytest.raises(UsageError, match="auto_cleanup_options: expected"):
-        lance_io.write_dataset(ROWS, tmp_path / "t", auto_cleanup_options=options)  # type: ignore[arg-type]
+        lance_io.write_dataset(ROWS, tmp_path / "t", auto_cleanup_options=options)
 
 
 def test_a_failing_cleanup_leaves_the_commit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -160,7 +160,7 @@ class DatasetDict(dict[str, Dataset]):
 @pytest.fixture
 def hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"Dataset": Dataset, "DatasetDict": DatasetDict}
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(**names))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(**names))
 
 
 @pytest.mark.usefixtures("hugging_face")

@@ -368,7 +368,7 @@ def test_properties_and_settings(tmp_path: Path, library: Any) -> None:
 def listener(library: Any) -> Any:
     """A progress object of a library that writes down what it hears."""
 
-    class Progress(library.progress.FragmentWriteProgress):  # type: ignore[misc, name-defined]
+    class Progress(library.progress.FragmentWriteProgress):
         def __init__(self) -> None:
             self.heard: list[Any] = []
 
@@ -501,4 +501,4 @@ def test_slices_of_a_table_that_is_held_are_not_taken_for_all_of_it(tmp_path: Pa
 
 def test_no_other_durability_is_taken(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="durability: expected 'full' or 'none', found 'hint'"):
-        lance_io.write_dataset(TABLE, tmp_path, durability="hint")  # type: ignore[arg-type]
+        lance_io.write_dataset(TABLE, tmp_path, durability="hint")

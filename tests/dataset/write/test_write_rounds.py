@@ -42,7 +42,7 @@ class Bench:
     def session(self) -> Session:
         """A session that knows nothing of the table yet."""
         session = Session()
-        session.locate = lambda uri, options: Location(self.store, "t", "memory://t")  # type: ignore[method-assign]
+        session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
         return session
 
     def run(self, *steps: Callable[[Bench], Awaitable[Any]]) -> tuple[int, list[str]]:
