@@ -27,14 +27,13 @@ KINDS: Final[dict[Kind, tuple[str, dict[str, str]]]] = {
     "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m"}),
 }
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short lives: half of the time of a JVM is compiling
-SHIPPED = ("chaotic", "probing")  # modules of this folder that tasks import by these names
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def spark_environment(folder: Path) -> dict[str, str]:
     """What the JVM, and through it every worker, finds in its environment."""
     return {
-        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
+        "JAVA_TOOL_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir='{folder}'",  # a killed one leaves files
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(CHECKOUT),
@@ -155,8 +154,6 @@ class Sessions:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)  # where the virtual machine makes folders
             spark = self._running.enter_context(spark_session(self.folder, master, **logging, **more))
-        for name in SHIPPED:
-            spark.sparkContext.addPyFile(str(Path(__file__).with_name(f"{name}.py")))
         register(spark)
         spark.dataSource.register(ChaoticSource)
         spark.dataSource.register(ProbedSource)
