@@ -247,6 +247,9 @@ impl<'a> ChunkTable<'a> {
     /// From where it would be if all chunks were alike: doubling steps, then bisection. Rows far apart would otherwise
     /// touch a dozen places of the table each, and most of them are not in the processor's caches.
     fn seek(&self, position: usize, row: i64) -> usize {
+        if self.starts.get(position + 1).is_none_or(|&next| row < next) {
+            return position; // as for most rows where a chunk has several
+        }
         let guess = (row / self.chunk_rows) as usize;
         let is_behind = guess > position && self.starts.get(guess).is_some_and(|&start| start <= row);
         let position = if is_behind { guess } else { position };

@@ -13,7 +13,8 @@
 //! for itself. Codes never cross values.
 //!
 //! Values are short, so a loop per value would guess its end wrong once for each. The codes of a run of values are
-//! decoded as one stream, which notes where each code's bytes begin; the values' ends are looked up there.
+//! decoded as one stream, which notes where each code's bytes begin; the values' ends are looked up there. A value by
+//! itself is decoded the same way, with the codes behind it that fill up its last run.
 
 use crate::codec::invalid;
 use crate::damaged;
@@ -142,17 +143,35 @@ impl SymbolTable {
         }
     }
 
+    /// Append one value: the first `num_codes` codes of `codes`, of which some more may be looked at.
+    pub fn decode_one<O: Offset>(
+        &self,
+        codes: &[u8],
+        num_codes: usize,
+        scratch: &mut Scratch,
+        out: &mut Strings<O>,
+    ) -> Checked<()> {
+        let filled = num_codes.next_multiple_of(RUN);
+        if let (..=BLOCK_CODES, Some(runs)) = (filled, codes.get(..filled)) {
+            scratch.prepare(filled);
+            let (at, made) = self.all_runs(runs, 0, 0, &mut scratch.window, &mut scratch.places);
+            if at == filled {
+                scratch.places[filled] = made as u16;
+                let made = usize::from(scratch.places[num_codes]);
+                out.offsets.push(O::wrap(out.data.len() + made));
+                out.data.extend_from_slice(&scratch.window[..made]);
+                return Ok(());
+            }
+        }
+        self.decode(&codes[..num_codes], std::iter::once(num_codes), scratch, out)
+    }
+
     /// Decode a block; an escape in its last place is left to the next block. Returns codes used and bytes made.
     #[inline]
     fn block(&self, codes: &[u8], is_last: bool, out: &mut [u8], places: &mut [u16]) -> Checked<(usize, usize)> {
         let (mut at, mut made) = (0, 0);
         loop {
-            // Stores are what decoding waits for, so short symbols share one.
-            (at, made) = match self.longest {
-                1..=2 => self.runs::<4>(codes, at, made, out, places),
-                3..=4 => self.runs::<2>(codes, at, made, out, places),
-                _ => self.runs::<1>(codes, at, made, out, places),
-            };
+            (at, made) = self.all_runs(codes, at, made, out, places);
             // One by one: the rest of the block, or as far as the code that ended the runs.
             let until = codes.len().min(at + RUN);
             let mut is_plain = true;
@@ -179,6 +198,16 @@ impl SymbolTable {
                 places[at] = made as u16;
                 return Ok((at, made));
             }
+        }
+    }
+
+    /// `runs` in the way that is fastest for the table: stores are what decoding waits for, so short symbols share one.
+    #[inline(always)]
+    fn all_runs(&self, codes: &[u8], at: usize, made: usize, out: &mut [u8], places: &mut [u16]) -> (usize, usize) {
+        match self.longest {
+            1..=2 => self.runs::<4>(codes, at, made, out, places),
+            3..=4 => self.runs::<2>(codes, at, made, out, places),
+            _ => self.runs::<1>(codes, at, made, out, places),
         }
     }
 

@@ -45,11 +45,11 @@ pub fn in_chunk(id: usize) -> impl Fn(Damaged) -> Damaged {
 // -- without repetition: rows are items, and levels go with them one to one --------------------------------------------
 
 pub fn select_flat(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>], num_rows: usize) -> PyResult<Selection> {
-    let mut picks = Vec::new();
+    let (mut picks, mut position) = (Vec::new(), 0);
     for chunk in chunks.iter_mut() {
         let (start, end) = Tables::span(tables.item_starts, chunk.id)?;
         let first = picks.len();
-        tables.wanted(start, end, |from, to| push_pick(&mut picks, first, from, to));
+        tables.wanted(&mut position, start, end, |from, to| push_pick(&mut picks, first, from, to));
         chunk.picks = (first, picks.len());
     }
     let found = count(&picks);
@@ -88,7 +88,7 @@ fn flat_levels(page: &Page, chunks: &[Chunk<'_>], picks: &[Pick]) -> Checked<Opt
 pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>]) -> PyResult<Selection> {
     let Some((starts, preambles)) = tables.rows else { return Err(invalid("row starts of the chunks are missing")) };
     let mut scratch = ChunkLevels::default();
-    let mut runs_on: Option<usize> = None;
+    let (mut runs_on, mut position): (Option<usize>, _) = (None, 0);
     let mut kept =
         Kept { picks: Vec::new(), rep: Planes::default(), def: page.def.as_ref().map(|_| Planes::default()) };
     for chunk in chunks.iter_mut() {
@@ -100,7 +100,7 @@ pub fn select_nested(page: &Page, tables: &Tables<'_>, chunks: &mut [Chunk<'_>])
         let first_row = start - i64::from(preamble);
         let num_rows = (end - first_row) as usize;
         let mut wanted = Vec::new();
-        tables.wanted(first_row, end, |from, to| push_pick(&mut wanted, 0, from, to));
+        tables.wanted(&mut position, first_row, end, |from, to| push_pick(&mut wanted, 0, from, to));
         let first = kept.picks.len();
         let decoded = scratch.read(page, chunk).and_then(|()| {
             scratch.rows_to_levels(page.layers.max_rep(), preamble, num_rows, &mut wanted)?;

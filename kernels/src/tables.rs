@@ -62,17 +62,16 @@ impl Tables<'_> {
         (start, self.row_ends.map_or(start.saturating_add(1), |ends| ends[index]))
     }
 
-    /// Index of the first row range that ends behind `row`.
-    fn first_range_behind(&self, row: i64) -> usize {
-        match self.row_ends {
-            Some(ends) => ends.partition_point(|&end| end <= row),
-            None => self.row_starts.partition_point(|&start| start < row),
-        }
-    }
-
     /// The wanted part of rows `start .. end`, as ranges relative to `start`.
-    pub fn wanted(&self, start: i64, end: i64, mut add: impl FnMut(usize, usize)) {
-        for index in self.first_range_behind(start)..self.row_starts.len() {
+    ///
+    /// `position` is 0 before the first of several calls whose starts ascend, and finds the row ranges from one to the
+    /// next: each is passed once.
+    pub fn wanted(&self, position: &mut usize, start: i64, end: i64, mut add: impl FnMut(usize, usize)) {
+        let num_ranges = self.row_starts.len();
+        while *position < num_ranges && self.row_range(*position).1 <= start {
+            *position += 1;
+        }
+        for index in *position..num_ranges {
             let (from, to) = self.row_range(index);
             if from >= end {
                 break;

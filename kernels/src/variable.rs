@@ -61,6 +61,10 @@ fn coded_strings<O: Offset>(
     for pick in picks {
         let offsets = &table[pick.start * O::BYTES..(pick.end + 1) * O::BYTES];
         let (first, last) = bounds::<O>(offsets, table.len(), buffer.len())?;
+        if pick.len() == 1 {
+            symbols.decode_one(&buffer[first..], last - first, scratch, out)?;
+            continue;
+        }
         let ends = offsets[O::BYTES..].chunks_exact(O::BYTES).map(|raw| O::read(raw) - first);
         symbols.decode(&buffer[first..last], ends, scratch, out)?;
     }

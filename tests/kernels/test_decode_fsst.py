@@ -34,10 +34,10 @@ def random_codes(count: int, num_symbols: int, escaped: float, rng: random.Rando
     return [unit() for _ in range(count)]
 
 
-def decode(symbols: list[bytes], values: list[bytes]) -> Any:
+def decode(symbols: list[bytes], values: list[bytes], rows: list[tuple[int, int]] | None = None) -> Any:
     buffer = ref.variable_values(values)
     program = ref.miniblock([1], ref.fsst(ref.symbol_table(symbols)), wide=True)
-    _, [offsets, data], _ = decode_miniblock(program, [ref.chunk([buffer], wide=True)], [len(values)])
+    _, [offsets, data], _ = decode_miniblock(program, [ref.chunk([buffer], wide=True)], [len(values)], rows)
     return strings(offsets, data)
 
 
@@ -54,7 +54,19 @@ def test_random_streams(longest: int, num_symbols: int, escaped: float) -> None:
         borders = sorted(rng.choices(range(count + 1), k=rng.choice([0, count // 12])))
         pairs = list(itertools.pairwise([0, *borders, count]))
         coded = [b"".join(units[start:end]) for start, end in pairs]
-        assert decode(symbols, coded) == [b"".join(plain[start:end]) for start, end in pairs]
+        values = [b"".join(plain[start:end]) for start, end in pairs]
+        assert decode(symbols, coded) == values
+        for step, first in ((2, 0), (2, 1), (5, 0)):  # values by themselves, the last one among them
+            alone = range(len(values) - 1 - first, -1, -step)[::-1]
+            assert decode(symbols, coded, [(one, one + 1) for one in alone]) == [values[one] for one in alone]
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 20])
+@pytest.mark.parametrize("behind", [b"\x02" * 9, b"\xff", b"\xff\x00" * 5, b"", b"\x00"], ids=bytes.hex)
+def test_what_lies_behind_a_value_does_not_matter(length: int, behind: bytes) -> None:
+    values = [b"\x01", b"\x00\x01" * (length // 2) + b"\x00" * (length % 2), behind]
+    plain = values[1].replace(b"\x01", b"xyz").replace(b"\x00", b"ab")
+    assert decode([b"ab", b"xyz"], values, [(1, 2)]) == [plain]
 
 
 @pytest.mark.parametrize("before", [0, 7, 8, 30, 2046, 2047, 2048, 4095])
@@ -63,6 +75,8 @@ def test_values_that_end_inside_an_escape(before: int) -> None:
         decode([b"ab"], [b"", bytes(before) + b"\xff", bytes(20)])
     with pytest.raises(DamagedError, match="chunk 0: an FSST value ends in an escape"):
         decode([b"ab"], [bytes(before) + b"\xff"])
+    with pytest.raises(DamagedError, match="chunk 0: an FSST value ends in an escape"):
+        decode([b"ab"], [b"", bytes(before) + b"\xff", bytes(20)], [(1, 2)])
 
 
 @pytest.mark.parametrize("num_symbols", [0, 1, 127, 128, 129, 200, 254])
