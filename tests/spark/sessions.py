@@ -33,7 +33,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 def spark_environment(folder: Path) -> dict[str, str]:
     """What the JVM, and through it every worker, finds in its environment."""
     return {
-        "JAVA_TOOL_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir='{folder}'",  # a killed one leaves files
+        "JAVA_TOOL_OPTIONS": JAVA_OPTIONS,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(CHECKOUT),
