@@ -1,8 +1,8 @@
-"""What travels from the planner to the tasks: a version's name, a partition, and the parts of the manifest for both.
+"""What travels from planner to planner and from there to the tasks: a version, partitions, parts of the manifest.
 
-A partition carries the entries of the manifest for its fragments, files and deletion files included, and the reader
-carries the rest of the manifest (`header_of`). Together they open the part of the table that a task reads, without a
-request.
+A source that was loaded carries the manifest, so that planning asks the store for nothing. A partition carries the
+entries of the manifest for its fragments, files and deletion files included, and the reader carries the rest of the
+manifest (`header_of`). Together they open the part of the table that a task reads, without a request.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from lance_io.table.flags import STABLE_ROW_IDS
 from lance_io.table.manifest import VERSION_MAX, from_message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from lance_io.spark.options import ReadOptions
 
 Serialized: TypeAlias = bytes  # `bytes` is also the name of a field below
 DECODED_PER_BYTE: Final = 16  # memory of what is made of a serialized manifest, about
+CARRIED_BYTES_MAX: Final = 1 << 20  # of a manifest; a longer one is read again, not held by every DataFrame in the JVM
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +54,31 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The version that a DataFrame reads, whatever is committed later."""
+    """The version that a DataFrame reads, whatever is committed later.
+
+    manifest  its manifest, serialized; None for one that is long
+    """
 
     branch: str | None
     version: int
+    manifest: Serialized | None = field(default=None, repr=False)
 
 
 def pinned(state: DatasetState) -> Pinned:
     """What names the version of a state."""
-    return Pinned(state.manifest.branch, state.manifest.version)
+    message = state.manifest.message
+    carried = message.SerializeToString() if message.ByteSize() <= CARRIED_BYTES_MAX else None
+    return Pinned(state.manifest.branch, state.manifest.version, carried)
 
 
 def open_pinned(options: ReadOptions, version: Pinned | None) -> DatasetState:
     """The version that was pinned, or None: the one that the options name."""
-    return open_table(options, None if version is None else (version.branch, version.version))
+    if version is None:
+        return open_table(options)
+    carried = version.manifest
+    if carried is None:
+        return open_table(options, (version.branch, version.version))
+    return _remembered(options, version.branch, (carried,), lambda _: _parsed(carried))
 
 
 def _needs_row_ids(options: ReadOptions) -> bool:
@@ -106,29 +120,43 @@ def restored(options: ReadOptions, header: bytes, branch: str | None, part: Part
     """The part of a table version that a partition reads, opened without a request.
 
     header  of the version, as `header_of` gives it
-    Partitions of the same fragments share it, as long as the process's session remembers it.
+    """
+    return _remembered(options, branch, (header, *part.fragments), lambda digest: _joined(header, part, digest))
+
+
+def _remembered(
+    options: ReadOptions, branch: str | None, carried: Sequence[bytes], message: Callable[[str], table_pb2.Manifest]
+) -> DatasetState:
+    """The state of what was carried here, the same one as long as the process's session remembers it.
+
+    message  makes the manifest of it, given the digest of what was carried
     """
     session, settings = process_session(), storage_options(options)
     root = session.locate(options.path, settings)
-    digest = blake2b(b"".join((header, *part.fragments)), digest_size=16).hexdigest()
-    key = ("partition", root.store.identity, options.path, tuple(sorted(settings.items())), branch, digest)
+    digest = blake2b(b"".join(carried), digest_size=16).hexdigest()
+    key = ("carried", root.store.identity, options.path, tuple(sorted(settings.items())), branch, digest)
     found: DatasetState | None = session.cache.get(key)
     if found is None:
         found = DatasetState(
             location=branch_location(root, branch),
             root=root,
-            manifest=from_message(_message(header, part, digest), VERSION_MAX),
+            manifest=from_message(message(digest), VERSION_MAX),
             session=session,
             given_uri=options.path,
             storage_options=settings,
         )
-        session.cache.put(key, found, DECODED_PER_BYTE * (len(header) + sum(map(len, part.fragments))))
+        session.cache.put(key, found, DECODED_PER_BYTE * sum(map(len, carried)))
     return found
 
 
-def _message(header: bytes, part: PartitionPlan, digest: str) -> table_pb2.Manifest:
+def _parsed(manifest: bytes) -> table_pb2.Manifest:
     message = table_pb2.Manifest()
-    message.ParseFromString(header)
+    message.ParseFromString(manifest)
+    return message
+
+
+def _joined(header: bytes, part: PartitionPlan, digest: str) -> table_pb2.Manifest:
+    message = _parsed(header)
     for fragment in part.fragments:
         message.fragments.add().ParseFromString(fragment)
     # what caches know of a version goes by its transaction; here places count from the partition's first fragment

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from lance_io.dataset.options import scan_options
-from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.scan import compiled_filter, plan_scan
 from lance_io.dataset.system import ROW_OFFSET
 from lance_io.errors import UnsupportedError
 from lance_io.spark.carrying import PartitionPlan, fragment_message, header_of, restored
@@ -119,10 +119,7 @@ def _check_filter(state: DatasetState, options: ReadOptions) -> None:
     """Compile the filter, so that what is wrong with it is said by the planner and not by every task."""
     if options.filter is None:
         return
-    from lance_io.dataset.predicate import compile_filter
-
-    predicate = compile_filter(options.filter, state.stored_schema)
-    if ROW_OFFSET in predicate.columns:
+    if ROW_OFFSET in compiled_filter(state, options.filter).columns:
         raise UnsupportedError(f"{ROW_OFFSET} counts the rows of the whole table, which a task does not see")
 
 

@@ -60,6 +60,7 @@ CLAIMS = {
     "chooses columns, in its order": "test_planning.test_schemas_of_the_user_project",
     "also inside arrays": "test_planning.test_blobs_inside_lists_are_bytes_too",
     "The version is fixed by `load`": "test_cluster_reading.test_a_dataframe_keeps_its_version",
+    "asks the store for nothing": "test_planning.test_what_was_loaded_is_planned_without_a_request",
     "Types must be those of the table": "test_planning.test_schemas_of_the_user_project",
     "reads all columns of its load": "test_cluster_reading.test_one_column_reads_its_bytes",
     "the filter of one use": "test_local_reading.test_uses_of_one_dataframe_do_not_share_filters",

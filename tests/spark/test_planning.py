@@ -9,6 +9,7 @@ import asyncio
 import os
 import pickle
 import time
+from contextlib import contextmanager
 from datetime import UTC, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,9 @@ from pyspark.sql import types as spark
 import lance_io.spark
 from lance_io import runtime
 from lance_io.dataset import predicate
-from lance_io.errors import BindError, SchemaError, UnsupportedError
+from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
-from lance_io.spark import engine
+from lance_io.spark import carrying, engine
 from lance_io.spark.columns import decoded_width
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
@@ -374,12 +375,36 @@ def test_tasks_share_a_session_and_read_no_manifest(table: lance.LanceDataset) -
     with io_stats() as second:
         [batch for one in partitions for batch in reader.read(one)]
     assert second.num_reads < first.num_reads  # footers, page indexes and deletion files are in the cache
-    versions = table.uri + "/_versions"
-    os.rename(versions, versions + "-moved")
-    try:
+    with without_manifests(table.uri):
         assert sum(batch.num_rows for one in partitions for batch in reader.read(one)) == table.count_rows()
+
+
+@contextmanager
+def without_manifests(uri: str) -> Iterator[None]:
+    versions = f"{uri}/_versions"
+    os.rename(versions, f"{versions}-moved")
+    try:
+        yield
     finally:
-        os.rename(versions + "-moved", versions)
+        os.rename(f"{versions}-moved", versions)
+
+
+def test_what_was_loaded_is_planned_without_a_request(
+    table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest travels from planner to planner; a long one is read again."""
+    source = LanceDataSource({"path": table.uri, "num_partitions": "3", "filter": "id % 2 = 0"})
+    schema = source.schema()
+    monkeypatch.setattr(engine, "_session", None)  # as in the other process
+    with without_manifests(table.uri), io_stats() as spent:
+        partitions = pickle.loads(pickle.dumps(source)).reader(schema=schema).partitions()
+    assert spent.num_reads == 0
+    monkeypatch.setattr(carrying, "CARRIED_BYTES_MAX", 0)
+    source.schema()
+    again = pickle.loads(pickle.dumps(source)).reader(schema=schema).partitions()
+    assert [one.value for one in again] == [one.value for one in partitions]
+    with without_manifests(table.uri), pytest.raises(NotFound, match=f"version {table.version} was not found"):
+        pickle.loads(pickle.dumps(source)).reader(schema=schema)
 
 
 def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.LanceDataset) -> None:
