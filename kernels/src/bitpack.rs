@@ -124,7 +124,7 @@ impl<'a> Groups<'a> {
     pub fn unpack<T: Word>(&self, picks: &[Pick], values: &mut [T]) -> Checked<()> {
         let num_values = self.num_packed + self.tail.len() / (T::BITS / 8);
         let dense = values.len() * DENSE_SHARE >= num_values.min(GROUP);
-        let mut cache = Cache { group: None, values: [T::from_u64(0); GROUP] };
+        let mut cache = None;
         let mut rest = values;
         for pick in picks {
             let mut start = pick.start;
@@ -181,11 +181,12 @@ impl<'a> Groups<'a> {
         &self.packed[group * size..(group + 1) * size]
     }
 
-    fn unpack_piece<T: Word>(&self, start: usize, piece: &mut [T], cache: &mut Cache<T>) -> Checked<()> {
+    fn unpack_piece<T: Word>(&self, start: usize, piece: &mut [T], cache: &mut Option<Cache<T>>) -> Checked<()> {
         let group = start / GROUP;
         if let Ok(values) = <&mut [T; GROUP]>::try_from(&mut *piece) {
             return unpack_bytes(self.width, self.group_bytes(group), values);
         }
+        let cache = cache.get_or_insert_with(|| Cache { group: None, values: [T::from_u64(0); GROUP] });
         if cache.group != Some(group) {
             unpack_bytes(self.width, self.group_bytes(group), &mut cache.values)?;
             cache.group = Some(group);
@@ -210,7 +211,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// The group that was unpacked last, for picks that do not cover whole groups.
+/// The group that was unpacked last, for picks that do not cover whole groups; made when the first of them comes.
 struct Cache<T> {
     group: Option<usize>,
     values: [T; GROUP],
