@@ -173,8 +173,8 @@ def sized(found: Iterator[pa.RecordBatch], bytes_max: int, rows_max: int | None)
     waiting: list[pa.RecordBatch] = []
     num_bytes = num_rows = 0
     for batch in found:
-        num_bytes_max = batch.get_total_buffer_size()  # of the whole buffers; at hand, unlike what a slice shows of them
-        batch_bytes = num_bytes_max if num_bytes_max * JOINED_PART < bytes_max else batch.nbytes
+        buffers_bytes = batch.get_total_buffer_size()  # at hand, and not below what a slice shows of its buffers
+        batch_bytes = buffers_bytes if buffers_bytes * JOINED_PART < bytes_max else batch.nbytes
         for piece, size in _pieces(batch, batch_bytes, bytes_max, rows_max):
             rows = piece.num_rows
             too_many = rows_max is not None and num_rows + rows > rows_max

@@ -9,6 +9,7 @@ a batch before, so that its process has loaded all that it needs. Workers import
     engines       threads of the engine
     reads         requests of this task
     frozen        objects that the garbage collector does not look at
+    delays        of each TCP connection whether it may hold back what the process writes
     grown         bytes by which the process had grown at most while the task ran
 """
 
@@ -17,8 +18,9 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -106,6 +108,7 @@ def probed(folder: str) -> Iterator[None]:
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
         "frozen": frozen,
         "cpus": runtime.cpu_count(),
+        "delays": _delays(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
     }
@@ -121,6 +124,15 @@ def _clients() -> list[int]:
     found = sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession")
     if frozen:
         gc.freeze()
+    return found
+
+
+def _delays() -> list[bool]:
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # no connection
+            with socket.fromfd(int(descriptor), socket.AF_INET, socket.SOCK_STREAM) as one:
+                found.append(not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
     return found
 
 

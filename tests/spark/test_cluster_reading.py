@@ -155,6 +155,7 @@ def test_a_worker_keeps_one_engine(
             made = set(tasks[0][kept]) - set(tasks[0].get(f"{kept}_before", []))
             assert len(made) == 1, kept
         assert all(one["frozen"] > 10_000 and one["cpus"] == 1 for one in tasks)
+        assert all(one["delays"] and not any(one["delays"]) for one in tasks)
     reads = sum(one["reads"] for one in told)
     assert reads == 2 * warm + len(by_process) * (cold - warm)  # each process has read the file's metadata once
 

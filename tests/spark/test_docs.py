@@ -69,6 +69,7 @@ CLAIMS = {
     "keeps one engine": "test_cluster_reading.test_a_worker_keeps_one_engine",
     "leaves alone what was loaded": "test_cluster_reading.test_a_worker_keeps_one_engine",
     "as `spark.task.cpus` says": "test_cluster_reading.test_a_worker_keeps_one_engine",
+    "leaves its process at once": "test_cluster_reading.test_a_worker_keeps_one_engine",
     "stays with the worker": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "are bounded by `io_buffer_bytes`": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",
