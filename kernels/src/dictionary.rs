@@ -70,7 +70,7 @@ fn bitmap(block: &[u8], num_items: usize) -> Checked<Vec<OwnedBuffer>> {
         return damaged!("{num_items} dictionary items of a bit in {} bytes", block.len());
     }
     let mut items = Bytes::with_capacity(size)?;
-    items.append(block);
+    items.grow(size).copy_from_slice(block);
     Ok(vec![items.into_buffer()])
 }
 

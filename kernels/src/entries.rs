@@ -65,7 +65,7 @@ impl<'a> RowSink<'a> {
     #[inline]
     pub fn value(&mut self, value: &[u8]) -> Checked<()> {
         match self {
-            RowSink::Fixed(out, _) => out.append(value),
+            RowSink::Fixed(out, size) => out.grow(*size).copy_from_slice(value),
             RowSink::Lists(shape, out) => out.append_row(shape, value),
             RowSink::Struct(out) => out.append(value, 0, 1),
             RowSink::Narrow(out) => out.value(value)?,
@@ -78,7 +78,7 @@ impl<'a> RowSink<'a> {
     /// Append `count` values of fixed width that lie back to back.
     pub fn values(&mut self, bytes: &[u8], count: usize) -> Checked<()> {
         match self {
-            RowSink::Fixed(out, _) => out.append(bytes),
+            RowSink::Fixed(out, _) => out.grow(bytes.len()).copy_from_slice(bytes),
             RowSink::Struct(out) => out.append(bytes, 0, count),
             RowSink::Lists(shape, out) if shape.is_plain() => out.items.append(bytes, 0, count * shape.items_per_row()),
             RowSink::Lists(shape, out) => {

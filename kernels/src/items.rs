@@ -127,7 +127,7 @@ fn bytes(parts: &Parts, items: &Items, size: usize) -> Taken<Bytes> {
             let Some(source) = data.get(start.saturating_mul(size)..(start + count).saturating_mul(size)) else {
                 return refused!("{count} values of {size} bytes from {start} on in {} bytes", data.len());
             };
-            out.append(source);
+            out.grow(source.len()).copy_from_slice(source);
         }
     }
     repeat_under_nulls(out.as_mut_slice(), slot_bytes, &items.nulls);

@@ -84,7 +84,7 @@ fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<O
         Part::Bytes => {
             let mut out = Bytes::with_capacity(total)?;
             for slice in slices {
-                out.append(slice);
+                out.grow(slice.len()).copy_from_slice(slice);
             }
             out.into_buffer()
         }

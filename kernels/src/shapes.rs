@@ -24,7 +24,9 @@ impl Fixed {
     /// Append values `start .. start + count` of plainly stored ones; the caller has checked that they are there.
     pub fn append(&mut self, source: &[u8], start: usize, count: usize) {
         match self {
-            Fixed::Bytes(out, size) => out.append(&source[start * *size..(start + count) * *size]),
+            Fixed::Bytes(out, size) => {
+                out.grow(count * *size).copy_from_slice(&source[start * *size..(start + count) * *size]);
+            }
             Fixed::Bits(out, bits) => out.append(source, start * *bits, count * *bits),
         }
     }

@@ -1,7 +1,7 @@
 //! Where decoded values go: append-only outputs whose memory is handed to Python as it is.
 //!
 //! Each `grow` zeroes only what one chunk needs, while it is warm in the cache, so a page's output is written to
-//! main memory once; what is only copied is appended without being zeroed first.
+//! main memory once.
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
@@ -68,19 +68,6 @@ impl Bytes {
             self.words.resize(words, 0);
         }
         &mut bytemuck::cast_slice_mut(&mut self.words)[start..self.length]
-    }
-
-    /// Append bytes as they are.
-    #[inline]
-    pub fn append(&mut self, bytes: &[u8]) {
-        if !self.length.is_multiple_of(8) {
-            return self.grow(bytes.len()).copy_from_slice(bytes);
-        }
-        let words = bytes.chunks_exact(8);
-        let rest = words.remainder();
-        self.length += bytes.len() - rest.len();
-        self.words.extend(words.map(bytemuck::pod_read_unaligned::<u64>));
-        self.grow(rest.len()).copy_from_slice(rest);
     }
 
     pub fn as_slice(&self) -> &[u8] {

@@ -79,7 +79,7 @@ impl<'a> Values<'a> {
                 picks.iter().for_each(|pick| out.append(values, pick.start, pick.end));
                 Ok(())
             }
-            (Sink::Fixed(out), Codec::Flat { bits }) => {
+            (Sink::Fixed(out @ Fixed::Bits(..)), Codec::Flat { bits }) => {
                 let values = plain_rows(buffers, num_values, *bits)?;
                 picks.iter().for_each(|pick| out.append(values, pick.start, pick.len()));
                 Ok(())
