@@ -80,7 +80,7 @@ def _cut_chunks(index: MiniBlockIndex, start: int, end: int, piece_bytes: int) -
 def _cut_entries(index: FullZipIndex, data_bytes: int, start: int, end: int, piece_bytes: int) -> PageCuts:
     entries = np.frombuffer(index.entries, dtype=f"<u{index.width_bytes}")[start : end + 1]
     # damaged entries are found where rows are read by them; here they must only not lead astray
-    offsets = np.maximum.accumulate(np.minimum(entries, data_bytes).astype(np.int64))
+    offsets = np.maximum.accumulate(np.minimum(entries, np.uint64(data_bytes)).astype(np.int64))
     return _cut(index, np.arange(start, end + 1, dtype=np.int64), offsets, piece_bytes)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import limits
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader, LanceFileWriter
 from lance_io.proto import table_pb2
@@ -198,6 +199,22 @@ def test_the_first_row_that_a_page_notes_is_the_one_it_has(tmp_path: Path, array
     pages[1].priority = 0
     path.write_bytes(parts.together())
     assert LanceFileReader(path).read_all().to_table()["c"].combine_chunks().equals(array), "0 is not said"
+
+
+def test_an_index_may_be_too_narrow_for_the_bytes_that_a_page_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cutting a page into pieces compares its bytes with entries that cannot hold them."""
+    monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", 100)
+    path, texts = tmp_path / "one.lance", pa.array([f"{i:40}" for i in range(90)])
+    write(path, pa.table([texts], schema=pa.schema([pa.field("c", pa.string(), metadata=FULL_ZIP)])), "2.1")
+    parts = Anatomy(path.read_bytes())
+    page = parts.columns[0].pages[0]
+    assert page.buffer_sizes[0] > 255 and page.buffer_sizes[1] == 2 * 91
+    page.buffer_sizes[1] = 91
+    path.write_bytes(parts.together())
+    with pytest.raises(FormatError, match=r"column 0 .*page 0"):
+        LanceFileReader(path).read_all().to_table()
 
 
 def test_a_column_of_another_nesting_is_refused(tmp_path: Path) -> None:
