@@ -78,7 +78,7 @@ def open_pinned(options: ReadOptions, version: Pinned | None) -> DatasetState:
     carried = version.manifest
     if carried is None:
         return open_table(options, (version.branch, version.version))
-    return _remembered(options, version.branch, (carried,), lambda _: _parsed(carried))
+    return _remembered(options, version.branch, (carried,), lambda _: table_pb2.Manifest.FromString(carried))
 
 
 def _needs_row_ids(options: ReadOptions) -> bool:
@@ -149,14 +149,8 @@ def _remembered(
     return found
 
 
-def _parsed(manifest: bytes) -> table_pb2.Manifest:
-    message = table_pb2.Manifest()
-    message.ParseFromString(manifest)
-    return message
-
-
 def _joined(header: bytes, part: PartitionPlan, digest: str) -> table_pb2.Manifest:
-    message = _parsed(header)
+    message = table_pb2.Manifest.FromString(header)
     for fragment in part.fragments:
         message.fragments.add().ParseFromString(fragment)
     # what caches know of a version goes by its transaction; here places count from the partition's first fragment
