@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -131,6 +132,7 @@ class MinioServer:
             "MINIO_ROOT_PASSWORD": ROOT_SECRET,
             "MINIO_BROWSER": "off",
             "MINIO_UPDATE": "off",
+            "MINIO_PROMETHEUS_AUTH_TYPE": "public",  # for `knows_its_users`
             **({"MINIO_DOMAIN": self._domain} if self._domain else {}),
         }
         certificates = self._certificates or Path(self._temporary) / "certs"
@@ -150,7 +152,7 @@ class MinioServer:
             )
         self.endpoint = f"{'http' if self._certificates is None else 'https'}://127.0.0.1:{port}"
         deadline = time.monotonic() + READY_S
-        while not is_ready(self.endpoint, self._authority):
+        while not (is_ready(self.endpoint, self._authority) and knows_its_users(self.endpoint, self._authority)):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerError(f"the MinIO server does not come up:\n{log.read_text(errors='replace')[-2000:]}")
             time.sleep(0.05)
@@ -187,12 +189,26 @@ class MinioServer:
 
 def is_ready(endpoint: str, authority: Path | None = None) -> bool:
     """Does a server answer there? `authority` is the certificate that vouches for it."""
+    return _answer(f"{endpoint}/minio/health/ready", authority) is not None
+
+
+def knows_its_users(endpoint: str, authority: Path | None = None) -> bool:
+    """Has the server read its users and policies? It forgets those that are made while it first reads them.
+
+    Asks for metrics, which the server must show to everybody.
+    """
+    metrics = _answer(f"{endpoint}/minio/metrics/v3/cluster/iam", authority) or ""
+    return re.search(r"^minio_cluster_iam_sync_successes [1-9]", metrics, re.MULTILINE) is not None
+
+
+def _answer(url: str, authority: Path | None) -> str | None:
+    """What the server says there; None without an answer or with a refusal."""
     trust = None if authority is None else ssl.create_default_context(cafile=authority)
     try:
-        with urllib.request.urlopen(f"{endpoint}/minio/health/ready", timeout=2, context=trust) as answer:
-            return bool(answer.status == 200)
+        with urllib.request.urlopen(url, timeout=2, context=trust) as answer:
+            return str(answer.read(), "utf-8")
     except (urllib.error.URLError, OSError):
-        return False
+        return None
 
 
 def _free_port() -> int:
