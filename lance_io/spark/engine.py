@@ -110,6 +110,14 @@ def _send_at_once() -> None:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
+def task_number() -> int | None:
+    """The number that the task of this worker has in its stage; None outside of Spark's workers."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return None if context is None or not _is_daemons() else context.partitionId()
+
+
 def _is_daemons() -> bool:
     """Whether Spark's daemon has forked this process."""
     return getattr(sys.modules["__main__"].__spec__, "name", "") == DAEMON

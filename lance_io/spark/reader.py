@@ -1,5 +1,9 @@
 """`LanceReader`: made and asked for partitions by a planner, then unpickled and asked for batches by every task.
 
+Spark sends a task the reader first and its partition 40 ms later (`docs/spark.md`, Tuning). So a reader that is
+unpickled in a worker begins to read the partition that has the task's number, and goes on when it is given that one.
+Spark does not promise that it is: tasks of a union, or of partitions that are coalesced, have other numbers.
+
 A task reads its partition in one scan: page after page is read and decoded ahead while earlier batches cross into the
 JVM, and at most a batch more than that waits. Batches have about `batch_bytes`, whatever the pages are like. Leaving
 early (Spark does, at a limit) closes the scan, which cancels what is under way.
@@ -7,7 +11,9 @@ early (Spark does, at a limit) closes the scan, which cancels what is under way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import pickle
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -24,7 +30,7 @@ from lance_io.dataset.stream import batches, batches_now, scan_parts
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, settle_in_worker
+from lance_io.spark.engine import freeze_loaded, settle_in_worker, task_number
 from lance_io.spark.readjob import ReadJob
 from lance_io.spark.types import arrow_to_spark
 
@@ -42,7 +48,8 @@ if TYPE_CHECKING:
     from lance_io.spark.options import ReadOptions
     from lance_io.spark.readjob import PreparedRead
 
-JOINED_PART = 4  # batches from a quarter of the wanted size on go out as they are, instead of being copied together
+CARRIED_BYTES_MAX: Final = 32 << 10  # of partitions that travel with the reader, to every task
+JOINED_PART: Final = 4  # batches from a quarter of the wanted size on go out as they are, not copied together
 
 
 class LancePartition(InputPartition):
@@ -59,37 +66,79 @@ class LanceReader(DataSourceReader):
     """
 
     def __init__(self, options: ReadOptions, declared: StructType, version: Pinned | None) -> None:
-        self._options: ReadOptions | None = options
-        self._state: DatasetState | None = open_pinned(options, version)
-        self._projection: Projection | None = read_projection(self._state, options, declared.names)
-        check_declared(declared, _found(self._projection, options))
-        job = ReadJob(options, declared, header_of(self._state, options), self._state.manifest.branch)
-        self._job = job.packed()
+        from lance_io.spark.planning import plan_read  # no task needs it
+
+        state = open_pinned(options, version)
+        projection = read_projection(state, options, declared.names)
+        check_declared(declared, _found(projection, options))
+        self._job = ReadJob(options, declared, header_of(state, options), state.manifest.branch).packed()
+        self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).partitions
+        self._begun: _Begun | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
-        from lance_io.spark.planning import plan_read
-
-        assert self._options and self._state and self._projection, "planned by the process that made the reader"
-        plan = plan_read(self._state, self._options, self._projection)
         freeze_loaded()
-        return [LancePartition(one) for one in plan.partitions]
+        return [LancePartition(one) for one in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
-        if partition.value is None:
-            return iter(())
-        return read_partition(ReadJob.unpacked(self._job), partition.value)
+        part: PartitionPlan = partition.value
+        job = ReadJob.unpacked(self._job)
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            if begun.part == part:
+                return begun.batches()
+            begun.close()
+            job.begins_early = False
+        return read_partition(job, part)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_options": None, "_state": None, "_projection": None}
+        carried = self._parts if len(pickle.dumps(self._parts)) <= CARRIED_BYTES_MAX else ()
+        return {**self.__dict__, "_parts": carried, "_begun": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        number = task_number()
+        if number is not None and number < len(self._parts):
+            job = ReadJob.unpacked(self._job)
+            self._begun = _Begun(job, self._parts[number]) if job.begins_early else None
+
+
+class _Begun:
+    """A read of a partition up to its first batch, in a task that has not been given a partition yet.
+
+    part  the partition
+    """
+
+    def __init__(self, job: ReadJob, part: PartitionPlan) -> None:
+        self.part = part
+        self._rest = read_partition(job, part)
+        self._first: list[pa.RecordBatch] = []
+        self._error: Exception | None = None
+        try:
+            self._first.extend(islice(self._rest, 1))
+        except Exception as error:  # whoever reads this partition is told; the task may get another
+            self._error = error
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All batches of the partition."""
+        if self._error is not None:
+            raise self._error
+        while self._first:
+            yield self._first.pop()
+        yield from self._rest
+
+    def close(self) -> None:
+        """End the read."""
+        self._first.clear()
+        self._rest.close()
 
 
 def _found(projection: Projection, options: ReadOptions) -> StructType:
     return arrow_to_spark(shown_schema(projection), uint64=options.uint64, timestamp_ns=options.timestamp_ns)
 
 
-def read_partition(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
+def read_partition(job: ReadJob, part: PartitionPlan) -> Generator[pa.RecordBatch, None, None]:
     """The rows of one partition in batches of Spark's schema.
 
     Errors say which table, version and rows they come from.

@@ -7,7 +7,8 @@ a batch before, so that its process has loaded all that it needs. Workers import
     sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
     clients_before  those that the process had when the task began
     engines       threads of the engine
-    reads         requests of this task
+    reads         requests of this task, those included that it made before it had a partition
+    begun         whether it had begun with the partition that it was given; null if it had begun with none
     frozen        objects that the garbage collector does not look at
     delays        of each TCP connection whether it may hold back what the process writes
     grown         bytes by which the process had grown at most while the task ran
@@ -19,6 +20,7 @@ import gc
 import json
 import os
 import socket
+import stat
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -68,12 +70,19 @@ class ProbedReader(LanceReader):
     probes = ""
     is_warm = False
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from lance_io.io.stats import process_stats
+
+        self.reads_before = process_stats().num_reads
+        super().__setstate__(state)
+
     def read(self, partition: Any) -> Iterator[Any]:
+        begun = None if self._begun is None else self._begun.part == partition.value
         if self.is_warm:
             batches: Any = super().read(partition)
             next(batches)
             batches.close()
-        with probed(self.probes):
+        with probed(self.probes, self.reads_before, begun=begun):
             yield from super().read(partition)
 
 
@@ -86,8 +95,11 @@ class ProbedWriter(LanceWriter):
 
 
 @contextmanager
-def probed(folder: str) -> Iterator[None]:
-    """Write down what the process is like when the block has ended."""
+def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterator[None]:
+    """Write down what the process is like when the block has ended, and `more`.
+
+    reads_before  requests of the process before the task; None counts those of the block
+    """
     global _tasks
     from lance_io import runtime
     from lance_io.io.stats import process_stats
@@ -95,7 +107,8 @@ def probed(folder: str) -> Iterator[None]:
 
     clients_before = _clients()
     Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts
-    before, reads_before = _status_bytes("VmRSS"), process_stats().num_reads
+    before = _status_bytes("VmRSS")
+    reads_before = process_stats().num_reads if reads_before is None else reads_before
     yield
     frozen = gc.get_freeze_count()
     told = {
@@ -111,6 +124,7 @@ def probed(folder: str) -> Iterator[None]:
         "delays": _delays(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
+        **more,
     }
     _tasks += 1
     Path(folder, f"{uuid4().hex}.json").write_text(json.dumps(told))
@@ -129,10 +143,11 @@ def _clients() -> list[int]:
 
 def _delays() -> list[bool]:
     found = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # no connection
-            with socket.fromfd(int(descriptor), socket.AF_INET, socket.SOCK_STREAM) as one:
-                found.append(not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the listing's own descriptor is closed, and not every socket is a connection
+            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as one:
+                    found.append(not one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
     return found
 
 
