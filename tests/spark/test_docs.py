@@ -72,7 +72,7 @@ CLAIMS = {
     "leaves its process at once": "test_cluster_reading.test_a_worker_keeps_one_engine",
     "stays with the worker": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "before Spark tells it what": "test_cluster_reading.test_a_worker_keeps_one_engine",
-    "up to 32 KiB of them": "test_planning.test_many_partitions_do_not_travel_with_every_task",
+    "up to 32 KiB of them": "test_read_tasks.test_many_partitions_do_not_travel_with_every_task",
     "once for each read": "test_cluster_reading.test_tasks_that_have_other_partitions_than_their_number_says",
     "are bounded by `io_buffer_bytes`": "test_cluster_reading.test_what_a_worker_holds_is_bounded",
     "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import time
@@ -25,12 +24,10 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 import lance_io.spark
-from lance_io import runtime
 from lance_io.dataset import predicate
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import carrying, engine
-from lance_io.spark import reader as reader_module
 from lance_io.spark.columns import decoded_width
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.carrying import PartitionPlan
     from lance_io.spark.reader import LanceReader
-    from tests.servers import S3Server
 
 ROWS = 20_000
 FRAGMENT_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_FRAGMENT_MIB", "64"))
@@ -445,131 +441,6 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
     assert first.early_read is not second.early_read  # these remember every file that they have seen
 
 
-async def under_way() -> set[Any]:
-    """What the engine is doing."""
-    return asyncio.all_tasks() - {asyncio.current_task()}
-
-
-async def ended(before: set[Any]) -> bool:
-    """Whether nothing but that is going on, soon."""
-    left = await under_way() - before
-    return not left or not (await asyncio.wait(left, timeout=30))[1]
-
-
-# -- tasks that begin before they have a partition ---------------------------------------------------------------------
-
-
-def sent_to(task: int, reader: LanceReader, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The reader, as the worker unpickles it whose task has that number."""
-    sent = pickle.dumps(reader)
-    monkeypatch.setattr(reader_module, "task_number", lambda: task)
-    return pickle.loads(sent)
-
-
-def test_a_task_begins_before_it_has_a_partition(table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And reads nothing twice: with the partition that it began with the rows are those of the same batches."""
-    source = LanceDataSource({"path": table.uri, "num_partitions": "4", "batch_size": "1000"})
-    planned = source.reader(schema=source.schema())
-    partitions = planned.partitions()
-    for one in partitions:
-        list(planned.read(one))  # from now on only rows are read
-    for number, partition in enumerate(partitions):
-        with io_stats() as plain:
-            expected = list(planned.read(partition))
-        with io_stats() as early:
-            task = sent_to(number, planned, monkeypatch)
-            at_first = early.num_reads
-            assert list(task.read(partition)) == expected
-        assert 0 < at_first <= early.num_reads == plain.num_reads
-        assert early.bytes_read == plain.bytes_read
-        assert list(task.read(partition)) == expected  # a second time from its beginning
-
-
-def test_a_task_that_began_with_another_partition_reads_its_own(
-    table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its process begins early no more with this read; with others it does."""
-    source = LanceDataSource({"path": table.uri, "num_partitions": "4", "batch_size": "999"})
-    planned = source.reader(schema=source.schema())
-    partitions = planned.partitions()
-    expected = [list(planned.read(one)) for one in partitions]
-    assert list(sent_to(1, planned, monkeypatch).read(partitions[0])) == expected[0]
-    for number in range(4):
-        with io_stats() as spent:
-            task = sent_to(number, planned, monkeypatch)
-        assert spent.num_reads == 0
-        assert list(task.read(partitions[number])) == expected[number]
-    other = LanceDataSource({"path": table.uri, "num_partitions": "4", "batch_size": "998"})
-    with io_stats() as spent:
-        sent_to(1, other.reader(schema=other.schema()), monkeypatch)
-    assert spent.num_reads > 0
-
-
-@pytest.mark.parametrize("number", [4, None])
-def test_a_task_without_a_partition_of_its_number_begins_with_none(
-    table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch, number: Any
-) -> None:
-    source = LanceDataSource({"path": table.uri, "num_partitions": "4"})
-    planned = source.reader(schema=source.schema())
-    with io_stats() as spent:
-        sent_to(number, planned, monkeypatch)
-    assert spent.num_reads == 0
-
-
-def test_many_partitions_do_not_travel_with_every_task(
-    table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = LanceDataSource({"path": table.uri, "num_partitions": "1000", "columns": "id"})
-    planned = source.reader(schema=source.schema())
-    partitions = planned.partitions()
-    assert len(pickle.dumps(partitions)) > 2 * reader_module.CARRIED_BYTES_MAX > 30 * len(pickle.dumps(planned))
-    with io_stats() as spent:
-        task = sent_to(7, planned, monkeypatch)
-    assert spent.num_reads == 0
-    assert [one.num_rows for one in task.read(partitions[7])] == [one.num_rows for one in planned.read(partitions[7])]
-
-
-def test_errors_of_an_early_beginning_are_told_by_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    uri = str(tmp_path / "broken.lance")
-    dataset = lance.write_dataset(pa.table({"a": range(5000)}), uri, max_rows_per_file=1000)
-    source = LanceDataSource({"path": uri, "num_partitions": "5"})
-    planned = source.reader(schema=source.schema())
-    partitions = planned.partitions()
-    (tmp_path / "broken.lance" / "data" / dataset.get_fragments()[3].data_files()[0].path).unlink()
-    task = sent_to(3, planned, monkeypatch)
-    with pytest.raises(NotFound) as caught:
-        list(task.read(partitions[3]))
-    assert any("fragment 3 rows 0 to 1000" in note for note in caught.value.__notes__)
-    assert [len(one) for one in sent_to(3, planned, monkeypatch).read(partitions[2])] == [1000]
-
-
-@pytest.mark.parametrize("how", ["wrong", "forgotten"])
-def test_an_early_beginning_leaves_nothing_under_way(
-    s3: S3Server, s3_uri: str, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    """What was begun and is not wanted ends, be it that the task gets another partition or none."""
-    uri = f"{s3_uri}/t.lance"
-    values = pa.table({"a": np.random.default_rng(1).random(1_000_000)})
-    lance.write_dataset(values, uri, storage_options=s3.options(), max_rows_per_file=100_000)
-    storage = {f"storage.{name}": text for name, text in s3.options().items()}
-    options = {"path": uri, "num_partitions": "2", "batch_size": "10", "io_buffer_bytes": "1m", **storage}
-    source = LanceDataSource(options)
-    planned = source.reader(source.schema())
-    partitions = planned.partitions()
-
-    before = runtime.run(under_way())
-    with io_stats() as spent:
-        task = sent_to(1, planned, monkeypatch)
-        if how == "wrong":
-            task.read(partitions[0])  # gives nothing before it is asked
-        del task
-        assert runtime.run(ended(before))
-    assert 0 < spent.bytes_read < values.nbytes // 4
-
-
-# -- what a process keeps, what travels, and leaving -------------------------------------------------------------------
-
-
 def test_a_forked_process_has_its_own_session(table: lance.LanceDataset) -> None:
     source = LanceDataSource({"path": table.uri})
     reader = source.reader(schema=source.schema())
@@ -588,35 +459,6 @@ def test_pickles_are_small_and_hold_no_secrets_of_the_process(table: lance.Lance
     reader = source.reader(schema=source.schema())
     assert len(pickle.dumps(reader)) < 4000
     assert all(len(pickle.dumps(one)) < 4000 for one in reader.partitions())
-
-
-def test_leaving_early_closes_the_scan(table: lance.LanceDataset) -> None:
-    source = LanceDataSource({"path": table.uri, "batch_size": "10"})
-    reader = source.reader(schema=source.schema())
-    (partition,) = reader.partitions()
-    batches = reader.read(partition)
-    assert next(batches).num_rows == 10
-    batches.close()
-    assert list(batches) == []
-
-
-def test_leaving_early_leaves_nothing_under_way(s3: S3Server, s3_uri: str) -> None:
-    """No request of the scan goes on, on the engine, when Spark has its rows."""
-    uri = f"{s3_uri}/t.lance"
-    table = pa.table({"a": np.random.default_rng(1).random(1_000_000)})
-    lance.write_dataset(table, uri, storage_options=s3.options(), max_rows_per_file=100_000)
-    storage = {f"storage.{name}": text for name, text in s3.options().items()}
-    source = LanceDataSource({"path": uri, "batch_size": "10", "io_buffer_bytes": "1m", **storage})
-    reader = source.reader(source.schema())
-    (partition,) = reader.partitions()
-
-    before = runtime.run(under_way())
-    with io_stats() as spent:
-        batches = reader.read(partition)
-        assert next(batches).num_rows == 10
-        batches.close()
-    assert runtime.run(ended(before))
-    assert spent.bytes_read < table.nbytes // 2
 
 
 # -- batch sizes -----------------------------------------------------------------------------------------------------

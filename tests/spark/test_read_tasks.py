@@ -1,0 +1,173 @@
+"""What a worker does with the task of a read, in this process: when it begins, and what is left when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lance_io import runtime
+from lance_io.errors import NotFound
+from lance_io.io.stats import io_stats
+from lance_io.spark import reader as reader_module
+from lance_io.spark.helpers import option_texts
+from lance_io.spark.source import LanceDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lance_io.spark.reader import LanceReader
+    from tests.servers import S3Server
+
+ROWS = 8000
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table of two fragments with deletions."""
+    place = str(tmp_path_factory.mktemp("tasks") / "t.lance")
+    numbers = pa.array(range(ROWS))
+    dataset = lance.write_dataset(pa.table({"id": numbers, "s": numbers.cast("string")}), place, max_rows_per_file=5000)
+    dataset.delete("id % 7 = 3")
+    return place
+
+
+@pytest.fixture(scope="module")
+def far(s3: S3Server) -> Iterator[tuple[str, dict[str, Any]]]:
+    """8 MB in ten fragments in a bucket, and options by which a scan reads little ahead."""
+    place = f"s3://{s3.bucket}/test-spark-read-tasks/t.lance"
+    values = pa.table({"a": np.random.default_rng(1).random(1_000_000)})
+    lance.write_dataset(values, place, mode="overwrite", storage_options=s3.options(), max_rows_per_file=100_000)
+    yield place, {"batch_size": 10, "io_buffer_bytes": "1m", "storage": s3.options()}
+
+
+def planned(uri: str, **options: Any) -> LanceReader:
+    """The reader, in the process that plans."""
+    source = LanceDataSource({**option_texts(options), "path": uri})
+    reader: LanceReader = source.reader(schema=source.schema())
+    return reader
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader, int | None], LanceReader]:
+    """Gives a reader as the worker unpickles it whose task has a certain number; None is not in a worker."""
+
+    def send(reader: LanceReader, task: int | None) -> LanceReader:
+        pickled = pickle.dumps(reader)
+        monkeypatch.setattr(reader_module, "task_number", lambda: task)
+        found: LanceReader = pickle.loads(pickled)
+        return found
+
+    return send
+
+
+# -- beginning ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_begins_before_it_has_a_partition(uri: str, sent: Any) -> None:
+    """And reads nothing twice: what it began is what it goes on with."""
+    reader = planned(uri, num_partitions=4, batch_size=1000)
+    partitions = reader.partitions()
+    for one in partitions:
+        list(reader.read(one))  # from now on only rows are read
+    for number, partition in enumerate(partitions):
+        with io_stats() as plain:
+            expected = list(reader.read(partition))
+        with io_stats() as early:
+            task = sent(reader, number)
+            reads_before = early.num_reads
+            assert list(task.read(partition)) == expected
+        assert 0 < reads_before <= early.num_reads == plain.num_reads
+        assert early.bytes_read == plain.bytes_read
+        assert list(task.read(partition)) == expected  # a second time from its beginning
+
+
+def test_a_task_that_began_with_another_partition_reads_its_own(uri: str, sent: Any) -> None:
+    """Its process begins early no more with this read; with others it does."""
+    reader = planned(uri, num_partitions=4, batch_size=999)
+    partitions = reader.partitions()
+    expected = [list(reader.read(one)) for one in partitions]
+    assert list(sent(reader, 1).read(partitions[0])) == expected[0]
+    for number in range(4):
+        assert list(quiet(sent, reader, number).read(partitions[number])) == expected[number]
+    with io_stats() as spent:
+        sent(planned(uri, num_partitions=4, batch_size=998), 1)
+    assert spent.num_reads > 0
+
+
+@pytest.mark.parametrize("number", [4, None])
+def test_a_task_without_a_partition_of_its_number_begins_with_none(uri: str, sent: Any, number: int | None) -> None:
+    quiet(sent, planned(uri, num_partitions=4), number)
+
+
+def test_many_partitions_do_not_travel_with_every_task(uri: str, sent: Any) -> None:
+    reader = planned(uri, num_partitions=1000, columns=["id"])
+    partitions = reader.partitions()
+    assert len(pickle.dumps(partitions)) > 2 * reader_module.CARRIED_BYTES_MAX > 30 * len(pickle.dumps(reader))
+    assert list(quiet(sent, reader, 7).read(partitions[7])) == list(reader.read(partitions[7])) != []
+
+
+def quiet(sent: Any, reader: LanceReader, number: int | None) -> Any:
+    """The reader in a worker, which has read nothing yet."""
+    with io_stats() as spent:
+        task = sent(reader, number)
+    assert spent.num_reads == 0
+    return task
+
+
+def test_errors_of_an_early_beginning_are_told_by_read(tmp_path: Path, sent: Any) -> None:
+    place = tmp_path / "broken.lance"
+    dataset = lance.write_dataset(pa.table({"a": range(5000)}), str(place), max_rows_per_file=1000)
+    reader = planned(str(place), num_partitions=5)
+    partitions = reader.partitions()
+    (place / "data" / dataset.get_fragments()[3].data_files()[0].path).unlink()
+    task = sent(reader, 3)
+    with pytest.raises(NotFound) as caught:
+        list(task.read(partitions[3]))
+    assert any("fragment 3 rows 0 to 1000" in note for note in caught.value.__notes__)
+    assert [len(one) for one in sent(reader, 3).read(partitions[2])] == [1000]
+
+
+# -- leaving -----------------------------------------------------------------------------------------------------------
+
+
+def test_leaving_early_closes_the_scan(uri: str) -> None:
+    reader = planned(uri, batch_size=10)
+    (partition,) = reader.partitions()
+    batches: Any = reader.read(partition)
+    assert next(batches).num_rows == 10
+    batches.close()
+    assert list(batches) == []
+
+
+@pytest.mark.parametrize("how", ["left", "begun and left", "begun for another", "begun for none"])
+def test_leaving_early_leaves_nothing_under_way(far: tuple[str, dict[str, Any]], sent: Any, how: str) -> None:
+    """No request of the scan goes on, on the engine, when Spark has its rows, or does not want those that are there."""
+    reader = planned(far[0], num_partitions=2, **far[1])
+    partitions = reader.partitions()
+
+    async def under_way() -> set[Any]:
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    async def ended(tasks: set[Any]) -> bool:
+        left = await under_way() - tasks
+        return not left or not (await asyncio.wait(left, timeout=30))[1]
+
+    before = runtime.run(under_way())
+    with io_stats() as spent:
+        task = sent(reader, None if how == "left" else 1)
+        if how == "begun for another":
+            task.read(partitions[0])  # reads nothing before it is asked
+        elif how != "begun for none":
+            batches = task.read(partitions[1])
+            assert next(batches).num_rows == 10
+            batches.close()
+        del task
+        assert runtime.run(ended(before))
+    assert 0 < spent.bytes_read < 4_000_000
