@@ -470,9 +470,27 @@ def test_the_pool_is_one_per_process_and_as_wide_as_the_processors() -> None:
 @pytest.mark.parametrize("share", [1, 2])
 def test_a_process_with_one_processor_starts_no_threads(tmp_path: Path, share: int) -> None:
     """Reads, scans and takes then cost what their caller's thread takes, and nothing else of the processors."""
+    work = "table.to_table(filter='a < 0.5'), table.take(range(0, 1 << 20, 1 << 6))"
+    assert (others_ns(work, share, tmp_path, num_files=1) < THREAD_NS) == (share == 1)
+
+
+@pytest.mark.parametrize("num_rows", [100, 10_000])
+def test_small_takes_start_no_threads(tmp_path: Path, num_rows: int) -> None:
+    """A thread takes as long to start as a thousand rows to decode, however large the memory that is read into."""
+    work = f"table.take(range(0, 1 << 20, {(1 << 20) // num_rows}))"
+    assert (others_ns(work, 2, tmp_path, num_files=4) < THREAD_NS) == (num_rows == 100)
+
+
+THREAD_NS = 100_000  # what a thread takes to start and end
+
+
+def others_ns(work: str, share: int, folder: Path, num_files: int) -> int:
+    """Processor time of all threads but the caller's, in ten calls of `work`, of a process that has a share of them."""
     values = pa.array(np.random.default_rng(3).random(1 << 20))
-    lance.write_dataset(pa.table({"a": values, "b": values}), str(tmp_path / "t.lance"))
-    code = """
+    lance.write_dataset(
+        pa.table({"a": values, "b": values}), str(folder / "t.lance"), max_rows_per_file=(1 << 20) // num_files
+    )
+    code = f"""
         import time, sys
         import lance_io
         from lance_io import runtime
@@ -482,18 +500,16 @@ def test_a_process_with_one_processor_starts_no_threads(tmp_path: Path, share: i
 
         runtime.use_cpus(int(sys.argv[1]))
         table = lance_io.dataset(sys.argv[2])
-        rows = list(range(0, 1 << 20, 1 << 6))
         spent = []
         for _ in range(11):
             before = others_ns()
-            table.to_table(filter="a < 0.5")
-            table.take(rows)
+            {work}
             spent.append(others_ns() - before)
         print(sum(spent[1:]))
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(share), str(tmp_path / "t.lance")]
+    command = [sys.executable, "-c", textwrap.dedent(code), str(share), str(folder / "t.lance")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True, cwd=CHECKOUT)
-    assert (int(done.stdout) < 100_000) == (share == 1)  # nanoseconds; one thread takes as much to start and end
+    return int(done.stdout)
 
 
 def test_an_iterator_does_not_cross_a_fork() -> None:

@@ -141,13 +141,19 @@ impl PagesPlan {
         }
         let work = self.work(&sources)?;
         let columns: Vec<&[Work<'_>]> = self.columns.iter().map(|pages| &work[pages.clone()]).collect();
-        let steps = sources.iter().map(|(bytes, _)| bytes.len()).sum::<usize>() / 64 + self.rows.len();
+        let steps = self.num_bytes() / 64 + self.rows.len();
         let leaves = gil::release(py, steps, || decode_columns(&columns, steps, threads_max))?;
         leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
     }
 }
 
 impl PagesPlan {
+    /// Of all ranges. The buffers that were fetched may lie in a memory that is much larger.
+    fn num_bytes(&self) -> usize {
+        let ranges = self.chunks.range_starts.iter().zip(&self.chunks.range_ends);
+        ranges.fold(0, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize))
+    }
+
     /// What is to be decoded, page by page: each source's ranges were fetched in the order of the pages.
     fn work<'a>(&'a self, sources: &'a [(&'a [u8], Cow<'a, [i64]>)]) -> PyResult<Vec<Work<'a>>> {
         let mut next = vec![0; sources.len()];
@@ -215,8 +221,8 @@ pub fn at_page(error: PyErr, index: usize) -> PyErr {
     })
 }
 
-/// Below this many steps a thread costs more than it saves.
-const STEPS_WORTH_A_THREAD: usize = 1 << 13;
+/// Below this many steps a thread costs more than it saves: starting one takes as long as copying 1 MiB and more.
+const STEPS_WORTH_A_THREAD: usize = 1 << 15;
 
 /// Decode pages side by side, and put those of each column one behind the other.
 fn decode_columns(columns: &[&[Work<'_>]], steps: usize, threads_max: usize) -> PyResult<Vec<LeafParts>> {
