@@ -14,6 +14,7 @@ import pytest
 from lance_io import runtime
 from lance_io.errors import NotFound
 from lance_io.io.stats import io_stats
+from lance_io.spark import engine
 from lance_io.spark import reader as reader_module
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.source import LanceDataSource
@@ -56,7 +57,11 @@ def planned(uri: str, **options: Any) -> LanceReader:
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader, int | None], LanceReader]:
-    """Gives a reader as the worker unpickles it whose task has a certain number; None is not in a worker."""
+    """Gives a reader as the worker unpickles it whose task has a certain number; None is not in a worker.
+
+    The process knows nothing of the reads of other tests.
+    """
+    monkeypatch.setattr(engine, "_session", None)
 
     def send(reader: LanceReader, task: int | None) -> LanceReader:
         pickled = pickle.dumps(reader)
