@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from pyspark import TaskContext
+
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.options import ReadOptions, TargetOptions
@@ -79,12 +81,10 @@ def settle_in_worker() -> None:
     takes as long as decoding into it. And what it writes leaves at once (`_send_at_once`).
     """
     global _settled_pid
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None or not _is_daemons():
+    task = _task()
+    if task is None:
         return
-    runtime.use_cpus(context.cpus())
+    runtime.use_cpus(task.cpus())
     if _settled_pid == os.getpid():
         return
     _settled_pid = os.getpid()
@@ -112,10 +112,15 @@ def _send_at_once() -> None:
 
 def task_number() -> int | None:
     """The number that the task of this worker has in its stage; None outside of Spark's workers."""
+    task = _task()
+    return None if task is None else task.partitionId()
+
+
+def _task() -> TaskContext | None:
+    """What Spark says of this worker's task; None outside of its workers."""
     from pyspark import TaskContext
 
-    context = TaskContext.get()
-    return None if context is None or not _is_daemons() else context.partitionId()
+    return TaskContext.get() if _is_daemons() else None
 
 
 def _is_daemons() -> bool:
