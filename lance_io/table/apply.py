@@ -104,7 +104,6 @@ def _append(draft: Draft, _: ops.Append) -> None:
 def _delete(draft: Draft, operation: ops.Delete) -> None:
     draft.update(draft.operation.updated_fragments)
     draft.remove(operation.deleted_fragment_ids)
-    draft.keep_indices_of_fields()
 
 
 def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
@@ -130,6 +129,14 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
 
 
 def _create_index(draft: Draft, operation: ops.CreateIndex) -> None:
+    field_ids = {each.id for each in draft.message.fields}
+    unknown = coverage.without_known_fields(operation.new_indices, field_ids)
+    if unknown:
+        raise CommitConflictError(
+            f"index {unknown[0].name!r} is over fields {list(unknown[0].fields)}, which the table does not have: its "
+            "column may have been dropped or cast meanwhile. Build the index anew",
+            retryable=True,
+        )
     draft.indices = coverage.with_created(draft.indices, operation)
 
 
@@ -163,7 +170,6 @@ def _merge(draft: Draft, operation: ops.Merge) -> None:
     draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
     message.schema_metadata.update(operation.schema.metadata)
-    draft.keep_indices_of_fields()
 
 
 def _paths(fragment: table_pb2.DataFragment) -> list[str]:
@@ -178,7 +184,6 @@ def _project(draft: Draft, _: ops.Project) -> None:
         for place in reversed(range(len(fragment.files))):
             if kept.isdisjoint(fragment.files[place].fields):
                 del fragment.files[place]
-    draft.keep_indices_of_fields()
 
 
 def _restore(_draft: Draft, _: ops.Restore) -> None:
@@ -202,7 +207,6 @@ def _update(draft: Draft, operation: ops.Update) -> None:
             stamp_moved(fragment, draft.version, num_moved, sources)
             if num_moved == fragment.physical_rows:
                 moved.append(fragment.id)
-    draft.keep_indices_of_fields()
     if operation.mode == "rewrite_rows" and moved:
         draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
     if operation.mode == "rewrite_columns":

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 
 def with_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
     """The entries whose fields are all in the schema, and the system's own."""
-    return [index for index in indices if index.is_system or all(one in field_ids for one in index.fields)]
+    return [index for index in indices if _knows_fields(index, field_ids)]
+
+
+def without_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
+    """The entries that have a field which is not in the schema."""
+    return [index for index in indices if not _knows_fields(index, field_ids)]
+
+
+def _knows_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
+    return index.is_system or all(one in field_ids for one in index.fields)
 
 
 def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> list[IndexMetadata]:

@@ -175,12 +175,6 @@ class Draft:
     def indices(self, entries: list[IndexMetadata]) -> None:
         self._indices = entries
 
-    def keep_indices_of_fields(self) -> None:
-        """Drop the entries of fields that the schema no longer has."""
-        if self._section is not None or self._indices is not None:
-            field_ids = {each.id for each in self.message.fields}
-            self.indices = coverage.with_known_fields(self.indices, field_ids)
-
     def set_schema(self, fields: Iterable[Any]) -> None:
         """Replace the fields, as the transaction has them."""
         self.extends = False
@@ -196,7 +190,7 @@ class Draft:
         """Bring everything into its final form, and check it."""
         message = self.message
         self._settle_fragments()
-        section = self._section if self._indices is None else encode_indices(self._indices) or None
+        section, covered = self._settle_indices()
         message.version = self.version
         message.timestamp.seconds, message.timestamp.nanos = divmod(timestamp_ns, 1_000_000_000)
         message.transaction_file = self.transaction.file_name
@@ -207,9 +201,21 @@ class Draft:
             message.next_row_id = self.row_ids.next_id
         for offset in ("index_section", "transaction_section", "transaction_section_before_v14"):
             message.ClearField(offset)
-        covered = section is not None and any(index.covering_fields for index in decode_indices(section))
         self._set_flags(covered=covered)
         return NextVersion(message, section, self.transaction, self._extended)
+
+    def _settle_indices(self) -> tuple[bytes | None, bool]:
+        """The index section, and whether an index covers other columns.
+
+        An entry of fields that the schema does not have goes, whoever left it: filtered scans of pylance fail on it,
+        and pylance leaves one when an index is committed after its column was dropped or cast.
+        """
+        field_ids = {each.id for each in self.message.fields}
+        indices = self.indices
+        if coverage.without_known_fields(indices, field_ids):
+            indices = self.indices = coverage.with_known_fields(indices, field_ids)
+        section = self._section if self._indices is None else encode_indices(self._indices) or None
+        return section, any(index.covering_fields for index in indices)
 
     @property
     def _extended(self) -> Manifest | None:
