@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from lance_io.runtime.streams import iterate, stream
@@ -80,9 +81,10 @@ class _Work(Generic[T, R]):
                 item, self.item = self.item, _END
                 feed.give(item)
         finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.wait((work,))
+            work.cancel()
+            while not work.done():
+                with suppress(asyncio.CancelledError):  # again, as when the loop ends: others wait for `over`
+                    await asyncio.wait((work,))
             self.over.set_result(None)
 
 
