@@ -1,10 +1,14 @@
 """Removing old versions and what nobody refers to (rules: `table/garbage.py`).
 
     plan      tags, branches, every manifest, every file: what may go, and how much it is
-    remove    manifests first, so that no version is left whose files are gone; then a look at versions that came
-              meanwhile (one may have been restored); then files
+    announce  which versions go, so that nobody begins to build on them; then look again for tags, pins (`pins.py`) and
+              branches, and how old the versions are by the store's clock, which that writing told: what is held on to
+              or young stays
+    remove    manifests first, so that no version is left whose files are gone; then files, and before each thousand of
+              them a look at versions that came meanwhile: one may have been restored
 
-A process that ends in between leaves files that nobody refers to, which a later cleanup removes when they are old.
+A process that ends in between leaves files that nobody refers to, which a later cleanup removes when they are old. Any
+number of cleanups may run at once: what another one has removed is passed over.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import versions_prefix
+from lance_io.commit.pins import announce, release, time_ns
 from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
-from lance_io.errors import FormatError, LanceError, UsageError
-from lance_io.store.api import NAMES_DIRECTLY_BELOW
+from lance_io.errors import FormatError, LanceError, NotFound, UsageError
+from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.autoclean import auto_cleanup_policy
 from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old, is_young
 from lance_io.table.manifest import Manifest, decode_manifest
@@ -33,15 +38,15 @@ from lance_io.table.paths import (
 from lance_io.table.refs import MAIN, branch_root, decode_branch, decode_tag, ref_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from lance_io.commit.pins import Intent
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
-    from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
 
 DELETES_AT_ONCE: Final = 1000
+_ANNOUNCED_S: Final = 60  # how long removing what is announced at once may take at a given rate
 _READS_AT_ONCE: Final = 64
 _FOLDERS: Final = (VERSIONS, DATA, DELETIONS, TRANSACTIONS, INDICES)
 _WRITTEN_FOLDERS: Final = (VERSIONS, DELETIONS, TRANSACTIONS, TAGS, BRANCHES, DATA)
@@ -70,20 +75,48 @@ class CleanupStats:
     young_versions_kept: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class OldVersion:
+    """A version that may go.
+
+    file          its manifest file
+    committed_ns  when it was committed, by its writer's clock, ns since the epoch
+    """
+
+    version: int
+    file: ObjectMeta
+    committed_ns: int
+
+    @property
+    def newest_ns(self) -> int:
+        """When it was committed at the latest, by its writer's clock or the store's."""
+        return max(self.committed_ns, time_ns(self.file.last_modified) or 0)
+
+
 @dataclass(frozen=True)
 class CleanupPlan:
     """What may go.
 
+    policy     the rules
     newest     number of the newest version when this was planned
-    manifests  manifest files of old versions
+    versions   old versions
     files      other files, with their kind
+    removed    what the old versions refer to
+    unfinished paths of files that have not got their names yet
+    root       the table's folder, where its tags and branches are
+    branch     name of the branch that is cleaned, None for the main one
     kept_tags  versions that only a tag keeps
     num_young  how many versions only their age keeps
     """
 
+    policy: CleanupPolicy
     newest: int
-    manifests: tuple[ObjectMeta, ...]
+    versions: tuple[OldVersion, ...]
     files: tuple[tuple[ObjectMeta, FileKind], ...]
+    removed: References
+    unfinished: frozenset[str]
+    root: Location
+    branch: str | None = None
     kept_tags: tuple[int, ...] = ()
     num_young: int = 0
 
@@ -92,17 +125,24 @@ class CleanupPlan:
         """Sums over everything."""
         return _stats(self.manifests, self.files, failed=0, num_young=self.num_young)
 
+    @property
+    def manifests(self) -> tuple[ObjectMeta, ...]:
+        """The manifest files of the old versions."""
+        return tuple(version.file for version in self.versions)
+
 
 @dataclass
 class _Held:
     """What tags and branches hold on to.
 
-    tagged   versions with a tag; forked: versions that a branch left at
-    files    what branches refer to
+    tagged    versions with a tag; forked: versions that a branch left at
+    branches  names of the other branches
+    files     what these refer to
     """
 
     tagged: set[int] = field(default_factory=set)
     forked: set[int] = field(default_factory=set)
+    branches: list[str] = field(default_factory=list)
     files: References = field(default_factory=References)
 
 
@@ -111,22 +151,22 @@ class _SortedOut:
     """Versions that go and those that stay.
 
     kept, removed  what they refer to
-    old            numbers of those that go; tagged: of those that stay only because of a tag
+    old            those that go; tagged: numbers of those that stay only because of a tag
     num_young      how many stay only because they are young
     """
 
     kept: References
     removed: References = field(default_factory=References)
-    old: set[int] = field(default_factory=set)
+    old: list[OldVersion] = field(default_factory=list)
     tagged: set[int] = field(default_factory=set)
     num_young: int = 0
 
-    def add(self, manifest: Manifest, held: _Held, *, asked_for: bool, young: bool) -> None:
+    def add(self, found: OldVersion, manifest: Manifest, held: _Held, *, asked_for: bool, young: bool) -> None:
         """Sort out one version."""
-        version = manifest.version
+        version = found.version
         is_held = version in held.tagged or version in held.forked
         if asked_for and not young and not is_held:
-            self.old.add(version)
+            self.old.append(found)
             self.removed.add(manifest)
             return
         self.kept.add(manifest)
@@ -162,12 +202,12 @@ def plan_cleanup(
     sorted_out = _SortedOut(kept=held.files)
     chosen = candidates(attached, policy, current=current)
     for start in range(0, len(named), _READS_AT_ONCE):  # never all manifests in memory
-        keys = [meta.key for meta, _ in named[start : start + _READS_AT_ONCE]]
-        for manifest in (yield from _read_keys(place, keys)):
-            committed_ns = manifest.timestamp_ns
-            asked_for = manifest.version in chosen and is_old(committed_ns, policy, now_ns=now_ns)
-            young = is_young(committed_ns, policy, now_ns=now_ns)
-            sorted_out.add(manifest, held, asked_for=asked_for, young=young)
+        metas = [meta for meta, _ in named[start : start + _READS_AT_ONCE]]
+        for meta, manifest in (yield from _read_manifests(place, metas)):
+            one = OldVersion(manifest.version, meta, manifest.timestamp_ns)
+            asked_for = one.version in chosen and is_old(one.committed_ns, policy, now_ns=now_ns)
+            young = is_young(one.newest_ns, policy, now_ns=now_ns)
+            sorted_out.add(one, manifest, held, asked_for=asked_for, young=young)
     if sorted_out.tagged and policy.error_if_tagged:
         raise CleanupRefused(
             f"Cleanup error: versions {sorted(sorted_out.tagged)} would be removed, but have tags. Delete the "
@@ -177,7 +217,7 @@ def plan_cleanup(
     unfinished = yield from unfinished_files(place)
     files = (yield from _files(place)) | unfinished
     found = garbage(
-        {path: _written_ns(meta.last_modified) for path, meta in files.items()},
+        {path: time_ns(meta.last_modified) for path, meta in files.items()},
         sorted_out.kept,
         sorted_out.removed,
         unfinished=unfinished,
@@ -185,33 +225,154 @@ def plan_cleanup(
         now_ns=now_ns,
     )
     return CleanupPlan(
+        policy,
         newest=max(attached),
-        manifests=tuple(attached[version] for version in sorted(sorted_out.old)),
+        versions=tuple(sorted(sorted_out.old, key=lambda one: one.version)),
         files=tuple((files[path], kind) for path, kind in found),
+        removed=sorted_out.removed,
+        unfinished=frozenset(unfinished),
+        root=root or place,
+        branch=branch,
         kept_tags=tuple(sorted(sorted_out.tagged)),
         num_young=sorted_out.num_young,
     )
 
 
 def run_cleanup(target: CommitTarget, plan: CleanupPlan, *, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
-    """Remove what was planned.
+    """Remove what was planned, but for what somebody holds on to by now.
 
     deletes_per_s  at most so many files a second; None as fast as the store takes it
     """
-    place = target.place
-    _, failed = yield from _remove(place, plan.manifests, deletes_per_s)
-    gone = [meta for meta in plan.manifests if meta.key not in failed]
-    came = yield from target.handler.list_after(place, plan.newest)
-    newer = References()
-    for manifest in (yield from _read_keys(place, [file.key for file in came if file.version > plan.newest])):
-        newer.add(manifest)
-    depth = len(place.key("x")) - 1
-    files = [(meta, kind) for meta, kind in plan.files if not newer.has(meta.key[depth:], kind)]
-    if failed:  # these versions are still there
-        files = [(meta, kind) for meta, kind in files if kind in ("temporary", "unfinished")]
-    removed, failed_files = yield from _remove(place, [meta for meta, _ in files], deletes_per_s)
-    done = [(meta, kind) for meta, kind in files if meta.key in removed]
-    return _stats(gone, done, failed=len(failed) + len(failed_files), num_young=plan.num_young)
+    if not plan.versions and not plan.files:
+        return plan.stats
+    removal = _Removal(target, plan, deletes_per_s)
+    yield from removal.remove_versions()
+    yield from removal.remove_files()
+    return removal.stats
+
+
+class _Removal:
+    """A cleanup that removes.
+
+    newest          number of the newest version that was looked at
+    newer           what versions refer to that came since the plan, or that are spared
+    now_ns          the time by the store's clock, when it was asked last
+    gone, removed   manifests and other files that are gone
+    failed          keys of files that could not be removed
+    """
+
+    def __init__(self, target: CommitTarget, plan: CleanupPlan, deletes_per_s: int | None) -> None:
+        self.target, self.place, self.plan = target, target.place, plan
+        self.deletes_per_s = deletes_per_s
+        self.newest = plan.newest
+        self.newer = References()
+        self.now_ns = target.clock.time_ns()
+        self.gone: list[ObjectMeta] = []
+        self.removed: list[tuple[ObjectMeta, FileKind]] = []
+        self.failed: set[str] = set()
+
+    @property
+    def stats(self) -> CleanupStats:
+        """What was done."""
+        return _stats(self.gone, self.removed, failed=len(self.failed), num_young=self.plan.num_young)
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    def remove_versions(self) -> Plan[None]:
+        """Remove the manifests that nobody holds on to; where there are none, only learn the time from the store."""
+        versions, rate = self.plan.versions, self.deletes_per_s
+        size = DELETES_AT_ONCE if rate is None else min(rate * _ANNOUNCED_S, DELETES_AT_ONCE)
+        for start in range(0, max(len(versions), 1), size):
+            batch = versions[start : start + size]
+            intent = yield from announce(self.place, [one.version for one in batch], self.target.clock)
+            try:
+                yield from self._remove_announced(batch, intent)
+            except Exception:
+                yield from release(self.place, intent)
+                raise
+            yield from release(self.place, intent)
+
+    def _remove_announced(self, batch: Sequence[OldVersion], intent: Intent) -> Plan[None]:
+        if intent.written_ns is not None:  # the store's clock, which all writers share; ours may be ahead of it
+            self.now_ns = min(self.now_ns, intent.written_ns)
+        if not batch:
+            return
+        held = yield from _held_versions(self.plan.root, self.plan.branch)
+        spared = [one for one in batch if self._is_spared(one, held, intent)]
+        for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared])):
+            self.newer.add(manifest)
+        going = [one.file for one in batch if one not in spared]
+        for part in self._parts(going):
+            if not intent.is_fresh(self.target.clock):
+                self.failed.update(meta.key for meta in part)  # too slow to be sure of anything: another time
+                continue
+            self.gone += yield from self._remove(part)
+
+    def _is_spared(self, one: OldVersion, held: _Held, intent: Intent) -> bool:
+        """Whether somebody holds on to a version, or it is younger than was thought."""
+        if one.version in held.tagged or one.version in held.forked or one.version in intent.pinned:
+            return True
+        policy = self.plan.policy
+        is_asked_for = is_old(one.committed_ns, policy, now_ns=self.now_ns)
+        return not is_asked_for or is_young(one.newest_ns, policy, now_ns=self.now_ns)
+
+    # -- files -------------------------------------------------------------------------------------------------------
+
+    def remove_files(self) -> Plan[None]:
+        """Remove the other files, unless manifests that refer to them stayed."""
+        files = self.plan.files
+        if self.failed:  # these versions are still there
+            files = tuple((meta, kind) for meta, kind in files if kind in ("temporary", "unfinished"))
+        kinds = {meta.key: kind for meta, kind in files}
+        for part in self._parts([meta for meta, _ in files]):
+            yield from self._look_for_newer()
+            gone = yield from self._remove([meta for meta in part if self._is_garbage(meta)])
+            self.removed += [(meta, kinds[meta.key]) for meta in gone]
+
+    def _look_for_newer(self) -> Plan[None]:
+        """Keep what versions refer to that came since the last look."""
+        came = yield from self.target.handler.list_after(self.place, self.newest)
+        new = [file for file in came if file.version > self.newest]
+        keys = [ObjectMeta(file.key, file.size_bytes) for file in new]
+        for start in range(0, len(keys), _READS_AT_ONCE):
+            for _, manifest in (yield from _read_manifests(self.place, keys[start : start + _READS_AT_ONCE])):
+                self.newer.add(manifest)
+        self.newest = max([self.newest, *(file.version for file in new)])
+
+    def _is_garbage(self, meta: ObjectMeta) -> bool:
+        """Whether a file may still go, by what is known now and by the store's clock."""
+        plan = self.plan
+        path = meta.key[len(self.place.key("x")) - 1 :]
+        found = garbage(
+            {path: time_ns(meta.last_modified)},
+            self.newer,
+            plan.removed,
+            unfinished=plan.unfinished,
+            delete_unverified=plan.policy.delete_unverified,
+            now_ns=self.now_ns,
+        )
+        return any(found)
+
+    # -- both --------------------------------------------------------------------------------------------------------
+
+    def _parts(self, metas: Sequence[ObjectMeta]) -> Iterator[Sequence[ObjectMeta]]:
+        size = min(self.deletes_per_s or DELETES_AT_ONCE, DELETES_AT_ONCE)
+        return (metas[start : start + size] for start in range(0, len(metas), size))
+
+    def _remove(self, metas: Sequence[ObjectMeta]) -> Plan[Sequence[ObjectMeta]]:
+        """Remove objects at the rate that was asked for; gives those that are gone."""
+        keys = tuple(meta.key for meta in metas)
+        if not keys:
+            return ()
+        if self.deletes_per_s is not None and (self.gone or self.removed or self.failed):
+            yield Pause(len(keys) / self.deletes_per_s)
+        try:
+            yield Remove(self.place.store, keys)
+        except LanceError as error:
+            _logger.warning("cleanup: %d files could not be removed: %s", len(keys), error)
+            self.failed.update(keys)
+            return ()
+        return metas
 
 
 def auto_cleanup(
@@ -232,24 +393,6 @@ def auto_cleanup(
     except LanceError as error:
         _logger.warning("version %d is committed, but the cleanup after it failed: %s", committed.version, error)
         return None
-
-
-def _remove(place: Location, metas: Sequence[ObjectMeta], deletes_per_s: int | None) -> Plan[tuple[set[str], set[str]]]:
-    """Remove objects; gives the keys that are gone, and those that are not."""
-    keys = [meta.key for meta in metas]
-    removed, failed = set[str](), set[str]()
-    batch_size = min(deletes_per_s or DELETES_AT_ONCE, DELETES_AT_ONCE)
-    for start in range(0, len(keys), batch_size):
-        batch = tuple(keys[start : start + batch_size])
-        if start and deletes_per_s is not None:
-            yield Pause(batch_size / deletes_per_s)
-        try:
-            yield Remove(place.store, batch)
-            removed.update(batch)
-        except LanceError as error:
-            _logger.warning("cleanup: %d files could not be removed: %s", len(batch), error)
-            failed.update(batch)
-    return removed, failed
 
 
 def _stats(
@@ -273,6 +416,20 @@ def _stats(
 
 
 def _held(root: Location, branch: str | None) -> Plan[_Held]:
+    """What tags and other branches hold on to."""
+    held = yield from _held_versions(root, branch)
+    for name in held.branches:
+        folder = branch_root(root.path, name)
+        listed: list[ObjectMeta] = yield List(root.store, versions_prefix(folder))
+        metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
+        for start in range(0, len(metas), _READS_AT_ONCE):
+            for _, manifest in (yield from _read_manifests(root, metas[start : start + _READS_AT_ONCE])):
+                held.files.add(manifest, own_only=False)
+    return held
+
+
+def _held_versions(root: Location, branch: str | None) -> Plan[_Held]:
+    """The versions of a branch that tags name and other branches left at, and the names of these."""
     held = _Held()
     this = None if branch == MAIN else branch
     tags: list[ObjectMeta] = yield List(root.store, root.key(TAGS, ""))
@@ -286,37 +443,39 @@ def _held(root: Location, branch: str | None) -> Plan[_Held]:
         if (None if parent.parent_branch == MAIN else parent.parent_branch) == this:
             held.forked.add(parent.parent_version)
         if name != this:
-            folder = branch_root(root.path, name)
-            listed: list[ObjectMeta] = yield List(root.store, versions_prefix(folder))
-            metas = [meta for meta in listed if parse_manifest_name(meta.name) is not None]
-            for manifest in (yield from _read_manifests(root, metas)):
-                held.files.add(manifest, own_only=False)
+            held.branches.append(name)
     return held
 
 
 def _read_refs(root: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[str, bytes]]]:
     named = [(name, meta.key) for meta in metas if (name := ref_name(meta.name)) is not None]
     found = []
-    for name, key in named:
-        found.append((name, bytes((yield Read(root.store, key)))))
+    for start in range(0, len(named), _READS_AT_ONCE):
+        part = named[start : start + _READS_AT_ONCE]
+        read: list[bytes | None] = yield Together([_read_if_there(root, key) for _, key in part])
+        found += [(name, data) for (name, _), data in zip(part, read, strict=True) if data is not None]
     return found
 
 
-def _read_manifests(place: Location, metas: Sequence[ObjectMeta]) -> Plan[list[Manifest]]:
-    return (yield from _read_keys(place, [meta.key for meta in metas]))
+def _read_if_there(place: Location, key: str) -> Plan[bytes | None]:
+    try:
+        return bytes((yield Read(place.store, key)))
+    except NotFound:
+        return None  # it was removed since it was listed
 
 
-def _read_keys(place: Location, keys: Sequence[str]) -> Plan[list[Manifest]]:
-    """Manifests, a few at a time."""
-    found: list[Manifest] = []
-    for start in range(0, len(keys), _READS_AT_ONCE):
-        plans = [_read_manifest(place, key) for key in keys[start : start + _READS_AT_ONCE]]
-        found += yield Together(plans)
-    return found
+def _read_manifests(place: Location, metas: Sequence[ObjectMeta]) -> Plan[list[tuple[ObjectMeta, Manifest]]]:
+    """Manifests side by side, without those that another cleanup has removed meanwhile."""
+    if not metas:
+        return []
+    found: list[Manifest | None] = yield Together([_read_manifest(place, meta.key) for meta in metas])
+    return [(meta, manifest) for meta, manifest in zip(metas, found, strict=True) if manifest is not None]
 
 
-def _read_manifest(place: Location, key: str) -> Plan[Manifest]:
-    data = yield Read(place.store, key)
+def _read_manifest(place: Location, key: str) -> Plan[Manifest | None]:
+    data = yield from _read_if_there(place, key)
+    if data is None:
+        return None
     try:
         return decode_manifest(data)
     except FormatError as error:
@@ -344,7 +503,3 @@ def _below(place: Location, prefixes: Sequence[str]) -> Plan[dict[str, ObjectMet
     depth = len(place.key("x")) - 1
     listings: list[list[ObjectMeta]] = yield Together([ask(List(place.store, prefix)) for prefix in prefixes])
     return {meta.key[depth:]: meta for listing in listings for meta in listing if not meta.is_folder}
-
-
-def _written_ns(time: datetime | None) -> int | None:
-    return None if time is None else int(time.timestamp() * 1e9)

@@ -6,6 +6,11 @@
     turn      of those that commit to the table in this process (`turns.py`); the last round is in it
     last      create the manifest, if its number is free
 
+A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more.
+
+Where a cleanup has removed versions between the one that the transaction was made for and the newest, nobody can tell
+from transactions whether it fits: `table/continuity.py` decides by what the two manifests say.
+
 A listing that is older than 30 s when the manifest is to be created is repeated: what it hides may have been cleaned
 up, and then the number it calls free is one that readers no longer look at. An attempt that comes second backs off,
 and starts over from the newest version.
@@ -21,9 +26,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.handler import Created, NewVersion, Taken
+from lance_io.commit.pins import pin_version, release
 from lance_io.commit.rebasing import rebased
 from lance_io.commit.record import recorded_transaction
-from lance_io.commit.steps import Pause, Put, Read, Remove, Shielded, Together, ask
+from lance_io.commit.steps import Head, Pause, Put, Read, Remove, Shielded, Together, ask
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
     LISTING_AGE_MAX_S,
@@ -45,16 +51,18 @@ from lance_io.errors import (
 )
 from lance_io.table.apply import Creation, build_manifest
 from lance_io.table.conflicts import check_conflict
+from lance_io.table.continuity import data_files_in, discontinuity, new_data_files
 from lance_io.table.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
 from lance_io.table.operations import Append, Delete, Overwrite, Restore, Update
-from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS
+from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached
 from lance_io.table.rebase import Rebased, adapt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.commit.latest import VersionFile
+    from lance_io.commit.pins import Pin
     from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
     from lance_io.format.wire import Buffer
@@ -63,6 +71,7 @@ if TYPE_CHECKING:
     from lance_io.table.transaction import Transaction
 
 M = TypeVar("M", Manifest, Origin)
+_MISSING_SHOWN = 5
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
 
 _logger = logging.getLogger(__name__)
@@ -165,14 +174,17 @@ def commit(target: CommitTarget, request: CommitRequest) -> Plan[CommittedVersio
     loop = _Loop(target, request)
     try:
         with target.turns.commit(target.place) as loop.turn:
-            return (yield from loop.run())
-    except CommitUnknownError as error:
+            committed = yield from loop.run()
+    except CommitUnknownError as error:  # a pin stays, until it is too old: the manifest may come to be there
         error.transaction = request.transaction
         raise
     except Exception:  # also those of somebody else's uploads
         first = target.place.key(request.transaction.path) if request.is_repeated else None
         yield from _forget(target, [key for key in loop.written if key != first])
+        yield from loop.release()
         raise
+    yield from loop.release()
+    return committed
 
 
 class _Loop:
@@ -185,6 +197,8 @@ class _Loop:
     checked   versions up to this one have been looked at
     made_on   the version that the deletion files of a Delete or Update were made on
     adapted   whether the transaction is no longer the one that was written
+    missing   versions since, which are gone without having been looked at
+    pin       of the version that is restored
     turn      this commit's among those of the process
     """
 
@@ -207,6 +221,8 @@ class _Loop:
         self.prepared = False
         self.made_on = request.base
         self.adapted = False
+        self.missing: list[int] = []
+        self.pin: Pin | None = None
         if request.affected is not None and (self.base is None or self.base.version != self.checked):
             raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
 
@@ -244,6 +260,7 @@ class _Loop:
 
     def _gather(self) -> Plan[CommittedVersion | None]:
         """Bring base and transaction up to date; gives the version if it turns out to be committed already."""
+        yield from self._hold()
         if self.request.detached and self.base is not None:
             yield from self._gather_detached(self.base)
             return None
@@ -263,9 +280,28 @@ class _Loop:
             if self._unchecked:
                 continue
             self._settle_base(newest)
+            committed = yield from self._bridge(newest)
+            if committed is not None:
+                return committed
             yield from self._rebase()
-            if self._is_fresh():
+            if self._is_fresh() and not (yield from self._hold()):
                 return None
+
+    def _hold(self) -> Plan[bool]:
+        """Pin the version that is to be restored, unless cleanups are sure to see it; whether it was done."""
+        version, earlier = self._restored, self.pin
+        if version is None or is_detached(version) or (earlier is not None and earlier.is_fresh(self.target.clock)):
+            return False
+        self.pin = yield from pin_version(self.target.place, version, self.target.clock)
+        self.fetched.pop(version, None)  # it has to be there still
+        if earlier is not None:
+            yield from release(self.target.place, earlier)
+        return True
+
+    def release(self) -> Plan[None]:
+        """Let go of the version that was restored."""
+        if self.pin is not None:
+            yield from release(self.target.place, self.pin)
 
     def _hear(self, newest: VersionFile) -> None:
         """Bring the listing up to date with what other commits of this process made meanwhile."""
@@ -402,8 +438,10 @@ class _Loop:
     def _check(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
         """Look at what was committed since; gives the version that turns out to be this very transaction."""
         for file in self._unchecked[:VERSIONS_AT_ONCE]:
+            self.missing += range(self.checked + 1, file.version)[:_MISSING_SHOWN]
             self.checked = file.version
             if not self._knows(file):  # cleaned up meanwhile
+                self.missing.append(file.version)
                 continue
             other = yield from self._transaction_in(file)
             if other is not None and other.uuid == self.transaction.uuid and other.name == self.transaction.name:
@@ -456,6 +494,60 @@ class _Loop:
         if not self._holds(newest):
             self.base = self._manifest(newest.version)
         self.fetched = {version: data for version, data in self.fetched.items() if version == self._restored}
+
+    def _bridge(self, newest: VersionFile) -> Plan[CommittedVersion | None]:
+        """Make sure that the transaction goes together with what nobody knows of versions that are gone.
+
+        Gives the newest version if that has the transaction in it already.
+        """
+        if not self.missing or self.request.detached:
+            return None
+        base, transaction = self.base, self.transaction
+        assert base is not None
+        if self.request.is_repeated:
+            named = data_files_in(transaction, base)
+            if named == "all":
+                yield from _forget(self.target, self.written)
+                return CommittedVersion(newest, base, transaction, attempts=0)
+            if named == "some":
+                raise self._unsure("the table has some of its data files already")
+            yield from self._look_for_files()
+        made_for = yield from self._made_for()
+        reason = discontinuity(transaction, made_for, base, knows_rows=self.request.affected is not None)
+        if reason is not None:
+            raise self._unsure(reason)
+        return None
+
+    def _made_for(self) -> Plan[Manifest | None]:
+        """The version that the transaction was made for, if it can still be had."""
+        base, version = self.request.base, self.since
+        if base is not None and base.version == version:
+            return base
+        try:
+            file = yield from self.target.handler.find_version(self.target.place, version)
+            return decode_manifest((yield Read(self.target.place.store, file.key)))
+        except NotFound:
+            return None
+
+    def _look_for_files(self) -> Plan[None]:
+        """Make sure that the data files of the transaction are there: a cleanup may have taken them for garbage."""
+        place = self.target.place
+        keys = [place.key(path) for path in new_data_files(self.transaction)]
+        for start in range(0, len(keys), VERSIONS_AT_ONCE):
+            try:
+                yield Together([ask(Head(place.store, key)) for key in keys[start : start + VERSIONS_AT_ONCE]])
+            except NotFound as error:
+                raise self._unsure(f"its data file {error.path} is gone") from error
+
+    def _unsure(self, reason: str) -> CommitConflictError:
+        shown = ", ".join(map(str, self.missing[:_MISSING_SHOWN])) + ", ..." * (len(self.missing) > _MISSING_SHOWN)
+        return CommitConflictError(
+            f"This {self.transaction.name} transaction was made for version {self.since}. A cleanup has removed "
+            f"versions that came since ({shown}), and nobody can tell whether it goes together with them: {reason}. "
+            "Open the table again, and repeat the operation on its newest version",
+            path=self.target.place.uri,
+            retryable=True,
+        )
 
     def _rebase(self) -> Plan[None]:
         """Bring a Delete or Update onto the base: what it says about fragments is true of one version only."""

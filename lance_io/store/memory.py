@@ -6,6 +6,7 @@ Objects are immutable `bytes`; reads return views of them, so nothing is copied.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime
 from itertools import count, islice
@@ -31,7 +32,7 @@ from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
     from lance_io.store.stats import Operation
 
@@ -41,18 +42,25 @@ _numbers = count()
 class MemoryStore:
     """Objects in this process's memory.
 
-    name  appears in `identity`; None makes a store that is equal to no other
+    name   appears in `identity`; None makes a store that is equal to no other
+    clock  by which objects are dated, seconds since the epoch
     """
 
     scheme = "memory"
     capabilities = Capabilities()
 
     def __init__(
-        self, name: str | None = None, *, profile: StoreProfile = MEMORY, stats: StoreStats | None = None
+        self,
+        name: str | None = None,
+        *,
+        profile: StoreProfile = MEMORY,
+        stats: StoreStats | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.identity = f"memory://{name if name is not None else f'#{next(_numbers)}'}"
         self.profile = profile
         self.stats = stats or StoreStats()
+        self._clock = clock
         self._objects: dict[str, tuple[bytes, ObjectMeta]] = {}
         self._versions = count(1)
         self.start_over()
@@ -159,7 +167,9 @@ class MemoryStore:
             if if_match is not None and (there is None or there[1].etag != if_match):
                 self.stats.error(operation)
                 raise PreconditionFailed("the object has changed since it was read", path=key, operation=operation)
-            meta = ObjectMeta(key, len(content), f'"{next(self._versions)}"', datetime.now(UTC))
+            meta = ObjectMeta(
+                key, len(content), f'"{next(self._versions)}"', datetime.fromtimestamp(self._clock(), UTC)
+            )
             self._objects[key] = (content, meta)
         self.stats.count(operation, key, len(content))
         return meta

@@ -9,7 +9,7 @@ a writer under way, and stays.
     _deletions/*.arrow|bin       deletion files
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
-    _versions/.tmp* .probe-*     what writers that died left behind
+    _versions/.tmp* .probe-* .cleanup-*  what writers and cleanups that died left behind
     unfinished                   as the store tells: files that have not got their names yet (on the local disk)
 
 Paths are relative to the table's folder. Everything else in the folder is none of our business.
@@ -132,7 +132,7 @@ def kind_of(path: str) -> FileKind | None:
         return "transaction"
     if folder == INDICES and "/" in rest:
         return "index"
-    if folder == VERSIONS and rest.startswith((".tmp", ".probe-")):
+    if folder == VERSIONS and rest.startswith((".tmp", ".probe-", ".cleanup-")):
         return "temporary"
     return None
 

@@ -26,6 +26,10 @@ T = TypeVar("T")
 SETTLING_TURNS = 50  # of the loop, after which whoever has not come to the turnstile waits for something else
 
 
+class TurnstileClosed(Exception):
+    """Whoever chose the order has given up."""
+
+
 class Turnstile:
     """Lets one waiting call through at a time.
 
@@ -35,7 +39,13 @@ class Turnstile:
     def __init__(self, choose: Callable[[int], int]) -> None:
         self._choose = choose
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._is_closed = False
         self.passed: list[str] = []
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits, in the order that `choose` chooses from."""
+        return [label for label, gate in self._waiting if not gate.done()]
 
     def store(self, inner: ObjectStore, name: str = "") -> TurnstileStore:
         """A store whose calls wait here; `name` says whose they are."""
@@ -43,6 +53,8 @@ class Turnstile:
 
     async def wait(self, label: str) -> None:
         """Wait to be let through."""
+        if self._is_closed:
+            raise TurnstileClosed
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((label, gate))
         await gate
@@ -61,6 +73,10 @@ class Turnstile:
                     gate.set_result(None)
             return list(await asyncio.gather(*tasks, return_exceptions=True))
         finally:
+            self._is_closed = True  # whoever chooses may have given up, and some who wait do not hear of cancellation
+            for _, gate in self._waiting:
+                if not gate.done():
+                    gate.set_exception(TurnstileClosed())
             for task in tasks:
                 task.cancel()
 

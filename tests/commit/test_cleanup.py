@@ -19,6 +19,8 @@ from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, 
 from lance_io.commit.steps import drive, drive_now
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
+from lance_io.store.api import ALL as ALL_KEYS
+from lance_io.store.failures import OutcomeUnknown, Transient
 from lance_io.store.local_writes import NewFile
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
@@ -83,6 +85,12 @@ def files(root: Path) -> set[str]:
 
 def target_of(root: Path) -> CommitTarget:
     return CommitTarget(open_store(str(root), {"durability": "none"}))
+
+
+def manifests_of(target: CommitTarget) -> list[Any]:
+    """The manifest files; what a cleanup that crashed announced may lie beside them."""
+    found = target.place.store.list_now(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    return [meta for meta in found if meta.name.endswith(".manifest")]
 
 
 def clean(root: Path, policy: CleanupPolicy, **how: Any) -> CleanupStats:
@@ -250,7 +258,7 @@ def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.LOST_ANSWER])
 async def test_versions_that_could_not_be_removed_keep_their_files(folder: Path, fault: Fault) -> None:
     local = open_store(str(folder))
-    target = CommitTarget(Location(FaultyStore(local.store, {0: fault}), local.path, local.uri))
+    target = CommitTarget(Location(FaultyStore(local.store, {1: fault}), local.path, local.uri))  # 0 announces
     plan = await drive(plan_cleanup(target, ALL))
     done = await drive(run_cleanup(target, plan))
     assert done.failed_deletes == 5
@@ -271,20 +279,86 @@ async def test_at_every_write_the_table_stays_whole(tmp_path: Path, fault: Fault
             commit_now(target, sample.overwrite(version))
         store = FaultyStore(target.place.store, {number: fault})
         faulty = replace(target, place=replace(target.place, store=store))
-        with suppress(Crashed):
+        with suppress(Crashed, Transient, OutcomeUnknown):
             await drive(run_cleanup(faulty, await drive(plan_cleanup(faulty, ALL))))
-        for meta in target.place.store.list_now("t/_versions/"):  # type: ignore[attr-defined]
+        for meta in manifests_of(target):
             manifest = decode_manifest(target.place.store.get_now(meta.key))  # type: ignore[attr-defined]
             for fragment in manifest.fragments:
                 target.place.store.head_now(f"t/data/{fragment.files[0].path}")  # type: ignore[attr-defined]
             target.place.store.head_now(f"t/_transactions/{manifest.transaction_file}")  # type: ignore[attr-defined]
         again = drive_now(plan_cleanup(target, ALL))
         drive_now(run_cleanup(target, again))
-        assert len(target.place.store.list_now("t/_versions/")) == 1  # type: ignore[attr-defined]
+        assert len(manifests_of(target)) == 1
         if len(store.seen) <= number:
             break
     else:
         raise AssertionError("a cleanup makes fewer than 20 writes")
+
+
+def test_two_cleanups_at_once_pass_over_what_the_other_removed(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for number in range(4):
+        lance.write_dataset(pa.table({"a": [number]}), uri, mode="append" if number else "create")
+    target = target_of(Path(uri))
+    plans = [drive_now(plan_cleanup(target, ALL)) for _ in range(2)]
+    done = [drive_now(run_cleanup(target, plan)) for plan in plans]
+    assert [each.failed_deletes for each in done] == [0, 0]
+    assert done[0].old_versions == 3 and lance.dataset(uri).to_table()["a"].to_pylist() == [0, 1, 2, 3]
+
+
+class Vanishing(MemoryStore):
+    """Manifests that are removed between a listing and the reading."""
+
+    gone: tuple[str, ...] = ()
+
+    def list_now(self, prefix: str, asked: Any = ALL_KEYS) -> Any:
+        found = super().list_now(prefix, asked)
+        self.delete_now(self.gone)
+        return found
+
+
+def test_a_manifest_that_is_gone_does_not_stop_a_cleanup(sample: Sample) -> None:
+    store = Vanishing()
+    target = CommitTarget(Location(store, "t", "memory://t"))
+    sample.create_now(target)
+    for version in (1, 2):
+        commit_now(target, sample.append(version))
+    store.gone = (manifests_of(target)[-1].key,)  # the oldest
+    plan = drive_now(plan_cleanup(target, ALL))
+    assert [one.version for one in plan.versions] == [2]
+    drive_now(run_cleanup(target, plan))
+    assert len(manifests_of(target)) == 1
+
+
+# -- whose clock ----------------------------------------------------------------------------------------------------
+
+AFTER_A_SECOND = CleanupPolicy(older_than_s=1.0)
+
+
+def test_a_writer_whose_clock_is_behind_is_protected(clock: LaterClock, target: CommitTarget, sample: Sample) -> None:
+    """Its versions are as young as the store says."""
+    behind = replace(target, clock=LaterClock())
+    behind.clock.ahead_ns = -3600 * NS  # type: ignore[attr-defined]
+    sample.create_now(behind)
+    commit_now(behind, sample.append(1))
+    plan = drive_now(plan_cleanup(target, AFTER_A_SECOND))
+    assert (plan.versions, plan.num_young) == ((), 1)
+    clock.ahead_ns = 601 * NS
+    assert [one.version for one in drive_now(plan_cleanup(target, AFTER_A_SECOND)).versions] == [1]
+
+
+def test_a_cleanup_whose_clock_is_ahead_removes_nothing_young(target: CommitTarget, sample: Sample) -> None:
+    """Before it removes anything it learns the time from the store."""
+    sample.create_now(target)
+    commit_now(target, sample.append(1))
+    target.place.store.put_now("t/data/fresh.lance", b"x")  # type: ignore[attr-defined]
+    ahead = replace(target, clock=LaterClock())
+    ahead.clock.ahead_ns = 30 * DAY_S * NS  # type: ignore[attr-defined]
+    plan = drive_now(plan_cleanup(ahead, AFTER_A_SECOND))
+    assert plan.stats.old_versions == 1 and plan.stats.data_files_removed == 1
+    done = drive_now(run_cleanup(ahead, plan))
+    assert done == CleanupStats()
+    assert len(manifests_of(target)) == 2
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -341,12 +415,14 @@ def test_after_two_weeks_they_go_by_default() -> None:
 # -- after a commit --------------------------------------------------------------------------------------------------
 
 
-def test_config_asks_for_cleanups(target: CommitTarget, sample: Sample, caplog: pytest.LogCaptureFixture) -> None:
+def test_config_asks_for_cleanups(
+    target: CommitTarget, clock: LaterClock, sample: Sample, caplog: pytest.LogCaptureFixture
+) -> None:
     sample.create_now(target)
     config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "1s"}
     second = commit_now(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
     assert drive_now(auto_cleanup(target, second.manifest)) is None
-    target.clock.ahead_ns = 11 * 60 * NS  # type: ignore[attr-defined]
+    clock.ahead_ns = 11 * 60 * NS
     third = commit_now(target, sample.append(1))
     done = drive_now(auto_cleanup(target, third.manifest))
     assert done is not None and done.old_versions == 1  # the writer stood on version 2
@@ -368,8 +444,15 @@ class LaterClock(SystemClock):
 
 
 @pytest.fixture
-def target() -> CommitTarget:
-    return CommitTarget(Location(MemoryStore(), "t", "memory://t"), clock=LaterClock())
+def clock() -> LaterClock:
+    return LaterClock()
+
+
+@pytest.fixture
+def target(clock: LaterClock) -> CommitTarget:
+    """A table whose store goes by the same clock."""
+    store = MemoryStore(clock=lambda: clock.time_ns() / NS)
+    return CommitTarget(Location(store, "t", "memory://t"), clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -432,6 +515,7 @@ def test_when_a_cleanup_follows(config: dict[str, str], version: int, policy: Cl
         ("_versions/1.manifest-uuid", None),
         ("_versions/.tmpX", "temporary"),
         ("_versions/.probe-X", "temporary"),
+        ("_versions/.cleanup-pin-1-X", "temporary"),
         ("_refs/tags/a.json", None),
         ("tree/side/data/x.lance", None),
     ],

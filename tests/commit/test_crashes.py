@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FAULTS = (Fault.REFUSED, Fault.LOST_ANSWER, Fault.CRASH)
-WRITES_MAX = 8
+WRITES_MAX = 12
 
 
 @pytest.fixture(scope="module")

@@ -92,10 +92,14 @@ class World:
     def newest(self) -> tuple[int, list[int]]:
         """Number and rows of the newest version; 0 and none without a table."""
         try:
-            table = lance_io.dataset(URI, session=self.session())
+            table = self.open()
         except ValueError:
             return 0, []
         return table.version, numbers(table)
+
+    def open(self, version: int | None = None) -> lance_io.LanceDataset:
+        """A version, the newest by default, as a fresh process sees it."""
+        return lance_io.dataset(URI, version, session=self.session())
 
     def check(self) -> None:
         """Every version is whole: its files are there and its rows can be read, and every tag names a version."""
