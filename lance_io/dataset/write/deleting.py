@@ -95,12 +95,19 @@ def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Delet
     for place, offsets in zip(places, rows.values(), strict=True):
         fragment = state.manifest.fragments[place]
         before = live[place].deleted
-        deleted = np.union1d(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
+        deleted = _merged(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
         if len(deleted) == int(state.physical_rows[place]):
             deletion.removed.append(fragment.id)
         else:
             deletion.updated.append(_updated(state, fragment, deleted, deletion.files))
     return deletion
+
+
+def _merged(offsets: U32Array, before: U32Array) -> U32Array:
+    """Both, ascending, each once. `np.union1d` would hold three times as much."""
+    merged = np.concatenate((offsets, before))
+    merged.sort(kind="stable")  # two runs, which it merges
+    return np.unique(merged) if (merged[1:] == merged[:-1]).any() else merged
 
 
 def _updated(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
