@@ -17,7 +17,7 @@ from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.store.options import normalized
-from lance_io.store.url import open_store
+from lance_io.store.url import open_store, uri_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ TABLE_PARAMETER: Final = "ddbTableName"
 
 def uses_database(uri: str | os.PathLike[str]) -> bool:
     """Whether a URI names a table whose versions are kept in a database."""
-    return os.fspath(uri).lower().startswith(f"{SCHEME}://")
+    return uri_text(uri).lower().startswith(f"{SCHEME}://")
 
 
 def open_place(
@@ -46,7 +46,7 @@ def open_place(
         return open_store(uri, storage_options), LockHandler(commit_lock) if commit_lock else PutAbsentHandler()
     if commit_lock is not None:
         raise UsageError(f"a table of {SCHEME}:// takes no commit_lock: the database decides")
-    return _open_with_database(os.fspath(uri), storage_options)
+    return _open_with_database(uri_text(uri), storage_options)
 
 
 def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> tuple[Location, CommitHandler]:

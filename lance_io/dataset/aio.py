@@ -66,7 +66,7 @@ class Opening:
         checked = open_options(uri, version, **options)
         meter = IoMeter(checked.location.store)
         state = await runtime.wrap(drive(open_steps(checked)))
-        return AsyncDataset(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
+        return AsyncDataset._of(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
 
     def __await__(self) -> Generator[Any, None, AsyncDataset]:
         return self._open().__await__()
@@ -85,9 +85,18 @@ class Opening:
 class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
-    def __init__(self, state: DatasetState, meter: IoMeter | None = None) -> None:
-        self._state = state
-        self._meter = meter or IoMeter(state.location.store)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        raise TypeError(
+            "an AsyncDataset is opened by `await AsyncDataset.open(uri)` or `async with AsyncDataset.open(uri) as ds`, "
+            "not by its class: a constructor cannot be awaited"
+        )
+
+    @classmethod
+    def _of(cls, state: DatasetState, meter: IoMeter | None = None) -> Self:
+        dataset: Self = cls.__new__(cls)
+        dataset._state = state
+        dataset._meter = meter or IoMeter(state.location.store)
+        return dataset
 
     @staticmethod
     def open(uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> Opening:
@@ -97,7 +106,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     @classmethod
     def of(cls, dataset: LanceDataset) -> Self:
         """The same table version as a `LanceDataset`, sharing its caches."""
-        return cls(dataset._state)
+        return cls._of(dataset._state)
 
     def to_sync(self) -> LanceDataset:
         """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
@@ -160,7 +169,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
     async def checkout_version(self, version: Ref) -> AsyncDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)(await self._run(checked_out(self._state, version)), meter)
+        return type(self)._of(await self._run(checked_out(self._state, version)), meter)
 
     async def checkout_latest(self) -> None:
         """Move this object to the newest version of its branch."""

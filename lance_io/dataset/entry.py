@@ -103,11 +103,14 @@ def open_options(
     from lance_io.dataset.moments import moment
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.options import scan_options
-    from lance_io.dataset.session import Session
+    from lance_io.dataset.session import Session, checked_size
     from lance_io.store.options import options_of
 
     if default_scan_options:
         scan_options(**default_scan_options)
+    checked_size("index_cache_size", index_cache_size, 0)
+    checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+    checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
     if session is None:
         session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
     settings = options_of(storage_options)

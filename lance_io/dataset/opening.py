@@ -61,6 +61,10 @@ class VersionNotFound(NotFound, StoreError):
     """A version, tag or branch that a table does not have."""
 
 
+class WrongReference(UsageError, OSError, TypeError):
+    """Something that can name no version: no number, tag or pair of branch and number."""
+
+
 def open_steps(options: OpenOptions) -> Plan[DatasetState]:
     """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
     root = options.location
@@ -108,8 +112,8 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
         tag = yield from tag_of(root, ref)
         ref = (tag.branch, tag.version)
     if isinstance(ref, tuple):
-        if len(ref) != 2:
-            raise UsageError(f"expected (branch, version), found {ref!r}")
+        if len(ref) != 2 or not isinstance(ref[0], (str, type(None))):
+            raise WrongReference(f"expected (branch, version), the name of a branch or None first, found {ref!r}")
         branch, version = ref
         current = branch_location(root, branch)
     else:
@@ -120,9 +124,12 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
 
 
 def checked_number(version: Any) -> int:
-    """A version number; `UsageError` for what is no number, `OverflowError` for one that no version has."""
+    """A version number; `WrongReference` for what is no number, `OverflowError` for one that no version has."""
     if isinstance(version, bool) or not hasattr(version, "__index__"):
-        raise UsageError("version must be an integer or a string.")
+        raise WrongReference(
+            f"version must be an integer or a string. Found {version!r} of type {type(version).__name__}; "
+            "give a number, a tag, or (branch, number)"
+        )
     number = version.__index__()
     if not 0 <= number <= VERSION_MAX:
         raise OverflowError(f"version {number} does not fit 64 bits, unsigned")

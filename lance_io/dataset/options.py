@@ -145,7 +145,7 @@ def scan_options(**given: Any) -> ScanOptions:
         elif name not in _NAMES:
             raise UnknownOption(f"Unknown option {name}")
         elif value is not None:
-            known[name] = operator.index(value) if name in _COUNTS else value
+            known[name] = _count(name, value) if name in _COUNTS else value
     if isinstance(known.get("filter"), dict):
         raise UnsupportedError("filter: a search query needs an index, which this release does not read")
     if "order_by" in known:
@@ -156,9 +156,20 @@ def scan_options(**given: Any) -> ScanOptions:
     return options
 
 
+def _count(name: str, value: Any) -> int:
+    """A whole number; `TypeError` for anything else, `OverflowError` for one that is too large for pylance."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: {type(value).__name__!r} object cannot be interpreted as an integer, found {value!r}")
+    number = operator.index(value)
+    bits = 63 if name in ("limit", "offset") else 64
+    if number >= 1 << bits:
+        raise OverflowError(f"{name} must be below 2**{bits}, found {number}; leave it out for no bound")
+    return number
+
+
 def limited(options: ScanOptions, num_rows: int) -> ScanOptions:
     """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
-    num_rows = operator.index(num_rows)
+    num_rows = _count("limit", num_rows)
     if num_rows < 0:
         raise UsageError("Limit must be non-negative")
     return replace(options, limit=num_rows if options.limit is None else min(num_rows, options.limit))
@@ -189,14 +200,16 @@ def _check_numbers(options: ScanOptions) -> None:
             raise OverflowError("can't convert negative int to unsigned")
         if not 1 <= options.batch_size <= BATCH_ROWS_MAX:
             raise UsageError(f"batch_size must be between 1 and {BATCH_ROWS_MAX}, got {options.batch_size}")
+    if options.fragment_readahead is not None and options.fragment_readahead < 0:  # 0: the default number of fragments
+        raise UsageError("fragment_readahead must be non-negative")
+    for name in ("batch_size_bytes", "io_buffer_size"):  # 0 of the latter: no bound
+        value = getattr(options, name)
+        if value is not None and value < 0:
+            raise OverflowError("can't convert negative int to unsigned")
     for name in ("batch_readahead", "batch_size_bytes"):
         value = getattr(options, name)
         if value is not None and value <= 0:
             raise UsageError(f"{name} must be greater than 0")
-    for name in ("fragment_readahead", "io_buffer_size"):  # 0: the default number of fragments, and no bound
-        value = getattr(options, name)
-        if value is not None and value < 0:
-            raise OverflowError("can't convert negative int to unsigned")
 
 
 def _check_choices(options: ScanOptions) -> None:

@@ -136,21 +136,34 @@ def project(
 ) -> Projection:
     """The projection for `columns`: a list of names or dotted paths, a dict of expressions, or None for all columns.
 
+    `*` among names or expressions stands for all columns, unless one is called so.
+
     Raises `TypeError` for another container, `BindError` for a name that is unknown or occurs twice and an expression
     that does not fit the schema, `BindError` for text that is no expression.
     """
     if columns is None:
-        outputs = [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.described.to_arrow()]
+        outputs = _whole(schema)
     elif isinstance(columns, dict):
-        outputs = [_expressed(schema, name, text) for name, text in columns.items()]
+        outputs = [
+            one for name, text in columns.items() for one in _all(schema, text) or [_expressed(schema, name, text)]
+        ]
     elif isinstance(columns, list):
-        outputs = [_output(schema, name, _path(name)) for name in columns]
+        outputs = [one for name in columns for one in _all(schema, name) or [_output(schema, name, _path(name))]]
     else:
         raise TypeError(f"columns must be a list or dict[name, expression], got {type(columns)}")
     _refuse_duplicates(output.name for output in outputs)
     projection = Projection(tuple(outputs), _metadata(schema))
     asked = [name for name, wanted in ((ROW_ID, with_row_id), (ROW_ADDRESS, with_row_address)) if wanted]
     return projection.with_system(*asked)
+
+
+def _whole(schema: Schema) -> list[OutputColumn]:
+    return [OutputColumn(shown.name, (shown.name,), shown) for shown in schema.described.to_arrow()]
+
+
+def _all(schema: Schema, name: Any) -> list[OutputColumn]:
+    """The columns that `*` stands for; none for another name, and where a column is called so."""
+    return _whole(schema) if name == "*" and all(field.name != name for field in schema.fields) else []
 
 
 def columns_key(columns: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections import OrderedDict
 from dataclasses import replace
@@ -28,6 +29,21 @@ PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long 
 _DEFAULT: Final = PutAbsentHandler()
 
 
+def checked_size(name: str, size: Any, default: int) -> int:
+    """The size of a cache, `default` for None.
+
+    Raises `TypeError` for what is no whole number, `OverflowError` for one that is negative or has more than 64 bits.
+    """
+    if size is None:
+        return default
+    if not hasattr(size, "__index__"):
+        raise TypeError(f"{name} must be an int, found {size!r} of type {type(size).__name__}")
+    number = operator.index(size)
+    if not 0 <= number < 1 << 64:
+        raise OverflowError(f"{name} must be at least 0 and below 2**64, found {number}")
+    return number
+
+
 class Session:
     """Shared by the datasets that are opened with it: one search cache, and per bucket and set of options one store,
     so that tables of one bucket share their connections.
@@ -46,10 +62,9 @@ class Session:
         *,
         io_scheduler: IoScheduler | None = None,
     ) -> None:
-        self._index_capacity = 0 if index_cache_size_bytes is None else index_cache_size_bytes
-        self.cache = SearchCache(
-            METADATA_CACHE_BYTES if metadata_cache_size_bytes is None else metadata_cache_size_bytes
-        )
+        self._index_capacity = checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+        capacity = checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
+        self.cache = SearchCache(capacity)
         self.io_scheduler = io_scheduler
         self._lock = threading.Lock()
         self._locations: OrderedDict[Any, Location] = OrderedDict()  # the one used longest ago is first

@@ -43,6 +43,7 @@ from lance_io.store.local_files import (
     describe,
     failed,
     list_files,
+    not_a_folder,
     raise_write_error,
 )
 from lance_io.store.local_writes import (
@@ -213,6 +214,8 @@ class LocalStore:
         """Keys of all files in a folder and below it, and of links in it; see `HoldsFolders`."""
 
         def give_up(error: OSError) -> None:
+            if isinstance(error, NotADirectoryError):
+                raise not_a_folder(folder) from error
             if not isinstance(error, FileNotFoundError):
                 raise failed(folder, error) from error
 
@@ -246,6 +249,8 @@ class LocalStore:
     def _new_file(self, key: str, durability: Durability | None) -> NewFile:
         try:
             return NewFile(key, durability or self.durability)
+        except NotADirectoryError as error:
+            raise not_a_folder(key) from error
         except (OSError, ValueError) as error:
             raise_write_error(key, error)
 

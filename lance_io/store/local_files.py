@@ -29,6 +29,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
 
 
+class NotAFolder(StoreError, NotADirectoryError):
+    """A file is where a folder would have to be."""
+
+
+def not_a_folder(path: str) -> NotAFolder:
+    """The error for a folder that is a file, or lies below one."""
+    file = path.rstrip("/")
+    while not os.path.lexists(file) and file != os.path.dirname(file):
+        file = os.path.dirname(file)
+    return NotAFolder(f"{file} is a file, expected a folder: a table is a folder that holds its files", path=path)
+
+
 def failed(key: str, error: OSError | ValueError) -> LanceError:
     """The error of ours for what the system said about `key`."""
     if isinstance(error, ValueError):  # a NUL or a lone surrogate: no file can have such a name
@@ -160,7 +172,7 @@ class _Walk:
     def below(self, folder: str, beginning: str, seen: frozenset[tuple[int, int]]) -> Iterator[ObjectMeta]:
         """What a folder holds whose name begins so; `seen` identifies it and the folders around it."""
         start_after, is_recursive = self.asked.start_after, self.asked.delimiter is None
-        for name in _names(folder):
+        for name in _names(folder, is_top=not seen):
             path, is_folder = folder + name, name.endswith("/")
             is_hidden = name.startswith(TEMPORARY_PREFIX) and not beginning.startswith(TEMPORARY_PREFIX)
             if is_hidden or not name.startswith(beginning):
@@ -189,12 +201,19 @@ def _status(path: str) -> os.stat_result | None:
         raise failed(path, error) from error
 
 
-def _names(folder: str) -> list[str]:
-    """The names in a folder in key order, those of folders with a `/`; none if there is no such folder."""
+def _names(folder: str, *, is_top: bool) -> list[str]:
+    """The names in a folder in key order, those of folders with a `/`; none if there is no such folder.
+
+    is_top  it was asked for; else it was found, and is none any more if it is a file by now
+    """
     try:
         with os.scandir(folder) as entries:
             return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        if is_top:
+            raise not_a_folder(folder) from error
         return []
     except (OSError, ValueError) as error:
         raise failed(folder, error) from error

@@ -1,6 +1,7 @@
 """Storage options: texts by name, in any case, with environment variables behind them.
 
-The names are those of pylance. Values that are no text (`True`, `5`) are taken as their text.
+The names are those of pylance. Switches and numbers (`True`, `5`) are taken as their text; all else that is no text is
+a `TypeError`.
 """
 
 from __future__ import annotations
@@ -36,16 +37,30 @@ _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
     """Options with lower-case names and text values. Raises as `options_of` does."""
-    return {str(name).lower(): str(value) for name, value in options_of(options).items() if value is not None}
+    return {str(name).lower(): str(value) for name, value in options_of(options).items()}
 
 
 def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
-    """A copy of the options that somebody gave. Raises `TypeError` for what is no mapping."""
+    """A copy of the options that somebody gave. Raises `TypeError` for what is no mapping, and for other names than
+    texts and other values than texts, switches and numbers.
+    """
     if options is None:
         return {}
     if not isinstance(options, Mapping):
         raise TypeError(f"storage_options is a dict of texts, not {type(options).__name__}")  # might hold credentials
+    for name, value in options.items():
+        if not isinstance(name, str):
+            raise TypeError(f"storage_options is a dict of texts, found a name {_described(name)}")
+        if not isinstance(value, (str, int, float)):
+            raise TypeError(
+                f"storage option {name}: expected a text, found a value {_described(value)}; leave out what is unset"
+            )
     return dict(options)
+
+
+def _described(value: object) -> str:
+    """What a value is, without showing it: it may be a credential."""
+    return f"of type {type(value).__name__}"
 
 
 def planning(options: Mapping[str, str], environment: Mapping[str, str] | None = None) -> dict[str, str]:

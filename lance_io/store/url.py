@@ -1,6 +1,7 @@
 """From a URI to a store and a place in it.
 
     none, file://, file-object-store://   local disk; `~` and relative paths are resolved
+    file:/path                            the same as file:///path
     memory://                             a store of its own for every call
     shared-memory://name/path             the store of that name in this process
     s3://bucket/path                      `lance_io[s3]`
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import ObjectStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
 _CLIENTS = {"s3": "aiobotocore.session", "s3+ddb": "aiobotocore.session"}  # what a scheme's store imports
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
@@ -70,8 +72,10 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     Raises `UsageError` for an unknown scheme or an option that makes no sense, `UnsupportedError` for a scheme that
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
-    text = os.fspath(uri)
+    text = uri_text(uri)
     options = normalized(storage_options)
+    if _SHORT_FILE.match(text):
+        text = _long_file(text)
     match = _SCHEME.match(text)
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
@@ -105,6 +109,25 @@ async def load_client(uri: Any) -> None:
     if module is not None and module not in sys.modules:
         with suppress(ModuleNotFoundError):
             await asyncio.to_thread(importlib.import_module, module)
+
+
+def uri_text(uri: object) -> str:
+    """A path or URI as text. Raises `TypeError` for what is neither, bytes among it."""
+    text = os.fspath(uri) if isinstance(uri, os.PathLike) else uri
+    if isinstance(text, str):
+        return text
+    hint = "; decode it with os.fsdecode" if isinstance(text, bytes) else ""
+    raise TypeError(f"expected a path or URI as str or os.PathLike, found {text!r} of type {type(text).__name__}{hint}")
+
+
+def _long_file(text: str) -> str:
+    """`file:/path` as `file:///path`."""
+    path = text.partition(":")[2]
+    if path.startswith("/"):
+        return f"file://{path}"
+    raise UsageError(
+        f"{text}: expected file:/absolute/path; write relative paths without file:, and such a name as ./{text}"
+    )
 
 
 def _file_path(rest: str) -> str:

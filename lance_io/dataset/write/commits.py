@@ -60,7 +60,7 @@ async def commit_async(
     check_known(options, commit)
     await load_client(base_uri)
     plan, _ = _commit({"base_uri": base_uri, "operation": operation, "read_version": read_version, **options})
-    return AsyncDataset(await finished(plan))
+    return AsyncDataset._of(await finished(plan))
 
 
 def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:

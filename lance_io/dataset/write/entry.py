@@ -110,7 +110,7 @@ async def write_dataset_async(
     check_known(options, write_dataset)
     await load_client(uri)
     write = Write.of({"uri": uri, "mode": mode, **options})
-    return AsyncDataset(await _run_async(write, data_obj, schema, write_rows))
+    return AsyncDataset._of(await _run_async(write, data_obj, schema, write_rows))
 
 
 def _run(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
