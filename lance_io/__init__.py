@@ -120,10 +120,18 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     home = _HOMES.get(name)
     if home is None:
+        if not name.startswith("_") and (refusal := _not_offered(name)) is not None:
+            return refusal
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(home), name)
     globals()[name] = value
     return value
+
+
+def _not_offered(name: str) -> Any:
+    from lance_io.dataset.notoffered import not_offered
+
+    return not_offered(name)
 
 
 def __dir__() -> list[str]:

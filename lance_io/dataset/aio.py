@@ -19,6 +19,7 @@ from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
 from lance_io.dataset.facts import DatasetFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
@@ -82,7 +83,7 @@ class Opening:
         await self._dataset.aclose()
 
 
-class AsyncDataset(DatasetFacts, AsyncDatasetChanges):
+class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
     """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

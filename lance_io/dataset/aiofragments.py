@@ -11,6 +11,7 @@ from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.fragmentsession import AsyncFragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.dataset.notoffered import FragmentNotOffered
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.take import take_fragment_positions
 from lance_io.dataset.validating import validate
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from lance_io.table.fragment import Fragment
 
 
-class AsyncFragment(FragmentFacts):
+class AsyncFragment(FragmentFacts, FragmentNotOffered):
     """One fragment of a dataset version. Made by `AsyncDataset.get_fragments`."""
 
     def __init__(self, state: DatasetState, place: int) -> None:

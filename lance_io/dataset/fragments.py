@@ -10,6 +10,7 @@ from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.fragmentsession import FragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.dataset.notoffered import FragmentNotOffered
 from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lance_io.table.fragment import Fragment as Fragment_
 
 
-class LanceFragment(FragmentFacts, Fragment):  # type: ignore[misc]
+class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignore[misc]
     """One fragment of a dataset version.
 
     dataset      the dataset

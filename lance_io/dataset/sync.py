@@ -11,6 +11,7 @@ from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
 from lance_io.dataset.facts import DatasetFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
+from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import Branches, Tags
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     Ref = int | str | tuple[str | None, int | None]
 
 
-class LanceDataset(DatasetFacts, DatasetChanges, Dataset):  # type: ignore[misc]
+class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  # type: ignore[misc]
     """A snapshot of a table: it does not see later commits until `checkout_latest`.
 
     Parameters as for `lance_io.dataset`.

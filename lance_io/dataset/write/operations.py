@@ -11,6 +11,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from lance_io.dataset.notoffered import OperationsNotOffered
 from lance_io.errors import UsageError
 from lance_io.table.transaction import COMMIT_MESSAGE_KEY
 
@@ -79,7 +80,7 @@ class Index:
     covering_fields: list[int] = field(default_factory=list)
 
 
-class LanceOperation:
+class LanceOperation(OperationsNotOffered):
     """The operations that a transaction may carry."""
 
     class BaseOperation:

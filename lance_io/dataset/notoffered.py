@@ -1,0 +1,155 @@
+"""What pylance's classes have and this release does not: whoever calls it is told what to use meanwhile.
+
+Each name is an attribute, so that it is found, completed and documented like any other; a method raises
+`UnsupportedError` when it is called, a property when it is asked for. Both libraries work on the same tables, so
+pylance does meanwhile what is missing here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from lance_io.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CHANGE: Final = "let pylance make this change: `lance.dataset(uri).{name}(...)`, then `checkout_latest()` here"
+_REWRITE: Final = "delete the old rows and append the new ones, or " + _CHANGE
+_INDEX: Final = "this release makes and reads no indices; pylance does, and they stay valid beside our writes"
+_LOG: Final = "this release has no write-ahead log in memory; append with `insert` or `write_dataset`, or use pylance"
+_PARTS: Final = "this release merges no index segments; use pylance, on the same table"
+_COPY: Final = "let pylance copy, or copy all files of the table's folder: its paths are relative to it"
+_FRAGMENT: Final = "use the method of pylance's fragment, and commit what it returns with pylance"
+_OVERLAY: Final = "replace whole columns by `DataReplacement`, or commit overlays with pylance"
+_SCANS: Final = "this release reads no write-ahead log in memory; use pylance"
+_CLEANUP: Final = "`explain_cleanup_old_versions` gives totals; `all_files()` and `tracked_files()` list the files"
+_BLOBS: Final = "write blobs by `blob_array` and `write_dataset`, and read them by `take_blobs` or `read_blobs`"
+
+
+def _refusal(name: str, hint: str) -> Callable[..., NoReturn]:
+    """A function that tells its caller so."""
+    text = f"{name} is not offered by this release: {hint.format(name=name.rpartition('.')[2])}"
+
+    def refuse(*args: object, **options: object) -> NoReturn:
+        raise UnsupportedError(text)
+
+    refuse.__name__, refuse.__qualname__, refuse.__doc__ = name.rpartition(".")[2], name, f"Not offered: {text}."
+    return refuse
+
+
+class NotOffered:
+    """A method, or class of a namespace, that is not offered. hint: what to do instead; `{name}` is the name."""
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._refuse = _refusal(name, self._hint)
+        self.__doc__ = self._refuse.__doc__
+
+    def __get__(self, instance: object, owner: type | None = None) -> Callable[..., NoReturn]:
+        return self._refuse
+
+
+class NotOfferedProperty(property):
+    """A property that is not offered; see `NotOffered`."""
+
+    def __init__(self, hint: str) -> None:
+        super().__init__(doc="Not offered.")
+        self._hint = hint
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._refuse = _refusal(name, self._hint)
+        self.__doc__ = self._refuse.__doc__
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else self._refuse()
+
+
+class DatasetNotOffered:
+    """Of `LanceDataset`."""
+
+    add_bases = NotOffered(_CHANGE)
+    add_columns = NotOffered(_CHANGE)
+    alter_columns = NotOffered(_CHANGE)
+    centroids = NotOffered(_INDEX)
+    commit_existing_index_segments = NotOffered(_PARTS)
+    create_branch = NotOffered("let pylance make the branch; `checkout_version((branch, None))` opens it here")
+    create_index = NotOffered(_INDEX)
+    create_index_uncommitted = NotOffered(_INDEX)
+    create_scalar_index = NotOffered(_INDEX)
+    deep_clone = NotOffered(_COPY)
+    delta = NotOffered("filter by `_row_created_at_version` and `_row_last_updated_at_version`")
+    describe_indices = NotOffered(_INDEX)
+    drop_columns = NotOffered("select the columns that are wanted, or " + _CHANGE)
+    drop_index = NotOffered(_INDEX)
+    from_pydantic_model = NotOffered("`write_dataset` takes a list of pydantic models")
+    get_ivf_model = NotOffered(_INDEX)
+    index_statistics = NotOffered(_INDEX)
+    initialize_mem_wal = NotOffered(_LOG)
+    list_indices = NotOffered(_INDEX)
+    mem_wal_index_details = NotOffered(_LOG)
+    mem_wal_writer = NotOffered(_LOG)
+    merge = NotOffered("join tables with `pyarrow.Table.join` and overwrite, or " + _CHANGE)
+    merge_existing_index_segments = NotOffered(_PARTS)
+    merge_index_metadata = NotOffered(_PARTS)
+    merge_insert = NotOffered(_REWRITE)
+    migrate_manifest_paths_v2 = NotOffered("both namings of manifests are read and written; to migrate, " + _CHANGE)
+    new_file_session = NotOffered("`lance_io.file.LanceFileSession(uri)` reads and writes files below a folder")
+    optimize = NotOfferedProperty("let pylance compact: `lance.dataset(uri).optimize.compact_files()`")
+    prewarm_index = NotOffered(_INDEX)
+    remap_row_addrs = NotOffered("address rows by stable row ids, which a compaction keeps (`enable_stable_row_ids`)")
+    shallow_clone = NotOffered(_COPY)
+    sql = NotOffered("query the dataset with DuckDB (`duckdb.sql('select ... from ds')`), or filter by `scanner`")
+    storage_options_accessor = NotOfferedProperty("`latest_storage_options` has the options")
+    update = NotOffered(_REWRITE)
+
+
+class FragmentNotOffered:
+    """Of `LanceFragment`."""
+
+    merge = NotOffered(_FRAGMENT)
+    merge_columns = NotOffered(_FRAGMENT)
+    update_columns = NotOffered(_FRAGMENT)
+
+
+class OperationsNotOffered:
+    """Of `LanceOperation`."""
+
+    DataOverlay = NotOffered(_OVERLAY)
+    DataOverlayFile = NotOffered(_OVERLAY)
+    DataOverlayGroup = NotOffered(_OVERLAY)
+
+
+_ROOT: Final = {
+    "BlobArray": "`lance_io.blob_array` makes an array of blobs",
+    "BlobDescriptor": _BLOBS,
+    "BlobDescriptorArrayBuilder": _BLOBS,
+    "CleanupCandidateFile": _CLEANUP,
+    "CleanupReferencedBranch": _CLEANUP,
+    "CompactedSsTable": _LOG,
+    "DedicatedBlobWriter": _BLOBS,
+    "ExecutionPlan": "`scanner(...).explain_plan()` gives the plan as text",
+    "FFILanceTableProvider": "DataFusion takes the batches of `scanner(...).to_reader()`",
+    "FtsToken": _INDEX,
+    "IndexProgress": _INDEX,
+    "LsmPointLookupPlanner": _SCANS,
+    "LsmScanner": _SCANS,
+    "LsmVectorSearchPlanner": _SCANS,
+    "MergeInsertBuilder": _REWRITE.replace("{name}", "merge_insert"),
+    "PackedBlobWriter": _BLOBS,
+    "ShardSnapshot": _LOG,
+    "ShardWriter": _LOG,
+    "ShardingField": _LOG,
+    "ShardingSpec": _LOG,
+    "batch_udf": "compute in Python over `to_batches` and write the result, or give it to pylance's `add_columns`",
+    "evaluate_sharding_spec": _LOG,
+    "simd_info": "the kernels of this release choose no instructions when they run",
+    "tokenize": _INDEX,
+}
+
+
+def not_offered(name: str) -> Callable[..., NoReturn] | None:
+    """What stands for a name of pylance's root that is not offered; None for any other name."""
+    return _refusal(name, _ROOT[name]) if name in _ROOT else None
