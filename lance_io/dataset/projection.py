@@ -144,11 +144,11 @@ def project(
     if columns is None:
         outputs = _whole(schema)
     elif isinstance(columns, dict):
-        outputs = [
-            one for name, text in columns.items() for one in _all(schema, text) or [_expressed(schema, name, text)]
-        ]
+        found = (_all(schema, text) or [_expressed(schema, name, text)] for name, text in columns.items())
+        outputs = [output for each in found for output in each]
     elif isinstance(columns, list):
-        outputs = [one for name in columns for one in _all(schema, name) or [_output(schema, name, _path(name))]]
+        found = (_all(schema, name) or [_output(schema, name, _path(schema, name))] for name in columns)
+        outputs = [output for each in found for output in each]
     else:
         raise TypeError(f"columns must be a list or dict[name, expression], got {type(columns)}")
     _refuse_duplicates(output.name for output in outputs)
@@ -204,7 +204,7 @@ def as_list(columns: Any) -> Columns:
 
 
 def _selected(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
-    paths = [_path(name) for name in names]
+    paths = [_path(schema, name) for name in names]
     members: dict[str, dict[tuple[str, ...], None]] = {}
     whole: set[str] = set()
     for path in paths:
@@ -240,9 +240,11 @@ def _refuse_duplicates(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _path(name: str) -> tuple[str, ...]:
+def _path(schema: Schema, name: str) -> tuple[str, ...]:
     if not isinstance(name, str):
         raise TypeError(f"column names must be strings, got {type(name)}")
+    if "`" in name and any(field.name == name for field in schema.fields):
+        return (name,)  # as it is called: the backticks are its own
     return tuple(split_path(name))
 
 

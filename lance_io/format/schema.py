@@ -414,10 +414,9 @@ def split_path(path: str) -> list[str]:
 
     Raises `BindError` for an empty name outside of backticks and for backticks that do not close.
     """
-    if "`" not in path:
-        names = path.split(".")
-    else:
-        names = list(_quoted_names(path))
+    if "`" in path:
+        return list(_quoted_names(path))
+    names = path.split(".")
     if len(names) > 1 and "" in names:
         raise BindError(f'No field named "{path}".')
     return names
@@ -432,6 +431,8 @@ def _quoted_names(path: str) -> Iterator[str]:
             end = path.find(".", position)
             end = len(path) if end < 0 else end
             name, position = path[position:end], end
+            if not name:
+                raise BindError(f'No field named "{path}".')
         yield name
         if position == len(path):
             return

@@ -37,15 +37,12 @@ _EXTENSION_METADATA: Final = EXTENSION_METADATA.decode()
 def schema_of(arrow: pa.Schema) -> Schema:
     """The schema of rows, with fresh field ids.
 
-    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved or that
-    pylance would not read, for a primary key that cannot be, and for metadata that is no text, which pylance would
-    damage.
+    Raises `UnsupportedDataError` for a type that cannot be stored, `SchemaError` for a name that is reserved, for a
+    primary key that cannot be, and for metadata that is no text, which pylance would damage.
     """
     for name in arrow.names:
         if name in SYSTEM_COLUMNS:
             raise SchemaError(f"The column {name} is a reserved name and cannot be used in a Lance dataset")
-        if not name or "`" in name:
-            raise SchemaError(f"a column needs a name without backticks to be found by it, not {name!r}")
     try:
         schema = schema_from_arrow(arrow)
         for metadata in (schema.metadata, *(field.metadata for field in schema.walk())):
