@@ -183,7 +183,11 @@ class Field:
         if self.logical_type == "json" and not stored:
             metadata[_EXTENSION_NAME] = b"arrow.json"
         arrow = self._type(stored=stored, with_metadata=True)
-        return pa.field(self.name, arrow, nullable=self.nullable, metadata=metadata or None)
+        return self.arrow_field(arrow, metadata or None)
+
+    def arrow_field(self, arrow: pa.DataType, metadata: dict[str | bytes, str | bytes] | None = None) -> pa.Field[Any]:
+        """An Arrow field of this name; `pyarrow.field` makes no sure nulls, which the keys of empty maps may be."""
+        return pa.field(self.name, arrow, metadata=metadata).with_nullable(self.nullable)
 
     def _type(self, *, stored: bool, with_metadata: bool) -> pa.DataType:
         if self.logical_type == "json" and not stored:
@@ -191,7 +195,7 @@ class Field:
         if not is_nested(self.logical_type):
             return primitive_type(self.logical_type)
         children: list[pa.Field[Any]] = [
-            child._field(stored=stored) if with_metadata else pa.field(child.name, child.arrow_type, child.nullable)
+            child._field(stored=stored) if with_metadata else child.arrow_field(child.arrow_type)
             for child in self.children
         ]
         return _nested_type(self.logical_type, children)

@@ -34,16 +34,17 @@ _VAR_BINARY_TYPES: Final = frozenset({"string", "large_string", "binary", "large
 class _Node:
     """A field message on its way into the tree; every value of the message is read once, since that is what costs."""
 
-    __slots__ = ("children", "depth", "frozen", "id", "logical_type", "message", "metadata", "name", "names")
+    __slots__ = ("children", "depth", "frozen", "id", "logical_type", "message", "metadata", "name", "names", "parent")
 
-    def __init__(self, message: file_pb2.Field, field_id: int, depth: int) -> None:
+    def __init__(self, message: file_pb2.Field, field_id: int, parent: _Node | None) -> None:
         self.message = message
+        self.parent = parent
         self.id = field_id
         self.name = message.name
         self.logical_type = message.logical_type
         metadata = message.metadata
         self.metadata = dict(metadata) if metadata else {}
-        self.depth = depth
+        self.depth: int = 1 if parent is None else parent.depth + 1
         self.children: list[_Node] = []
         self.names: set[str] = set()
         self.frozen: Field | None = None
@@ -88,7 +89,7 @@ def _link(fields: Sequence[file_pb2.Field], top: list[_Node], names: set[str]) -
     for message in fields[:]:  # a slice is a list, which iterates many times faster than a repeated field
         field_id = message.id
         parent = _parent(message, field_id, by_id, blob)
-        node = _Node(message, field_id, 1 if parent is None else parent.depth + 1)
+        node = _Node(message, field_id, parent)
         siblings, taken = (top, names) if parent is None else (parent.children, parent.names)
         _check_node(node, taken, by_id)
         siblings.append(node)
@@ -130,8 +131,8 @@ def _freeze(node: _Node) -> Field:
     nullable = node.message.nullable
     try:
         _check_members(node.logical_type, children)
-        if node.logical_type == "null" and not nullable:
-            raise FormatError("a null field that may not hold nulls")  # Arrow does not know such a field
+        if node.logical_type == "null" and not nullable and not _is_key(node):
+            raise FormatError("a null field that may not hold nulls")  # Arrow knows none but the keys of empty maps
     except FormatError as error:
         raise error.within(f"schema, field {node.name!r} ({node.id})") from error.__cause__
     return Field(
@@ -144,6 +145,12 @@ def _freeze(node: _Node) -> Field:
         primary_key_position=stored_primary_key(node.message),
         clustering_key_position=node.message.unenforced_clustering_key_position or None,
     )
+
+
+def _is_key(node: _Node) -> bool:
+    entries = node.parent
+    of_map = entries is not None and entries.parent is not None and entries.parent.logical_type == "map"
+    return of_map and entries is not None and entries.children[0] is node
 
 
 def _check_members(logical_type: str, children: Sequence[Field]) -> None:

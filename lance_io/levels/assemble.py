@@ -136,6 +136,8 @@ def _merge_list(field: Field, kind: NodeKind, arrays: list[pa.Array], paths: lis
         raise FormatError(f"the leaf columns of {field.name!r} disagree about the number of list items: {bounds[:10]}")
     items = [a.values.slice(low, high - low) for a, (low, high) in zip(arrays, bounds, strict=True)]
     values = _merge(child, items, paths, depth + 1)
+    if field.logical_type == "map" and values.field(0).null_count:  # Arrow ends the process on such a map
+        raise FormatError(f"map {field.name!r} has {values.field(0).null_count} entries whose key is null")
     offsets = first.offsets if start == 0 else _rebased(first.offsets, start)
     buffer = offsets.buffers()[1].slice(offsets.offset * offsets.type.bit_width // 8)
     return pa.Array.from_buffers(

@@ -129,7 +129,7 @@ class LeafPath:
         """This path, to some members of its packed struct, which become a struct of another type."""
         nodes = [replace(self.nodes[-1], arrow_type=dtype)]
         for node in reversed(self.nodes[:-1]):
-            below = pa.field(nodes[0].field.name, nodes[0].arrow_type, nodes[0].field.nullable)
+            below = nodes[0].field.arrow_field(nodes[0].arrow_type)
             nodes.insert(0, replace(node, arrow_type=_single(node.kind, node.field, below)))
         return LeafPath(tuple(nodes), StoredMembers(self.leaf_type, places))
 
@@ -177,7 +177,7 @@ def _walk(field: Field) -> Iterator[tuple[PathNode, ...]]:
     kind = _kind(field)
     for child in field.children:
         for below in _walk(child):
-            item = pa.field(child.name, below[0].arrow_type, child.nullable)
+            item = child.arrow_field(below[0].arrow_type)
             yield (PathNode(kind, field, _single(kind, field, item)), *below)
 
 

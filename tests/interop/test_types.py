@@ -169,3 +169,31 @@ def test_rows_of_dictionaries_that_are_too_large_together(writer: Any, dtype: pa
         found = reader.dataset(tmp_path / "t").take([1, 150, 101, 999])
         assert found.schema == rows.schema
         assert found["x"].to_pylist() == [rows["x"][row].as_py() for row in (1, 150, 101, 999)]
+
+
+def _empty_maps(valid: list[bool], values: pa.DataType) -> pa.Array:
+    """Maps without entries, whose keys have no values; not all of them are there."""
+    offsets = pa.array([0 if one else None for one in valid] + [0], pa.int32())
+    return pa.MapArray.from_arrays(offsets, pa.nulls(0), pa.array([], values))
+
+
+@pytest.mark.parametrize("form", ["maps", "in structs", "in lists", "no rows", "beside numbers", "no values"])
+def test_maps_whose_keys_are_null(form: str, tmp_path: Path) -> None:
+    maps = _empty_maps([True, False, True], pa.null() if form == "no values" else pa.int32())
+    if form == "in structs":
+        maps = pa.StructArray.from_arrays([maps], ["m"])
+    elif form == "in lists":
+        maps = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), maps)
+    elif form == "no rows":
+        maps = maps.slice(0, 0)
+    rows = pa.table({"m": maps, "n": range(3)} if form == "beside numbers" else {"m": maps})
+    for library in (lance, lance_io):
+        path = tmp_path / library.__name__
+        library.write_dataset(rows, path)
+        found = [
+            [table.to_table(), table.take([len(rows) - 1, 0] if len(rows) else []), table.to_table(filter="m is null")]
+            for table in (lance.dataset(path), lance_io.dataset(path))
+        ]
+        assert found[0] == found[1]
+        assert found[1][0] == rows
+        found[1][0].validate(full=True)
