@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,6 @@ from lance_io.store.api import InvalidRange, ShortRead
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made piece by piece: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
-_NARROW_DICTIONARY: Final = re.compile(r"dict:.*:u?int(8|16):[a-z]+")
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Sequence
@@ -99,17 +97,17 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     """Whether a scan takes its rows, as they are so few: only the chunks that hold them are read.
 
     Whole fragments are taken only from stores that answer at once: finding their chunks first is a round more. What is
-    taken becomes one array, for whose dictionary narrow indices may be too few; a scan gives each fragment its own.
+    taken becomes one array over one dictionary; a scan gives each fragment its own.
     """
     if not 0 < plan.num_rows <= ROWS_BY_TAKE_MAX:
         return False
-    if len(plan.spans) > 1 and plan.early_read is not None and _has_narrow_dictionaries(plan.early_read.fields):
+    if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
         return False
     return state.answers_now or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
 
 
-def _has_narrow_dictionaries(fields: Sequence[Field]) -> bool:
-    return any(_NARROW_DICTIONARY.fullmatch(each.logical_type) for field in fields for each in field.walk())
+def _has_dictionaries(fields: Sequence[Field]) -> bool:
+    return any(each.logical_type.startswith("dict:") for field in fields for each in field.walk())
 
 
 class SpanReader:

@@ -1,14 +1,16 @@
 """Arrays of one type joined to one, where `pyarrow` alone would give up or give other values.
 
-Dictionaries of arrays are unified, whole, when these are joined. Those of several pages may name more values together
-than narrow indices can tell apart, though the rows that are joined hold only a few of them. Dictionaries of `float16`
-would be unified as if the bits of their values were integers to be converted: here they are integers meanwhile.
+`pyarrow` unifies the dictionaries of arrays, whole, when these are joined. Those of several pages may name more values
+together than narrow indices can tell apart, though the rows that are joined hold only a few of them; and pylance makes
+other dictionaries, so that its table would not be equal. Dictionaries of `float16` would be unified as if the bits of
+their values were integers to be converted: here they are integers meanwhile.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io.levels.compact import copied
@@ -30,31 +32,85 @@ def joined(arrays: list[pa.Array]) -> pa.Array:
     bits = _replaced(dtype, _with_bits_of_halves)
     if bits != dtype:
         return joined([array.view(bits) for array in arrays]).view(dtype)
-    try:
+    if _replaced(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
         return pa.concat_arrays(arrays)
-    except pa.ArrowInvalid:
-        if _replaced(dtype, lambda one: one.value_type) == dtype:  # no dictionaries
-            raise
-        return pa.concat_arrays([_with_used_values(array) for array in arrays])
+    return pa.concat_arrays(_over_one_dictionary(arrays))
 
 
-def _with_used_values(array: pa.Array) -> pa.Array:
-    """The same rows, over dictionaries of the values that they have."""
-    dtype = array.type
+def _over_one_dictionary(arrays: list[pa.Array]) -> list[pa.Array]:
+    """The same rows; each dictionary column of the arrays has one dictionary for all of them."""
+    dtype = arrays[0].type
     if pa.types.is_dictionary(dtype):
-        used = array.dictionary_decode().dictionary_encode()
-        return pa.DictionaryArray.from_arrays(
-            used.indices.cast(dtype.index_type), used.dictionary, ordered=dtype.ordered
-        )
+        return _dictionaries(arrays)
     if pa.types.is_struct(dtype):
-        array = copied(array)  # of a slice, children would be whole
-        children = [_with_used_values(array.field(number)) for number in range(dtype.num_fields)]
-        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:1], array.null_count, children=children)
-    if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
-        array = copied(array)
-        items = _with_used_values(_entries(array) if pa.types.is_map(dtype) else array.values)
-        return pa.Array.from_buffers(dtype, len(array), array.buffers()[:2], array.null_count, children=[items])
-    return array
+        arrays = [copied(array) for array in arrays]  # of a slice, children would be whole
+        columns = ([array.field(at) for array in arrays] for at in range(dtype.num_fields))
+        members = [_over_one_dictionary(column) for column in columns]
+        below = [list(children) for children in zip(*members, strict=True)]
+        num_buffers = 1
+    elif pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_map(dtype):
+        arrays = [copied(array) for array in arrays]
+        is_map = pa.types.is_map(dtype)
+        items = [_entries(array) if is_map else array.values for array in arrays]
+        below = [[array] for array in _over_one_dictionary(items)]
+        num_buffers = 2
+    else:
+        return arrays
+    return [
+        pa.Array.from_buffers(dtype, len(array), array.buffers()[:num_buffers], array.null_count, children=children)
+        for array, children in zip(arrays, below, strict=True)
+    ]
+
+
+def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
+    """The same rows over one dictionary, which is the one that pylance makes.
+
+    Where they name fewer values than there are rows it is all of them one behind the other, for flags always, if there
+    are indices enough. Else it names each value that a row has once.
+    """
+    dtype = arrays[0].type
+    dictionaries = [array.dictionary for array in arrays]
+    memory = {(len(one), one.offset, *(each and each.address for each in one.buffers())) for one in dictionaries}
+    if len(memory) == 1:
+        return arrays
+    num_values, num_rows = sum(map(len, dictionaries)), sum(map(len, arrays))
+    is_small = num_values < num_rows or pa.types.is_boolean(dtype.value_type)
+    if not is_small or num_values > _indices_of(dtype.index_type):
+        return _with_used_values(arrays)
+    starts = np.cumsum([0, *map(len, dictionaries)])
+    indices = [_shifted(array.indices, start) for array, start in zip(arrays, starts[:-1], strict=True)]
+    return _from_indices(dtype, indices, pa.concat_arrays(dictionaries))
+
+
+def _with_used_values(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
+    used = [np.unique(array.indices.drop_null().to_numpy()) for array in arrays]
+    values = pa.concat_arrays([array.dictionary.take(pa.array(one)) for array, one in zip(arrays, used, strict=True)])
+    encoded = values.dictionary_encode("encode")
+    codes, start, indices = encoded.indices.to_numpy(), 0, []
+    for array, one in zip(arrays, used, strict=True):
+        numbers = np.zeros(len(array.dictionary), dtype=np.int64)
+        numbers[one] = codes[start : start + len(one)]
+        start += len(one)
+        indices.append(pa.array(numbers).take(array.indices))
+    return _from_indices(arrays[0].type, indices, encoded.dictionary)
+
+
+def _from_indices(dtype: pa.DictionaryType, indices: list[pa.Array], values: pa.Array) -> list[pa.DictionaryArray]:
+    if len(values) > _indices_of(dtype.index_type):
+        raise pa.ArrowInvalid(f"the rows have {len(values)} values, which need a larger index type than {dtype}")
+    return [
+        pa.DictionaryArray.from_arrays(one.cast(dtype.index_type), values, ordered=dtype.ordered) for one in indices
+    ]
+
+
+def _shifted(indices: pa.Array, by: int) -> pa.Array:
+    numbers = indices.fill_null(0).to_numpy().astype(np.int64) + by
+    return pa.array(numbers, mask=indices.is_null().to_numpy(zero_copy_only=False) if indices.null_count else None)
+
+
+def _indices_of(dtype: pa.DataType) -> int:
+    """How many values indices of a type can tell apart."""
+    return 1 << int(dtype.bit_width - pa.types.is_signed_integer(dtype))
 
 
 def _entries(array: pa.MapArray) -> pa.StructArray:

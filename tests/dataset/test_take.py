@@ -318,3 +318,39 @@ def test_members_of_packed_structs(tmp_path: Path, version: str) -> None:
     assert ours.to_table(columns=["p.c"])["p.c"].to_pylist() == [2.0, 4.0]
     assert ours.take([1, 0], ["p.c"]).to_pylist() == [{"p": {"c": 4.0}}, {"p": {"c": 2.0}}]
     assert ours.to_table(columns=["p.a"], filter="p.c > 2").to_pylist() == [{"p.a": 3}]
+
+
+def _dictionary(kind: str, fragment: int, num_rows: int) -> pa.Array:
+    """Rows over a dictionary that only in part is that of other fragments; some are null."""
+    values = {
+        "texts": pa.array([f"first {fragment}", "all", f"last {fragment}"]),
+        "integers": pa.array([fragment, 7, fragment + 100]),
+        "halves": pa.array(np.array([fragment + 0.5, 7, -1], np.float16)),
+        "flags": pa.array([True, False, True]),
+    }.get(kind, pa.array([b"", b"all", bytes([fragment])]))
+    indices = np.arange(fragment, fragment + num_rows) * 7 % 3
+    column = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int16(), mask=indices == fragment), values)
+    if kind == "in lists":
+        return pa.ListArray.from_arrays(pa.array(range(num_rows + 1), pa.int32()), column)
+    return pa.StructArray.from_arrays([column], ["m"]) if kind == "in structs" else column
+
+
+@pytest.mark.parametrize("num_rows", [3, 400], ids=["few rows", "many rows"])
+@pytest.mark.parametrize("kind", ["texts", "integers", "halves", "flags", "bytes", "in lists", "in structs"])
+def test_dictionaries_are_those_of_pylance(kind: str, num_rows: int, tmp_path: Path) -> None:
+    """Tables are equal only where their dictionaries are, which the two libraries make of those of the fragments."""
+    for fragment in range(3):
+        lance.write_dataset(pa.table({"d": _dictionary(kind, fragment, num_rows)}), tmp_path, mode="append")
+    ours, theirs, last = lance_io.dataset(tmp_path), lance.dataset(tmp_path), 3 * num_rows - 1
+    for rows in ([0, last], [last, 0, num_rows, 0], range(0, last, 2), range(last), [1]):
+        found, expected = ours.take(rows), theirs.take(rows)
+        assert found == expected
+        assert found["d"].num_chunks == expected["d"].num_chunks
+    for columns in ({}, {"offset": 1, "limit": num_rows + 1}):
+        assert ours.to_table(**columns) == theirs.to_table(**columns)
+        assert ours.to_table(**columns)["d"].num_chunks == theirs.to_table(**columns)["d"].num_chunks
+    assert ours.get_fragments()[1].take([0, 2]) == theirs.get_fragments()[1].take([0, 2])
+    lance.write_dataset(theirs.scanner().to_reader(), tmp_path / "one")
+    pages = [library.dataset(tmp_path / "one") for library in (lance_io, lance)]
+    assert pages[0].to_table() == pages[1].to_table()
+    assert pages[0].take([last, 1, num_rows]) == pages[1].take([last, 1, num_rows])
