@@ -114,6 +114,15 @@ class FragmentNotOffered:
     update_columns = NotOffered(_FRAGMENT)
 
 
+class ScannerBuilderNotOffered:
+    """Of `ScannerBuilder`."""
+
+    minhash_search = NotOffered(_INDEX)
+    row_addr_prefilter = NotOffered("filter by `_rowaddr`, or take rows by `_take_rows`")
+    substrait_aggregate = NotOffered("aggregate the batches of the scan, with `pyarrow.TableGroupBy` or DuckDB")
+    with_index_segments = NotOffered(_INDEX)
+
+
 class OperationsNotOffered:
     """Of `LanceOperation`."""
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Scanner
+from lance_io.dataset.notoffered import ScannerBuilderNotOffered
 from lance_io.dataset.options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError
@@ -133,7 +134,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         raise NotImplementedError("from fragment")
 
 
-class ScannerBuilder:
+class ScannerBuilder(ScannerBuilderNotOffered):
     """Collects the options of a scan; every method returns the builder. `to_scanner` checks and makes it.
 
     The dataset's `default_scan_options` count only where `apply_defaults` is given them.

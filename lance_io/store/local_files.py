@@ -212,7 +212,7 @@ def _names(folder: str, *, is_top: bool) -> list[str]:
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
-        if is_top:
+        if is_top and not os.path.lexists(folder.rstrip("/")):  # nothing lies below a file: it is no place for a folder
             raise not_a_folder(folder) from error
         return []
     except (OSError, ValueError) as error:

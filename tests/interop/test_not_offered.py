@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Any
 import lance
 import pyarrow as pa
 import pytest
+from lance.dataset import ScannerBuilder as PeerBuilder
 
 import lance_io
-from lance_io.dataset.notoffered import DatasetNotOffered, FragmentNotOffered, OperationsNotOffered
+from lance_io.dataset import ScannerBuilder
+from lance_io.dataset.notoffered import (
+    DatasetNotOffered,
+    FragmentNotOffered,
+    OperationsNotOffered,
+    ScannerBuilderNotOffered,
+)
 from lance_io.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+CLASSES = ("LanceDataset", "LanceFragment", "LanceOperation", "LanceScanner")
+THEIRS = {"ScannerBuilder": PeerBuilder, **{name: getattr(lance, name) for name in CLASSES}}
+OURS = {"ScannerBuilder": ScannerBuilder, **{name: getattr(lance_io, name) for name in CLASSES}}
 
 
 def public(names: Any) -> set[str]:
@@ -31,6 +43,7 @@ def ours(tmp_path: Path) -> SimpleNamespace:
         LanceFragment=[table.get_fragments()[0], other.get_fragments()[0]],
         LanceOperation=[lance_io.LanceOperation],
         LanceScanner=[table.scanner()],
+        ScannerBuilder=[ScannerBuilder(table)],
     )
 
 
@@ -41,11 +54,12 @@ def ours(tmp_path: Path) -> SimpleNamespace:
         ("LanceFragment", FragmentNotOffered),
         ("LanceOperation", OperationsNotOffered),
         ("LanceScanner", object),
+        ("ScannerBuilder", ScannerBuilderNotOffered),
     ],
 )
 def test_every_name_of_a_class(name: str, table: type, ours: SimpleNamespace) -> None:
-    theirs = public(getattr(lance, name))
-    assert theirs <= public(getattr(lance_io, name))
+    theirs, known = (public(classes[name]) for classes in (THEIRS, OURS))
+    assert theirs <= known
     assert public(table) <= theirs
     for one in getattr(ours, name):
         for missing in public(table):
