@@ -25,7 +25,7 @@ from lance_io.dataset import compute as pc
 from lance_io.dataset.system import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
 from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
-from lance_io.format.schema import split_path
+from lance_io.format.schema import first_member, split_path
 from lance_io.levels.retype import needs_retyping
 
 if TYPE_CHECKING:
@@ -342,5 +342,4 @@ def extract(column: pa.Array, path: tuple[str, ...]) -> pa.Array:
 
 
 def _member(dtype: pa.DataType, name: str) -> int:
-    index: int = dtype.get_field_index(name)
-    return index
+    return first_member(dtype, name)

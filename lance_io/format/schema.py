@@ -16,7 +16,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 
@@ -33,7 +33,7 @@ from lance_io.format.logical_types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 BLOB_KEY: Final = "lance-encoding:blob"
 PACKED_KEYS: Final = ("lance-encoding:packed", "packed")
@@ -369,6 +369,24 @@ class Schema:
         return {key: self.metadata[key] for key in sorted(self.metadata)} or None
 
 
+Named = TypeVar("Named", "Field", pa.Field)
+
+
+def numbered(fields: Iterable[Named]) -> dict[tuple[str, int], Named]:
+    """Fields, ours or of Arrow, by name and how many of that name come before: members of a struct may share one."""
+    found: dict[tuple[str, int], Named] = {}
+    counts: dict[str, int] = {}
+    for one in fields:
+        number = counts[one.name] = counts.get(one.name, -1) + 1
+        found[one.name, number] = one
+    return found
+
+
+def first_member(dtype: pa.DataType, name: str) -> int:
+    """Which field of a struct is the first of this name; -1 for none. `get_field_index` finds no name that two have."""
+    return next((number for number in range(dtype.num_fields) if dtype.field(number).name == name), -1)
+
+
 _Chosen: TypeAlias = "dict[str, _Chosen]"  # names of members, in the order wanted, and what is wanted of each
 
 
@@ -380,8 +398,7 @@ def _choose_members(node: Field, chosen: _Chosen) -> None:
 def _keep(node: Field, chosen: _Chosen, *, is_entry: bool = False) -> Field:
     """`node` with only the members that were chosen; the entries of a map are a key and its value."""
     if node.logical_type == "struct" and not node.has_column and not is_entry:
-        members = {child.name: child for child in node.children}
-        wanted = [members[name] for name in chosen]
+        wanted = [child for name in chosen for child in node.children if child.name == name]
     else:
         wanted = [child for child in node.children if child.name in chosen]
     is_map = node.logical_type == "map"

@@ -118,12 +118,17 @@ def _check_node(node: _Node, names: set[str], by_id: Mapping[int, _Node]) -> Non
         raise FormatError(f"schema: field {node.name!r} has the id {node.id}, expected 0 or more")
     if node.id in by_id:
         raise FormatError(f"schema: field id {node.id} is used by {node.name!r} and by another field")
-    if node.name in names:
+    if node.name in names and not _is_member(node):
         raise FormatError(f"schema: two fields are called {node.name!r} in one place")
     if "\0" in node.name or "\0" in node.logical_type or any("\0" in key for key in node.metadata):
         raise FormatError(f"schema: field {node.id} has a name, type or metadata key with a NUL character")
     if node.depth > SCHEMA_DEPTH_MAX:
         raise FormatError(f"schema: fields nested more than {SCHEMA_DEPTH_MAX} levels deep")
+
+
+def _is_member(node: _Node) -> bool:
+    """Whether a field is one of a struct's members, of which several may have one name."""
+    return node.parent is not None and node.parent.logical_type == "struct" and BLOB_KEY not in node.parent.metadata
 
 
 def _freeze(node: _Node) -> Field:

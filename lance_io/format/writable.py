@@ -49,10 +49,9 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
 
 
 def check_shape(schema: Schema) -> None:
-    """Raise `SchemaError` for what no schema may be: names that siblings share, blobs that are not laid out as such."""
+    """Raise `SchemaError` for what no schema may be: columns of one name, blobs that are not laid out as such."""
     _check_names(schema.fields)
     for field in schema.walk():
-        _check_names(field.children)
         if field.is_blob_v2 or field.extension_name == BLOB_V2_EXTENSION:
             _check_blob(field)
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UnsupportedDataError
+from lance_io.format.schema import numbered
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.levels.jsonb_write import jsonb_values
 from lance_io.levels.lists import items_of, with_items
@@ -61,12 +62,12 @@ def _check_same(given: Field, field: Field, path: str) -> None:
         expected, found = field.logical_type, given.logical_type
         raise SchemaError(f"field `{path}` does not match the file schema: expected {expected}, got {found}")
     is_struct = field.logical_type == "struct"
-    if is_struct and {child.name for child in given.children} != {child.name for child in field.children}:
+    known = numbered(given.children)
+    if is_struct and known.keys() != numbered(field.children).keys():
         expected, found = _member_names(field), _member_names(given)
         raise SchemaError(f"field `{path}` does not match the file schema: expected members {expected}, got {found}")
-    for i, other in enumerate(field.children):
-        one = given.child(other.name) if is_struct else given.children[i]
-        assert one is not None
+    for i, (key, other) in enumerate(numbered(field.children).items()):
+        one = known[key] if is_struct else given.children[i]
         _check_same(one, other, f"{path}.{other.name}")
 
 
@@ -130,7 +131,8 @@ def _stored(field: Field, array: pa.Array) -> pa.Array:
 
 
 def _stored_struct(field: Field, array: pa.StructArray) -> pa.Array:
-    members = [_stored(child, array.field(child.name)) for child in field.children]
+    places = {key: place for place, key in enumerate(numbered(array.type))}
+    members = [_stored(child, array.field(places[key])) for key, child in numbered(field.children).items()]
     fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
     return pa.StructArray.from_arrays(members, fields=fields, mask=_null_mask(array))
 

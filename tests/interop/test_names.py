@@ -93,3 +93,28 @@ def _theirs(rows: pa.Table, folder: Path) -> lance_io.LanceDataset:
 
 def _only_file(table: lance_io.LanceDataset) -> str:
     return f"{table.uri}/data/{table.get_fragments()[0].data_files()[0].path}"
+
+
+@pytest.mark.parametrize("second", [[4, 5, 6], ["x", "y", "z"]], ids=["one type", "two types"])
+@pytest.mark.parametrize("nesting", ["s", "deep.s", "list"])
+def test_members_of_one_name(second: list[Any], nesting: str, tmp_path: Path) -> None:
+    """A path means the first of them. pylance writes such structs, and reads them from files alone."""
+    structs: pa.Array = pa.StructArray.from_arrays([NUMBERS, pa.array(second)], ["x", "x"])
+    if nesting == "list":
+        rows = pa.table({"l": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), structs)})
+    else:
+        nested = pa.StructArray.from_arrays([structs], ["s"]) if nesting == "deep.s" else structs
+        rows = pa.table({nesting.partition(".")[0]: nested})
+    found = []
+    for library in (lance, lance_io):
+        table = lance_io.write_dataset(rows, tmp_path / "ours") if library is lance_io else _theirs(rows, tmp_path)
+        found.append([(field.name(), field.id()) for field in lance.dataset(table.uri).lance_schema.fields()])
+        assert lance.file.LanceFileReader(_only_file(table)).read_all().to_table() == rows
+        assert table.to_table() == rows
+        assert table.take([2, 0]) == rows.take([2, 0])
+        if nesting != "list":
+            assert table.to_table(columns=[f"{nesting}.x"]).column(0).to_pylist() == [1, 2, 3]
+            assert table.to_table(columns={"q": f"{nesting}.x + 1"}).to_pydict() == {"q": [2, 3, 4]}
+            assert table.to_table(filter=f"{nesting}.x > 1") == rows.slice(1)
+        assert lance_io.write_dataset(rows, table.uri, mode="append").to_table() == pa.concat_tables([rows, rows])
+    assert found[0] == found[1]

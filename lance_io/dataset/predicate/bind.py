@@ -49,6 +49,7 @@ from lance_io.dataset.predicate.tree import (
     dotted,
 )
 from lance_io.errors import BindError, UnsupportedError
+from lance_io.format.schema import first_member
 from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Binder:
         for part in path[1:]:
             if not pt.is_struct(here):
                 raise BindError(f"No field named {dotted(path)}: {dotted(tuple(names))} is {here}, not a struct.")
-            index = part if isinstance(part, int) else here.get_field_index(part)
+            index = part if isinstance(part, int) else first_member(here, part)
             if not 0 <= index < here.num_fields:
                 valid = ", ".join(field.name for field in here)
                 raise BindError(f"No field named {dotted(path)}. Valid fields of {dotted(tuple(names))} are {valid}.")

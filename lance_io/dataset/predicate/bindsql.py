@@ -40,6 +40,7 @@ from lance_io.dataset.predicate.tree import (
     describe,
 )
 from lance_io.errors import BindError, EvaluationError
+from lance_io.format.schema import first_member
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -290,7 +291,7 @@ class SqlBinder(Binder):
     def _member(self, expr: Function) -> Operand:
         bound, found = self.bind(expr.args[0])
         name = expr.args[1].value.as_py() if isinstance(expr.args[1], Literal) else ""
-        index = found.get_field_index(name) if pt.is_struct(found) else -1
+        index = first_member(found, name) if pt.is_struct(found) else -1
         if index < 0:
             raise BindError(f"No field named {name} in {describe(expr.args[0])}, which is {found}")
         return Call("struct_field", (bound,), pc.StructFieldOptions([index])), found.field(index).type

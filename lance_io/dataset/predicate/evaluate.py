@@ -38,6 +38,7 @@ from lance_io.dataset.predicate.tree import (
     SqlCast,
     cannot_fail,
 )
+from lance_io.format.schema import first_member
 from lance_io.levels.compact import compact_batch, taken
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
     array = batch.column(path[0])
     for name in path[1:]:
         # by position: a name would be parsed as a dotted path
-        array = pc.struct_field(array, [array.type.get_field_index(name)])
+        array = pc.struct_field(array, [name if isinstance(name, int) else first_member(array.type, name)])
     return array
 
 

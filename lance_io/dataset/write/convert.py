@@ -16,6 +16,7 @@ from lance_io.dataset.metadata import DataFile, FragmentMetadata
 from lance_io.dataset.write.fit import DEFAULT_VERSION, of_version
 from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.format.schema import numbered
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import version_of_pair
 from lance_io.table import fragment as stored
@@ -153,10 +154,10 @@ def _schema_of_files(schema: Schema, fragments: Iterable[stored.Fragment], table
 
 def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]) -> tuple[Field, ...]:
     """Fields with the ids of those that are known; what encloses a new field may be known."""
-    by_name = {field.name: field for field in known}
+    by_name = numbered(known)
     fields = []
-    for field in given:
-        old = by_name.get(field.name)
+    for key, field in numbered(given).items():
+        old = by_name.get(key)
         if old is not None and old.holds_blobs and field.holds_blobs:  # however its values are handed over
             fields.append(replace(old, nullable=field.nullable))
             continue

@@ -15,7 +15,7 @@ from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
 from lance_io.format.keys import check_primary_key
 from lance_io.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
-from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema
+from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, numbered
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
 from lance_io.format.writable import check_shape, check_writable
@@ -125,20 +125,13 @@ def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> 
 
 
 def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, problems: list[str]) -> tuple[Field, ...]:
-    by_name = {field.name: field for field in given}
-    known = {field.name for field in wanted}
-    missing = [path + field.name for field in wanted if field.name not in by_name and not field.nullable]
-    unexpected = sorted(path + name for name in by_name if name not in known)
+    found, known = numbered(given), numbered(wanted)
+    missing = [path + key[0] for key, field in known.items() if key not in found and not field.nullable]
+    unexpected = sorted(path + key[0] for key in found if key not in known)
     if missing or unexpected:
         problems.append(f"fields did not match, missing=[{_listed(missing)}], unexpected=[{_listed(unexpected)}]")
-    place = {field.name: number for number, field in enumerate(given)}
-    pairs = sorted(
-        ((by_name[field.name], field) for field in wanted if field.name in by_name),
-        key=lambda pair: place[pair[0].name],
-    )
-    in_table_order = sorted(pairs, key=lambda pair: wanted.index(pair[1]))
-    done = {one.id: _fit(each, one, path, problems) for each, one in in_table_order}
-    return tuple(done[one.id] for _, one in pairs)
+    done = {key: _fit(found[key], one, path, problems) for key, one in known.items() if key in found}
+    return tuple(done[key] for key in found if key in done)
 
 
 def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
