@@ -70,7 +70,10 @@ def _dictionaries(arrays: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
     """
     dtype = arrays[0].type
     dictionaries = [array.dictionary for array in arrays]
-    memory = {(len(one), one.offset, *(each and each.address for each in one.buffers())) for one in dictionaries}
+    memory = {
+        (len(one), one.offset, *(None if each is None else each.address for each in one.buffers()))
+        for one in dictionaries
+    }
     if len(memory) == 1:
         return arrays
     num_values, num_rows = sum(map(len, dictionaries)), sum(map(len, arrays))
