@@ -25,6 +25,7 @@ import pytest
 from lance_io import runtime
 from lance_io.errors import ForkedRuntimeError, UsageError
 from lance_io.runtime import cpu_pool, iterate, run, stream, wrap
+from lance_io.runtime.threads import LastingPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -510,6 +511,87 @@ def others_ns(work: str, share: int, folder: Path, num_files: int) -> int:
     command = [sys.executable, "-c", textwrap.dedent(code), str(share), str(folder / "t.lance")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True, cwd=CHECKOUT)
     return int(done.stdout)
+
+
+LATE = """
+import asyncio, sys, threading
+import pyarrow as pa, lance_io
+
+rows = pa.table({"a": range(200_000), "s": [str(number) for number in range(200_000)]})
+
+async def awaited(uri):
+    async with lance_io.AsyncDataset.open(uri) as table:
+        found = await table.to_table(filter="a > 5")
+        num_rows = 0
+        async for batch in table.to_batches():
+            num_rows += batch.num_rows
+    batches = iter(rows.to_batches(max_chunksize=50_000))
+    written = await lance_io.AsyncDataset.write(batches, uri + "2", schema=rows.schema)
+    return found.num_rows, num_rows, await written.count_rows()
+
+def work():
+    threading.main_thread().join()
+    lance_io.write_dataset(rows, sys.argv[1])
+    table = lance_io.dataset(sys.argv[1])
+    print(table.to_table(filter="a > 5").num_rows, table.take([1, 150_000])["a"].to_pylist())
+    print(sum(batch.num_rows for batch in table.to_batches()), asyncio.run(awaited(sys.argv[1])))
+
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_that_outlives_the_main_thread_reads_and_writes(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", LATE, str(tmp_path / "t")], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == ("199994 [1, 150000]\n200000 (199994, 200000, 200000)\n", "")
+
+
+class TestLastingPool:
+    def test_results_and_errors_come_back(self) -> None:
+        with LastingPool(2, "test") as pool:
+            assert list(pool.map(str, range(50))) == [str(number) for number in range(50)]
+            with pytest.raises(ZeroDivisionError):
+                pool.submit(lambda: 1 // 0).result()
+
+    def test_threads_start_as_they_are_needed(self) -> None:
+        gate = threading.Event()
+        with LastingPool(3, "test-needed") as pool:
+            for _ in range(2):
+                pool.submit(int).result()
+            waiting = [pool.submit(gate.wait) for _ in range(5)]
+            names = {thread.name for thread in threading.enumerate() if thread.name.startswith("test-needed")}
+            assert names <= {f"test-needed_{number}" for number in range(3)} and len(names) == 3
+            gate.set()
+            assert all(one.result() for one in waiting)
+
+    def test_what_was_taken_is_done_and_nothing_more_is_taken(self) -> None:
+        gate, pool = threading.Event(), LastingPool(1, "test")
+        first, second = pool.submit(gate.wait), pool.submit(int)
+        pool.shutdown(wait=False)
+        with pytest.raises(RuntimeError, match="shut down"):
+            pool.submit(int)
+        gate.set()
+        pool.shutdown()
+        assert (first.result(), second.result()) == (True, 0)
+
+    def test_what_waits_can_be_cancelled(self) -> None:
+        gate, started, pool = threading.Event(), threading.Event(), LastingPool(1, "test")
+        first = pool.submit(lambda: (started.set(), gate.wait()))
+        second = pool.submit(int)
+        assert started.wait(60)
+        pool.shutdown(wait=False, cancel_futures=True)
+        gate.set()
+        pool.shutdown()
+        assert first.result()[1] and second.cancelled()
+
+    def test_a_pool_that_is_dropped_ends_its_threads(self) -> None:
+        pool = LastingPool(1, "test-dropped")
+        pool.submit(int).result()
+        [thread] = [thread for thread in threading.enumerate() if thread.name.startswith("test-dropped")]
+        del pool
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 def test_an_iterator_does_not_cross_a_fork() -> None:

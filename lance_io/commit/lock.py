@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +22,7 @@ from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
 from lance_io.commit.steps import Call, Put, Read
 from lance_io.errors import CommitConflictError, NotFound, StoreError
+from lance_io.runtime.threads import LastingPool
 from lance_io.store.failures import Unsent
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class LockHandler:
 
     def create(self, place: Location, new: NewVersion) -> Plan[Created | Taken]:
         """Put the manifest file under the lock; see `CommitHandler`."""
-        threads = ThreadPoolExecutor(1, thread_name_prefix="lance-io-lock")
+        threads = LastingPool(1, "lance-io-lock")
         try:
             return (yield from self._locked(place, new, threads))
         finally:
             threads.shutdown(wait=False)
 
-    def _locked(self, place: Location, new: NewVersion, threads: ThreadPoolExecutor) -> Plan[Created | Taken]:
+    def _locked(self, place: Location, new: NewVersion, threads: LastingPool) -> Plan[Created | Taken]:
         held = self.lock(new.version)
         try:
             yield Call(held.__enter__, threads)

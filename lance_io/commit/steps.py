@@ -20,7 +20,7 @@ from lance_io.store.api import ALL
 from lance_io.store.probe import ConditionalProbe
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Executor
 
     from lance_io.store.api import (
         Buffer,
@@ -279,7 +279,7 @@ class Call(Generic[T]):
     """A function of somebody else's that may block; all calls over one `threads` of size 1 are in one thread."""
 
     function: Callable[[], T]
-    threads: ThreadPoolExecutor
+    threads: Executor
 
     def now(self) -> T:
         """See `Ask`."""

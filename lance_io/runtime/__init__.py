@@ -5,6 +5,7 @@
     iterate(make)    from plain code: the items of an async generator that runs on the engine
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
+    in_thread(f)     a function that may block
 
 Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
 whoever calls. A user's own loop (a notebook's, a web server's) is never re-entered, only told when a result is there.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from lance_io.runtime.calls import run, wrap
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
-from lance_io.runtime.pool import cpu_count, cpu_pool, use_cpus
+from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, use_cpus
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     # work on the CPU
     "cpu_count",
     "cpu_pool",
+    "in_thread",
     "use_cpus",
     # memory
     "memory_limit_bytes",

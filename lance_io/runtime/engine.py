@@ -10,11 +10,14 @@ import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from lance_io.runtime.threads import LastingPool
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 Closer: TypeAlias = "Callable[[], Awaitable[None]]"
 
+DEFAULT_THREADS: Final = 8  # of the loop's own executor
 CLOSE_SECONDS_MAX: Final = 1.0  # interpreter exit waits this long for sessions to close, then leaves them
 
 
@@ -23,6 +26,8 @@ class Engine:
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = loop or asyncio.new_event_loop()
+        if loop is None:  # names of hosts are looked up there
+            self.loop.set_default_executor(LastingPool(DEFAULT_THREADS, "lance_io-engine"))
         self.closers: dict[object, Callable[[], Closer | None]] = {}
         self.closing = False  # no new calls
         self._stopped = False

@@ -1,15 +1,27 @@
-"""Threads for decoding: kernels release the GIL, and the engine's loop must not wait for them."""
+"""Threads for decoding, whose kernels release the GIL, and for what may block: no loop must wait for either."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from lance_io.limits import from_environment
+from lance_io.runtime.threads import LastingPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+BLOCKING_MAX: Final = 32  # threads that may wait for somebody at once
 
 _lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_pool: LastingPool | None = None
+_blocking: LastingPool | None = None
 _share: int | None = None
 
 
@@ -38,7 +50,7 @@ def use_cpus(share: int | None) -> None:
         pool.shutdown(wait=False)  # what it has been given is still done
 
 
-def cpu_pool() -> ThreadPoolExecutor:
+def cpu_pool() -> LastingPool:
     """The pool for work on the CPU, one thread per processor; a forked child gets its own."""
     global _pool
     pool = _pool
@@ -46,15 +58,26 @@ def cpu_pool() -> ThreadPoolExecutor:
         return pool
     with _lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(cpu_count(), thread_name_prefix="lance_io-cpu")
+            _pool = LastingPool(cpu_count(), "lance_io-cpu")
         return _pool
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`asyncio.to_thread`, which works until the last thread of the program has ended."""
+    global _blocking
+    with _lock:
+        if _blocking is None:
+            _blocking = LastingPool(BLOCKING_MAX, "lance_io-blocking")
+        pool = _blocking
+    call = partial(copy_context().run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
 def _forget_pool() -> None:
     """In a forked child: its threads are not there, and its lock may be held by one of them."""
-    global _lock, _pool
+    global _lock, _pool, _blocking
     _lock = threading.Lock()
-    _pool = None
+    _pool = _blocking = None
 
 
 os.register_at_fork(after_in_child=_forget_pool)

@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from lance_io._kernels import read_files, read_ranges
 from lance_io.errors import LanceError, NotFound, UnsupportedError
 from lance_io.runtime import cpu_count
+from lance_io.runtime.threads import LastingPool
 from lance_io.spans import Fetched, Ranges, int64s
 from lance_io.store.api import (
     ALL,
@@ -93,7 +93,7 @@ class LocalStore:
     def start_over(self) -> None:
         """New locks, no pool, no open files (after a fork)."""
         self._files = OpenFiles(OPEN_FILES_MAX)
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: LastingPool | None = None
         self._pool_lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -421,7 +421,7 @@ class LocalStore:
 
         with self._pool_lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="lance-io-local")
+                self._pool = LastingPool(POOL_THREADS, "lance-io-local")
             pool = self._pool
             loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
             future = loop.run_in_executor(pool, partial(work, *args, **kwargs))

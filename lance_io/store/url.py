@@ -12,7 +12,6 @@ Client libraries are imported only when their scheme is opened.
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 import re
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.runtime import in_thread
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -108,7 +108,7 @@ async def load_client(uri: Any) -> None:
     module = _CLIENTS.get(match[1].lower()) if match else None
     if module is not None and module not in sys.modules:
         with suppress(ModuleNotFoundError):
-            await asyncio.to_thread(importlib.import_module, module)
+            await in_thread(importlib.import_module, module)
 
 
 def uri_text(uri: object) -> str:

@@ -23,25 +23,86 @@ table = lance_io.dataset(sys.argv[1])
 assert table.schema.names == ["i", "j"]
 assert table.take([2]).num_rows == 1
 assert table.count_rows() == 3
-loaded = {"pandas", "pyarrow.dataset", "pyarrow.compute", "aiobotocore", "botocore", "aiohttp"} & sys.modules.keys()
+loaded = {"pyarrow.dataset", "aiobotocore", "botocore", "aiohttp"} & sys.modules.keys()
 assert not loaded, loaded
 import pyarrow as pa
 import pyarrow.dataset
 assert isinstance(table, pyarrow.dataset.Dataset)
 assert isinstance(table.scanner(), pyarrow.dataset.Scanner)
 assert isinstance(table.get_fragments()[0], pyarrow.dataset.Fragment)
-assert pa.scalar(True).as_py() is True and pa.lib.scalar is pa.scalar
 assert table.to_pandas()["i"].tolist() == [1, 2, 3]
 """
 
 
-def test_opening_and_taking_load_neither_pandas_nor_cloud_clients(tmp_path: Path) -> None:
-    uri = tmp_path / "small.lance"
+_TAKE_ASYNC = """
+import asyncio, sys
+from lance_io import AsyncDataset
+
+async def take():
+    async with AsyncDataset.open(sys.argv[1]) as table:
+        return (await table.take([2])).num_rows
+
+assert asyncio.run(take()) == 1
+heavy = {"pandas", "pyarrow.dataset", "pyarrow._dataset", "aiobotocore", "botocore", "aiohttp"}
+loaded = heavy & sys.modules.keys()
+assert not loaded, loaded
+"""
+
+_NOTHING_REPLACED = """
+import sys
+import pyarrow as pa, pyarrow.compute, pyarrow.dataset, pyarrow.lib, pandas, numpy, asyncio, threading
+watched = [one for name, one in sys.modules.items() if name.split(".")[0] in ("pyarrow", "numpy", "pandas", "asyncio")]
+written = []
+
+class Watch(type(pa)):
+    def __setattr__(self, name, value):
+        if not name.startswith("__"):
+            written.append((self.__name__, name))
+        super().__setattr__(name, value)
+
+modules = pa, pa.lib, pa.compute, pa.dataset, pandas, numpy, asyncio, threading
+before = {one.__name__: dict(vars(one)) for one in modules}
+pa.lib.__class__ = pa.compute.__class__ = pa.__class__ = Watch
+import lance_io
+table = lance_io.dataset(sys.argv[1])
+assert table.take([2]).num_rows == 1 and table.to_table(filter="i > 1").num_rows == 2
+assert sum(batch.num_rows for batch in table.to_batches()) == 3
+lance_io.write_dataset(table.to_table(["i"]), sys.argv[1] + "2").delete("i = 1")
+
+async def again():
+    async with lance_io.AsyncDataset.open(sys.argv[1]) as other:
+        return await other.to_table(filter="i > 1")
+
+asyncio.run(again())
+assert not written, written
+for name, values in before.items():
+    now = vars(sys.modules[name])
+    changed = [key for key, value in values.items() if now.get(key) is not value]
+    assert not changed, (name, changed)
+"""
+
+
+def ran_in_new_process(program: str, folder: Path) -> None:
+    uri = folder / "small.lance"
     lance.write_dataset(pa.table({"i": [1, 2, 3], "j": pa.array(["1", "[]", None], pa.json_())}), str(uri))
     ran = subprocess.run(
-        [sys.executable, "-c", _OPEN_AND_TAKE, str(uri)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program, str(uri)], capture_output=True, text=True, check=False, timeout=60
     )
     assert ran.returncode == 0, ran.stderr
+
+
+def test_opening_and_taking_load_no_cloud_clients(tmp_path: Path) -> None:
+    """`pyarrow._dataset` loads pandas where that is installed, as `pyarrow.array` does, too."""
+    ran_in_new_process(_OPEN_AND_TAKE, tmp_path)
+
+
+def test_an_awaited_take_loads_neither_pandas_nor_datasets_of_pyarrow(tmp_path: Path) -> None:
+    ran_in_new_process(_TAKE_ASYNC, tmp_path)
+
+
+def test_nothing_of_other_packages_is_replaced(tmp_path: Path) -> None:
+    """Not even for a moment: assignments to their modules are watched."""
+    ran_in_new_process(_NOTHING_REPLACED, tmp_path)
 
 
 def test_classes_are_those_of_pyarrow() -> None:

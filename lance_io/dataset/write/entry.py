@@ -5,7 +5,6 @@ Keywords are pylance's. Rows are pulled where the caller is: in its thread, or o
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from lance_io.dataset.write.keywords import Write, check_known
 from lance_io.dataset.write.rows import write_rows
 from lance_io.errors import OperationError
 from lance_io.file.numbers import count
+from lance_io.runtime import in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.store.url import load_client
 from lance_io.table.fragment import FRAGMENT_ROWS_MAX
@@ -134,7 +134,7 @@ def _fed(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRo
 
 async def _on_this_loop(rows: Rows) -> AsyncIterator[pa.RecordBatch]:
     """Batches of plain iterators, made in a thread: they may read files or wait for databases."""
-    while (batch := await asyncio.to_thread(next, rows.batches, None)) is not None:
+    while (batch := await in_thread(next, rows.batches, None)) is not None:
         yield batch
 
 

@@ -1,0 +1,121 @@
+"""Pools of threads that work for as long as any thread of the program runs.
+
+`concurrent.futures` ends its pools when the main thread has come to its end, although other threads of the program
+may go on for hours; these are refused then ("cannot schedule new futures after interpreter shutdown"). Pools of this
+module end later, when all threads of the program have.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+_Work: TypeAlias = "tuple[Future[Any], Callable[[], Any]]"
+
+
+class LastingPool(ThreadPoolExecutor):
+    """A `ThreadPoolExecutor` of at most `num_threads`, started as they are needed; also a loop's default executor.
+
+    name  that its threads' names begin with
+    """
+
+    def __init__(self, num_threads: int, name: str) -> None:
+        super().__init__(num_threads, thread_name_prefix=name)
+        self._num_threads_max, self._name = num_threads, name
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._started: list[threading.Thread] = []
+        self._guard = threading.Lock()
+        self._is_over = False
+        _remember(self)
+        weakref.finalize(self, _dismiss, self._work, self._started).atexit = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Have a function called in one of the threads. Raises `RuntimeError` when the pool was shut down."""
+        future: Future[T] = Future()
+        with self._guard:
+            if self._is_over:
+                raise RuntimeError("this pool of threads was shut down")
+            self._work.put((future, lambda: fn(*args, **kwargs)))
+            if not self._idle.acquire(blocking=False) and len(self._started) < self._num_threads_max:
+                name = f"{self._name}_{len(self._started)}"
+                thread = threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True)
+                thread.start()
+                self._started.append(thread)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take nothing more; what was taken is done, unless it is cancelled."""
+        with self._guard:
+            is_first, self._is_over = not self._is_over, True
+        if is_first:
+            if cancel_futures:
+                _cancel(self._work)
+            _dismiss(self._work, self._started)
+        if wait:
+            for thread in self._started:
+                thread.join()
+
+
+_pools: weakref.WeakSet[LastingPool] | None = None
+
+
+def _remember(pool: LastingPool) -> None:
+    global _pools
+    if _pools is None:
+        _pools = weakref.WeakSet()
+        atexit.register(_end, _pools)
+    _pools.add(pool)
+
+
+def _forget_pools() -> None:
+    """In a forked child: their threads are not there, and their locks may be held by one of them."""
+    global _pools
+    if _pools is not None:
+        atexit.unregister(_end)
+        _pools = None
+
+
+os.register_at_fork(after_in_child=_forget_pools)
+
+
+def _serve(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+    while (item := work.get()) is not None:
+        future, call = item
+        if future.set_running_or_notify_cancel():
+            try:
+                result = call()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+        del item, future, call  # a thread that waits holds nothing
+        idle.release()
+
+
+def _dismiss(work: SimpleQueue[_Work | None], threads: list[threading.Thread]) -> None:
+    for _ in threads:
+        work.put(None)
+
+
+def _cancel(work: SimpleQueue[_Work | None]) -> None:
+    while not work.empty():
+        item = work.get()
+        if item is not None:
+            item[0].cancel()
+
+
+def _end(pools: weakref.WeakSet[LastingPool]) -> None:
+    """At interpreter exit, when only daemon threads are left: none may come back into an interpreter that is gone."""
+    for pool in list(pools):
+        pool.shutdown(cancel_futures=True)
