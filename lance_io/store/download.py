@@ -83,12 +83,19 @@ class Download:
         self.size_bytes, self.etag, self._last_modified = other.size_bytes, other.etag, other._last_modified
         self._pieces, self._memory = other._pieces, other._memory
 
+    @property
+    def _may_move(self) -> bool:
+        """Whether it is a suffix of which nothing is here: it lies elsewhere if the object has got another size."""
+        return self.suffix is not None and self.received == 0
+
     # -- asking -----------------------------------------------------------------------------------------------------
 
     def headers(self) -> dict[str, str]:
         """`range` and `if-match` of the next attempt, lower-case names."""
+        if self._may_move:
+            return {"range": f"bytes=-{self.suffix}"}
         if self.start is None or self.end is None:
-            return {"range": f"bytes=-{self.suffix}"} if self.suffix is not None else {}
+            return {}
         headers = {}
         if not (self._whole and self.received == 0):
             headers["range"] = f"bytes={self.start + self.received}-{self.end - 1}"
@@ -123,7 +130,7 @@ class Download:
         if match is None or match[1] is None or match[3] == "*":
             self._refuse(RangeIgnored, f"a partial answer with content-range {text!r}, expected 'bytes a-b/size'", 206)
         first, end, size_bytes = int(match[1]), int(match[2]) + 1, int(match[3])
-        if self.start is None or self.end is None:  # a suffix: now we know which
+        if self.start is None or self.end is None or self._may_move:  # a suffix: now we know which
             wanted = self.suffix or 0
             self.start, self.end = max(0, size_bytes - wanted), size_bytes
         if first != self.start + self.received or end > self.end or end > size_bytes:
@@ -170,8 +177,6 @@ class Download:
         self._pieces.clear()
         self._memory = None
         self.received, self.etag = 0, None
-        if self._whole or self.suffix is not None:
-            self.start = self.end = None
         raise Transient("the object changed while it was read", path=self.key, operation="get")
 
     # -- its body ---------------------------------------------------------------------------------------------------

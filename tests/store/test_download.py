@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lance_io.errors import StoreError
 from lance_io.store.download import SMALL_BYTES, Download
-from lance_io.store.failures import LongBody, Transient
+from lance_io.store.failures import InvalidRange, LongBody, Transient
 
 SIZE = 4 * SMALL_BYTES
 CONTENT = bytes(range(256)) * (SIZE // 256)
@@ -87,3 +87,69 @@ def test_more_than_the_range_is_noticed_before_it_is_kept() -> None:
     with pytest.raises(LongBody):
         download.add(b"xy")
     assert download.received == 9
+
+
+class Changing:
+    """An object that is replaced between the attempts of a read; a store may or may not know `if-match`."""
+
+    def __init__(self, *, knows_if_match: bool) -> None:
+        self.knows_if_match = knows_if_match
+        self.content, self.etag = b"", ""
+
+    def replace(self, size_bytes: int) -> None:
+        """Other bytes under the key."""
+        self.etag = f'"{self.etag.count("x")}x{self.etag[1:-1]}"'
+        self.content = bytes((at * 7 + len(self.etag)) % 251 for at in range(size_bytes))
+
+    def attempt(self, download: Download, received: int) -> None:
+        """One request, whose answer breaks off after so many bytes; raises `Transient` unless all is here."""
+        headers = download.headers()
+        if self.knows_if_match and headers.get("if-match", self.etag) != self.etag:
+            download.object_changed()  # what the transport does on 412
+        first, _, last = headers.get("range", "").removeprefix("bytes=").partition("-")
+        size = len(self.content)
+        start, end = (int(first), min(size, int(last) + 1)) if first else (max(0, size - int(last or size)), size)
+        if start >= size:
+            download.no_such_range({"Content-Range": f"bytes */{size}"})
+        known = {"Content-Length": str(end - start), "ETag": self.etag}
+        if "range" in headers:
+            download.begin(206, {**known, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
+        else:
+            download.begin(200, known)
+        download.add(self.content[start : min(end, start + received)])
+        download.finish()
+
+
+WISHES = {
+    "range": (lambda: Download.of_range("key", 20, 60), slice(20, 60)),
+    "suffix": (lambda: Download.of_suffix("key", 50), slice(-50, None)),
+    "object": (lambda: Download.of_object("key"), slice(None)),
+}
+
+
+@pytest.mark.parametrize("kind", WISHES)
+@given(st.booleans(), st.lists(st.tuples(st.integers(60, 120) | st.none(), st.integers(0, 70)), min_size=1, max_size=6))
+@example(True, [(120, 10), (60, 0)])
+@example(False, [(60, 10), (120, 0)])
+@example(True, [(120, 0), (60, 10)])
+def test_an_object_that_is_replaced_under_a_read_is_read_anew(
+    kind: str, knows_if_match: bool, steps: list[tuple[int | None, int]]
+) -> None:
+    """Each step is one attempt: perhaps the object gets another size before it, and it breaks off after some bytes."""
+    make, part = WISHES[kind]
+    download, there = make(), Changing(knows_if_match=knows_if_match)
+    there.replace(100)
+    for size_bytes, received in [*steps, (None, 1000), (None, 1000)]:  # the last but one may find it changed
+        if size_bytes is not None:
+            there.replace(size_bytes)
+        try:
+            there.attempt(download, received)
+            break
+        except Transient:
+            continue
+        except InvalidRange:  # the rest of what is no more lies behind the end
+            assert not knows_if_match
+            return
+    assert bytes(download.buffer()) == there.content[part]
+    meta = download.meta()
+    assert (meta.size_bytes, meta.etag) == (len(there.content), there.etag)
