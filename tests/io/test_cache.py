@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lance_io.errors import FormatError, UsageError
@@ -53,7 +53,8 @@ def test_sizes_are_checked() -> None:
         SearchCache(1).put(("a",), 1, -1)
 
 
-@given(st.lists(st.tuples(st.sampled_from("gpd"), st.integers(0, 7), st.integers(0, 60))))
+@given(st.lists(st.tuples(st.sampled_from("gmpd"), st.integers(0, 7), st.integers(0, 60))))
+@example([("p", 1, 40), ("p", 0, 40), ("m", 0, 0), ("p", 2, 40)])
 def test_behaves_like_a_list_of_recently_used(steps: list[tuple[str, int, int]]) -> None:
     cache, model = SearchCache(100), dict[tuple[int], int]()
     for action, number, nbytes in steps:
@@ -63,6 +64,11 @@ def test_behaves_like_a_list_of_recently_used(steps: list[tuple[str, int, int]])
             if expected is not None:
                 model[key] = expected
             assert cache.get(key) == expected
+        elif action == "m":  # the key and its two neighbours
+            keys = [(number - 1,), key, (number + 1,)]
+            held = {one: model.pop(one) for one in keys if one in model}
+            model.update(held)
+            assert cache.get_many(keys) == [held.get(one) for one in keys]
         elif action == "d":
             model.pop(key, None)
             cache.discard(key)

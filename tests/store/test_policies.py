@@ -100,6 +100,30 @@ async def test_a_gate_lets_no_more_through_than_its_limit() -> None:
     await gate.enter()
 
 
+@pytest.mark.parametrize("num_cancelled", [1, 2, 3])
+async def test_a_slot_that_comes_in_the_moment_of_cancellation_goes_to_the_next_in_line(num_cancelled: int) -> None:
+    gate, passed = Gate(AdaptiveLimit(3, 3), lambda: 0.0), []
+
+    async def work(number: int) -> None:
+        await gate.enter()
+        passed.append(number)
+
+    for _ in range(3):
+        await gate.enter()
+    tasks = [asyncio.create_task(work(number)) for number in range(6)]
+    await asyncio.sleep(0)
+    for _ in range(num_cancelled):
+        gate.leave()  # hands the slot over; who gets it has not run yet
+    for task in tasks[:num_cancelled]:
+        task.cancel()
+    for _ in range(3):  # all that can go on does
+        await asyncio.sleep(0)
+    assert passed == list(range(num_cancelled, 2 * num_cancelled))
+    assert gate.in_flight == 3
+    for task in tasks[2 * num_cancelled :]:
+        task.cancel()
+
+
 @given(st.integers(1, 50), st.lists(st.floats(0, 1), max_size=80))
 def test_a_rate_is_kept_over_any_time(per_s: int, gaps_s: list[float]) -> None:
     rate, now_s, passed_s = Rate(per_s), 0.0, []

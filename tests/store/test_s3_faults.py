@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -38,6 +38,9 @@ from tests.http_faults import (
     too_long_in_chunks,
     whole,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 CONTENT = random.Random(1).randbytes(300_000)
 SECRET = "very-secret-key"
@@ -131,14 +134,31 @@ async def test_silence_is_a_lost_connection() -> None:
     assert len(server.requests) == 2
 
 
-async def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+REQUESTS: dict[str, Callable[[S3Store], Awaitable[object]]] = {
+    "range": lambda store: store.get_range("key", 0, 1000),
+    "object": lambda store: store.get("key"),
+    "head": lambda store: store.head("key"),
+    "put": lambda store: store.put("key", b"content"),
+}
+
+
+@pytest.mark.parametrize("name", ["Retry_After", "retry_after", "RETRY_AFTER"])
+@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("operation", REQUESTS)
+async def test_retry_after_is_honoured_however_it_is_spelled(
+    operation: str, fast_get: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pauses: list[float] = []
 
     async def sleep(pause_s: float) -> None:
         pauses.append(pause_s)
 
     monkeypatch.setattr("lance_io.store.s3.asyncio.sleep", sleep)
-    await read([status(503, "SlowDown", Retry_After="7"), status(429)])
+    script = [status(503, "SlowDown", **{name: "7"}), status(429), ok() if operation == "put" else serve]
+    async with FaultServer(CONTENT, script) as server:
+        store = store_on(server, fast_get=fast_get)
+        await REQUESTS[operation](store)
+        await store.aclose()
     assert pauses == [7.0, 0.0]
 
 
