@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lance
 import numpy as np
@@ -16,14 +16,18 @@ from lance_io.commit.steps import drive_now
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.scan import plan_scan
+from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader, LanceFileWriter, scan, scan_now
-from lance_io.file.pieces import goes_behind, goes_with
+from lance_io.file.pieces import Piece, goes_behind, goes_with
 from lance_io.file.scan import Readahead
 from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lance_io.spans import Steps
 
 FILE, OTHER = object(), object()
 
@@ -64,6 +68,27 @@ def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool
 )
 def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expected: bool) -> None:
     assert goes_behind(following, groups) is expected
+
+
+@pytest.mark.parametrize("num_found", [0, 79, 80, 81])
+def test_a_page_of_which_nearly_all_is_wanted_has_as_many_rows_as_it_should(num_found: int) -> None:
+    """Kernels count rows as well; here a page does not."""
+
+    def scanned() -> Steps[pa.Array]:
+        yield from ()
+        return pa.array(range(num_found))
+
+    page = SimpleNamespace(scan=scanned, index_ranges=lambda: Ranges(np.zeros(1, int), np.ones(1, int)))
+    column = SimpleNamespace(pages=[None, page], row_starts=np.array([0, 20, 100]), where="column 3")
+    one = Piece(cast("Any", SimpleNamespace(key="a.lance")), cast("Any", column), 1, 21, 99, 1000, None, False)
+    with pytest.raises(StopIteration if num_found == 80 else FormatError) as caught:
+        next(one.steps())
+    if isinstance(caught.value, StopIteration):
+        assert caught.value.value.to_pylist() == list(range(1, 79))
+    else:
+        text = str(caught.value)
+        assert f"{num_found} rows decoded; the page has 80" in text
+        assert "a.lance" in text and "column 3, page 1" in text
 
 
 @pytest.mark.parametrize(("threads", "expected"), [("1", 1), ("2", 4)])

@@ -17,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io import runtime
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
+from lance_io.encodings.v2_1 import fullzip
+from lance_io.io.stats import io_stats
 from lance_io.limits import MIB
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
@@ -288,3 +291,23 @@ def test_metadata_of_wide_files(tmp_path: Path, num_columns: int, metadata_reads
     for work in (part, whole):
         bench = Bench(objects)
         bench.run(work)
+
+
+@pytest.mark.parametrize(("over_bytes", "rounds", "num_bytes"), [(0, 1, 8), (1, 2, 12)])
+def test_an_index_is_kept_up_to_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, over_bytes: int, rounds: int, num_bytes: int
+) -> None:
+    """A warm take of one row, which has eight bytes; an index that is not kept is read again, two entries of it."""
+    full_zip = pa.field("c", pa.string(), metadata={"lance-encoding:structural-encoding": "fullzip"})
+    rows = pa.table([pa.array([f"{i:04}" for i in range(4000)])], schema=pa.schema([full_zip]))
+    lance.write_dataset(rows, tmp_path / "t", data_storage_version="2.1")
+    index_bytes = 2 * (len(rows) + 1)
+    monkeypatch.setattr(fullzip, "REPETITION_INDEX_KEPT_BYTES_MAX", index_bytes - over_bytes)
+    session = Session()
+    ds = lance_io.dataset(tmp_path / "t", session=session)
+    ds.take([1])
+    before = session.cache.stats.bytes
+    with io_stats() as seen:
+        assert ds.take([17]).to_pydict() == {"c": ["0017"]}
+    assert (seen.rounds, seen.bytes_wanted) == (rounds, num_bytes)
+    assert session.cache.stats.bytes == before

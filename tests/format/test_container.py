@@ -16,6 +16,7 @@ from lance_io.format.columns import ColumnInfo, decode_column, decode_column_tab
 from lance_io.format.footer import FOOTER_BYTES, Footer, decode_footer
 from lance_io.format.globals import FileDescriptor, decode_file_descriptor, decode_globals_table
 from lance_io.format.version import V2_1, V2_2, FileVersion, check_readable, version_of_name, version_of_pair
+from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
 
 DATASETS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets"
@@ -209,6 +210,33 @@ def test_damaged_tables_are_refused(example, position, value, words):
     data[position : position + len(value)] = value
     with pytest.raises(FormatError, match=words):
         parse_file(bytes(data))
+
+
+def footer_of(metadata_bytes: int, columns_at: int = 0) -> Footer:
+    """Read from a file of which all but its footer is metadata of one column, and its two tables."""
+    file_bytes = columns_at + metadata_bytes
+    globals_at = file_bytes - FOOTER_BYTES - 16
+    tail = struct.pack("<QQQIIHH4s", columns_at, globals_at - 16, globals_at, 1, 1, 2, 1, b"LANC")
+    return decode_footer(tail, file_bytes=file_bytes)
+
+
+@pytest.mark.parametrize("columns_at", [0, 1 << 40])
+def test_metadata_have_a_limit(columns_at):
+    """It is they that are counted, and neither the file nor what lies before them."""
+    assert footer_of(METADATA_BYTES_MAX, columns_at).columns_at == columns_at
+    with pytest.raises(FormatError, match=f"column metadata of {METADATA_BYTES_MAX + 1} bytes, at most"):
+        footer_of(METADATA_BYTES_MAX + 1, columns_at)
+
+
+@pytest.mark.parametrize(("size", "is_refused"), [(METADATA_BYTES_MAX, False), (METADATA_BYTES_MAX + 1, True)])
+def test_descriptors_have_a_limit(size, is_refused):
+    footer = Footer(1 << 30, 1 << 30, 1 << 30, 1, 0, V2_1, (1 << 30) + 16 + FOOTER_BYTES)
+    table = struct.pack("<QQ", 0, size)
+    if not is_refused:
+        assert decode_globals_table(table, footer).sizes.tolist() == [size]
+        return
+    with pytest.raises(FormatError, match="file descriptor of"):
+        decode_globals_table(table, footer)
 
 
 def survives(data: bytes) -> bool:
