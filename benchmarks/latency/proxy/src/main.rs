@@ -1,0 +1,52 @@
+//! A proxy in front of an S3 server, for benchmarks: adds latency, limits bandwidth, throttles, disturbs, logs.
+//!
+//!     latency-proxy SERVER_HOST:PORT
+//!
+//! It prints one line of JSON with the ports that it listens on, `{"port": 1, "control_port": 2}`, and ends with its
+//! standard input. `settings.rs` says what it does to requests, `control.rs` how it is told, `ledger.rs` what it logs.
+//!
+//! Requests pass unchanged, the Host header too, so signatures hold. GETs of data files are answered out of memory: the
+//! whole object is fetched once, without credentials, which the server must allow for them; otherwise the client's own
+//! request is passed on. A PUT, POST or DELETE through the proxy makes it forget the object.
+
+mod answer;
+mod control;
+mod http;
+mod ledger;
+mod model;
+mod objects;
+mod serve;
+mod settings;
+mod upstream;
+
+use std::io::{Error, Read};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::thread;
+use std::time::Instant;
+
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+
+use control::Board;
+use model::Model;
+use settings::Settings;
+
+fn main() -> Result<(), Error> {
+    let server = std::env::args()
+        .nth(1)
+        .and_then(|name| name.to_socket_addrs().ok()?.next())
+        .ok_or_else(|| Error::other("usage: latency-proxy SERVER_HOST:PORT"))?;
+    let files = getrlimit(Resource::Nofile); // a connection is one, an object is one
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let control_listener = TcpListener::bind("127.0.0.1:0")?;
+    let ports = (listener.local_addr()?.port(), control_listener.local_addr()?.port());
+    let board = Board::new(Instant::now(), Model::new(Settings::default(), 0));
+    control::serve(control_listener, board.clone());
+    println!("{{\"port\": {}, \"control_port\": {}}}", ports.0, ports.1);
+    thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    serve::Proxy::new(listener, server, board)?.run()
+}
