@@ -1,0 +1,243 @@
+"""The libraries behind one interface, each as its users would call it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urlsplit
+
+from benchmarks.latency.callers import waits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+Rows = list[int]
+Options = dict[str, str]
+
+OURS, OUR_LOOP, PYLANCE, PYLANCE_AS_IS = "lance_io", "lance_io loop", "pylance", "pylance as it comes"
+LANCEDB, PARQUET = "lancedb", "parquet"
+UNLIMITED = {
+    "LANCE_AIMD_INITIAL_RATE": "50000",
+    "LANCE_AIMD_MAX_RATE": "50000",
+    "LANCE_AIMD_BURST_CAPACITY": "5000",
+}
+
+
+class Contender:
+    """One library and one table at a time.
+
+    environment  variables that its process needs
+    """
+
+    environment: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def open(self, uri: str) -> None:
+        """Open the newest version of a table, as by its URI and storage options alone."""
+        raise NotImplementedError
+
+    def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
+        """Rows of the open table."""
+        raise NotImplementedError
+
+    def scan(self, columns: list[str] | None) -> int:
+        """Go through the open table batch by batch; returns the number of rows."""
+        raise NotImplementedError
+
+    def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        """Takes by many callers at once; returns how long each waited."""
+        raise NotImplementedError
+
+    def reads(self) -> int | None:
+        """Requests that read, as the library counts them since it was last asked; None where it does not count."""
+        return None
+
+    def write(self, rows: pa.Table, uri: str, mode: str) -> None:
+        """Write rows: `create`, `append`, `overwrite`."""
+        raise NotImplementedError
+
+    def delete(self, uri: str, predicate: str) -> None:
+        """Open by URI and delete rows."""
+        raise NotImplementedError
+
+    def waits_during_scan(
+        self, picks: Iterator[Rows], callers: int, for_s: float | None, columns: list[str] | None
+    ) -> list[float]:
+        """Takes while another thread scans the same table again and again."""
+        over = threading.Event()
+
+        def scan() -> None:
+            while not over.is_set():
+                self.scan(columns)
+
+        scanning = threading.Thread(target=scan)
+        scanning.start()
+        try:
+            return self.waits(picks, callers, for_s)
+        finally:
+            over.set()
+            scanning.join()
+
+
+class Lance(Contender):
+    """What both libraries of Lance have in common: the same API.
+
+    library  the module
+    """
+
+    library: Any
+    dataset: Any
+
+    def open(self, uri: str) -> None:
+        self.dataset = self.library.dataset(uri, storage_options=self.options)
+
+    def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
+        table: pa.Table = self.dataset.take(rows, columns=columns)
+        return table
+
+    def scan(self, columns: list[str] | None) -> int:
+        return sum(batch.num_rows for batch in self.dataset.to_batches(columns=columns))
+
+    def reads(self) -> int | None:
+        return int(self.dataset.io_stats_incremental().read_iops)
+
+    def write(self, rows: pa.Table, uri: str, mode: str) -> None:
+        self.library.write_dataset(rows, uri, mode=mode, storage_options=self.options)
+
+    def delete(self, uri: str, predicate: str) -> None:
+        self.library.dataset(uri, storage_options=self.options).delete(predicate)
+
+
+class Ours(Lance):
+    """`lance_io`; callers await on a loop of their own, the engine has its thread."""
+
+    def __init__(self, options: Options) -> None:
+        import lance_io
+
+        super().__init__(options)
+        self.library = lance_io
+
+    def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        return asyncio.run(waits_of(self._opened().take, picks, callers, for_s))
+
+    def _opened(self) -> Any:
+        return self.library.AsyncDataset.of(self.dataset)
+
+
+class OurLoop(Ours):
+    """`lance_io` whose callers are on the engine's own loop: one thread for everything."""
+
+    def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        from lance_io.runtime import run
+
+        return run(waits_of(self._opened().take, picks, callers, for_s))
+
+
+class PylanceAsIs(Lance):
+    """pylance, whose takes are awaited in threads: one for each caller."""
+
+    def __init__(self, options: Options) -> None:
+        import lance
+
+        super().__init__(options)
+        self.library = lance
+
+    def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        return asyncio.run(self._waits(picks, callers, for_s))
+
+    async def _waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(callers) as threads:
+            return await waits_of(
+                lambda rows: loop.run_in_executor(threads, self.dataset.take, rows), picks, callers, for_s
+            )
+
+
+class Pylance(PylanceAsIs):
+    """pylance with its own limit of requests lifted."""
+
+    environment = UNLIMITED
+
+
+class Lancedb(Contender):
+    """lancedb's async API, with pylance's limit lifted, for it is the same engine."""
+
+    environment = UNLIMITED
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._runner = asyncio.Runner()
+        self._table: Any = None
+
+    def open(self, uri: str) -> None:
+        self._runner.run(self._open(uri))
+
+    async def _open(self, uri: str) -> None:
+        import lancedb
+
+        folder, name = uri.rsplit("/", 1)
+        database = await lancedb.connect_async(folder, storage_options=self.options)
+        self._table = await database.open_table(name.removesuffix(".lance"))
+
+    async def _take(self, rows: Rows, columns: list[str] | None = None) -> Any:
+        query = self._table.take_offsets(rows)
+        return await (query if columns is None else query.select(columns)).to_arrow()
+
+    def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
+        return self._runner.run(self._take(rows, columns))
+
+    def scan(self, columns: list[str] | None) -> int:
+        return self._runner.run(self._scan(columns))
+
+    async def _scan(self, columns: list[str] | None) -> int:
+        query = self._table.query()
+        batches = await (query if columns is None else query.select(columns)).to_batches()
+        return sum([batch.num_rows async for batch in batches])
+
+    def waits(self, picks: Iterator[Rows], callers: int, for_s: float | None) -> list[float]:
+        return self._runner.run(waits_of(self._take, picks, callers, for_s))
+
+
+class Parquet(Contender):
+    """The same rows as Parquet, by `pyarrow.dataset` and Arrow's own client."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._dataset: Any = None
+
+    def open(self, uri: str) -> None:
+        import pyarrow.dataset
+        import pyarrow.fs
+
+        parts = urlsplit(self.options["aws_endpoint"])
+        files = pyarrow.fs.S3FileSystem(
+            access_key=self.options["aws_access_key_id"],
+            secret_key=self.options["aws_secret_access_key"],
+            region=self.options["aws_region"],
+            endpoint_override=parts.netloc,
+            scheme=parts.scheme,
+        )
+        self._dataset = pyarrow.dataset.dataset(uri.removeprefix("s3://"), filesystem=files, format="parquet")
+
+    def take(self, rows: Rows, columns: list[str] | None) -> pa.Table:
+        table: pa.Table = self._dataset.take(rows, columns=columns)
+        return table
+
+    def scan(self, columns: list[str] | None) -> int:
+        return sum(batch.num_rows for batch in self._dataset.to_batches(columns=columns))
+
+
+CONTENDERS: dict[str, type[Contender]] = {
+    OURS: Ours,
+    OUR_LOOP: OurLoop,
+    PYLANCE: Pylance,
+    PYLANCE_AS_IS: PylanceAsIs,
+    LANCEDB: Lancedb,
+    PARQUET: Parquet,
+}

@@ -1,0 +1,203 @@
+"""A process that answers questions for one contender: a line of JSON in, a line of JSON out.
+
+    python -m benchmarks.latency.worker CONTENDER OPTIONS
+
+OPTIONS are storage options in JSON. An error ends the process, with its traceback on standard error. Time is measured
+around the library's work alone: results are digested, and garbage is collected, outside.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib
+import json
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.latency.callers import told
+from benchmarks.latency.contenders import CONTENDERS, Contender
+from benchmarks.latency.questions import Answer, Question, picked, priming
+from benchmarks.latency.replayers import REPLAYERS, Replayer
+from benchmarks.tables import seven_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from benchmarks.latency.requestlog import Range
+
+T = TypeVar("T")
+
+
+def timed(operation: Callable[[], T]) -> tuple[Answer, T]:
+    """Do it once."""
+    gc.collect()
+    cpu_before = time.process_time()
+    started = time.perf_counter()
+    result = operation()
+    wall_s = time.perf_counter() - started
+    return Answer(wall_s, time.process_time() - cpu_before), result
+
+
+def digest(table: pa.Table) -> str:
+    """The same for equal values, whatever the types that hold them."""
+    return hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()[:16]
+
+
+class Worker:
+    """Answers for one library. Every method is a question."""
+
+    def __init__(self, contender: Contender) -> None:
+        self._contender = contender
+        self._rows: pa.Table | None = None
+
+    def load(self, modules: list[str]) -> Answer:
+        """Import what somebody else needed for the same, so that it does not count."""
+        for name in modules:
+            with suppress(ImportError):
+                importlib.import_module(name)
+        return Answer(0, 0)
+
+    def modules(self) -> Answer:
+        """What has been imported so far."""
+        return Answer(0, 0, {"modules": [name for name in sys.modules if name.split(".")[0] != "benchmarks"]})
+
+    def open(self, uri: str) -> Answer:
+        """Open a table."""
+        return timed(lambda: self._contender.open(uri))[0]
+
+    def warm(self, uri: str, num_rows: int) -> Answer:
+        """Open a table, and read what takes and scans need to know of it."""
+        self._contender.open(uri)
+        self._contender.take(priming(num_rows), None)
+        self._contender.reads()
+        return Answer(0, 0)
+
+    def take(self, rows: dict[str, Any], columns: list[str] | None = None, check: bool = False) -> Answer:
+        """Take the rows that `picked` gives for `rows`."""
+        picks = picked(**rows)
+        answer, table = timed(lambda: self._contender.take(picks, columns))
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
+        if check:
+            answer.told["digest"] = digest(table)
+        return answer
+
+    def open_take(self, uri: str, rows: dict[str, Any], check: bool = False) -> Answer:
+        """Open, and take."""
+        picks = picked(**rows)
+
+        def operation() -> pa.Table:
+            self._contender.open(uri)
+            return self._contender.take(picks, None)
+
+        answer, table = timed(operation)
+        answer.told.update(rows=table.num_rows, reads=self._contender.reads())
+        if check:
+            answer.told["digest"] = digest(table)
+        return answer
+
+    def scan(self, columns: list[str] | None) -> Answer:
+        """Go through all rows. Tells the highest resident size meanwhile."""
+        reset_peak()
+        answer, num_rows = timed(lambda: self._contender.scan(columns))
+        answer.told.update(rows=num_rows, peak_bytes=peak_bytes(), reads=self._contender.reads())
+        return answer
+
+    def waits(
+        self,
+        rows: dict[str, Any],
+        callers: int,
+        takes: int,
+        for_s: float | None = None,
+        scan_columns: list[str] | None = None,
+        during_scan: bool = False,
+    ) -> Answer:
+        """Takes by many callers at once, until `takes` are done or `for_s` seconds have passed."""
+        contender, num_rows = self._contender, rows["num_rows"]
+
+        def picks(number: int, seed: int) -> Iterator[list[int]]:
+            one = picked(**{**rows, "seed": seed, "count": number * rows["count"]})
+            count = rows["count"]
+            return iter([one[at : at + count] for at in range(0, len(one), count)])
+
+        contender.waits(picks(min(callers, takes), rows["seed"] + 1), callers, None)  # connections, first of all
+        contender.reads()
+        wait: Callable[[Iterator[list[int]], int, float | None], list[float]] = contender.waits
+        if during_scan:
+            wait = partial(contender.waits_during_scan, columns=scan_columns)
+        measured = picks(takes, rows["seed"])
+        answer, waits = timed(lambda: wait(measured, callers, for_s))
+        answer.told.update(told(waits, answer.wall_s), rows=num_rows, reads=contender.reads())
+        return answer
+
+    def write(self, uri: str, mode: str, num_rows: int) -> Answer:
+        """Write so many rows of the seven columns."""
+        if self._rows is None or self._rows.num_rows != num_rows:
+            import numpy as np
+
+            self._rows = seven_columns(0, num_rows, np.random.default_rng(7))
+        rows = self._rows
+        return timed(lambda: self._contender.write(rows, uri, mode))[0]
+
+    def delete(self, uri: str, predicate: str) -> Answer:
+        """Delete rows."""
+        return timed(lambda: self._contender.delete(uri, predicate))[0]
+
+
+class ReplayWorker:
+    """Answers for a client that only fetches."""
+
+    def __init__(self, replayer: Replayer) -> None:
+        self._replayer = replayer
+
+    def connect(self, in_flight: int) -> Answer:
+        """Open connections."""
+        self._replayer.connect(in_flight)
+        return Answer(0, 0)
+
+    def replay(self, groups: list[list[Range]], callers: int = 1, takes: int = 1, warm: bool = False) -> Answer:
+        """Fetch groups of ranges; `warm` once before it is measured."""
+        wait = self._replayer.waits(groups, callers, takes)
+        if warm:
+            self._replayer.waits(groups, callers, min(takes, callers))()
+        answer, waits = timed(wait)
+        answer.told.update(told(waits, answer.wall_s))
+        return answer
+
+
+def reset_peak() -> None:
+    """Let the highest resident size begin at that of now."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+
+
+def peak_bytes() -> int:
+    """The highest resident size since `reset_peak`."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+
+
+def made(name: str, options: dict[str, str]) -> Worker | ReplayWorker:
+    """The worker of a contender."""
+    if name in REPLAYERS:
+        return ReplayWorker(REPLAYERS[name](options))
+    return Worker(CONTENDERS[name](options))
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    worker = made(sys.argv[1], json.loads(sys.argv[2]))
+    for line in sys.stdin:
+        question = Question.of_line(line)
+        answer = getattr(worker, question.ask)(**question.arguments)
+        sys.stdout.write(answer.as_line())
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The server, and the tables in its bucket: written once, kept in the cache folder with the server's data.
+
+    name    rows         files  columns
+    one     1,000,000        1  the seven of `benchmarks.tables`
+    mixed   5,000,000        5  the same
+    many    1,000,000       64  the same
+    vec       500,000        1  128 floats
+    big    20,000,000       20  the seven: about 1 GiB
+
+Each is there three times: as pylance writes it, as `lance_io` writes it (anew in each run), and, where a scenario asks
+for it, as Parquet. `scale` multiplies the rows. Everybody may read the bucket, or the proxy could not fetch data files.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+import urllib.request
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import lance
+import numpy as np
+import pyarrow.parquet as pq
+
+import lance_io
+from benchmarks.cases import ROOT
+from benchmarks.latency.proxyport import Proxy, running_proxy
+from benchmarks.tables import seven_columns, vectors
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from benchmarks.tables import MakeRows
+
+GENERATION = 1  # counts changes of the content, so that an old cache is not mistaken for the new one
+THEIRS, OWN, AS_PARQUET = "pylance", "lance_io", "parquet"
+
+
+@dataclass(frozen=True)
+class World:
+    """A table: how it is made.
+
+    columns  of a scan of one column
+    """
+
+    name: str
+    num_rows: int
+    num_files: int
+    make_rows: MakeRows
+    column: str
+
+    def scaled(self, scale: float) -> World:
+        """With so many times the rows, at least a hundred in a file."""
+        file_rows = max(100, round(self.num_rows * scale / self.num_files))
+        return World(self.name, file_rows * self.num_files, self.num_files, self.make_rows, self.column)
+
+    @property
+    def file_rows(self) -> int:
+        """Rows in each file."""
+        return self.num_rows // self.num_files
+
+
+WORLDS = {
+    world.name: world
+    for world in (
+        World("one", 1_000_000, 1, seven_columns, "text"),
+        World("mixed", 5_000_000, 5, seven_columns, "text"),
+        World("many", 1_000_000, 64, seven_columns, "text"),
+        World("vec", 500_000, 1, vectors, "vector"),
+        World("big", 20_000_000, 20, seven_columns, "text"),
+    )
+}
+
+
+def write_files(world: World, writer: str, folder: Path) -> None:
+    """Write the table below `folder`, by pylance, `lance_io`, or as Parquet."""
+    rng = np.random.default_rng(seed=7)
+    if writer == AS_PARQUET:
+        (folder / "parquet").mkdir()
+    for number in range(world.num_files):
+        rows = world.make_rows(number * world.file_rows, world.file_rows, rng)
+        mode = "append" if number else "create"
+        if writer == AS_PARQUET:
+            pq.write_table(rows, folder / "parquet" / f"{number:04d}.parquet")
+        elif writer == OWN:
+            lance_io.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
+        else:
+            lance.write_dataset(rows, folder / "table.lance", mode=mode, max_rows_per_file=world.file_rows)
+
+
+def minio_module() -> Any:
+    """`minio/server.py`, by path: its folder has the name of an installed package."""
+    name = "lance_io_minio_server"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "minio" / "server.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+class Stage:
+    """A server with a proxy in front, and the tables; a context manager.
+
+    proxy    what contenders connect to
+    options  storage options for it
+    """
+
+    def __init__(self, cache: Path, scale: float) -> None:
+        self._cache, self._scale = cache, scale
+        self._stack = ExitStack()
+        self._ready: dict[tuple[str, str], str] = {}
+        self._places = 0
+        self.proxy: Proxy
+        self.options: dict[str, str]
+
+    def __enter__(self) -> Self:
+        module = minio_module()
+        server = self._stack.enter_context(module.MinioServer(self._cache / "latency" / "server"))
+        self._server, self._module = server, module
+        self.bucket: str = module.BUCKET
+        self._client = self._make_client()
+        read = {"Effect": "Allow", "Principal": {"AWS": ["*"]}, "Action": ["s3:GetObject"]}
+        policy = {"Version": "2012-10-17", "Statement": [{**read, "Resource": [f"arn:aws:s3:::{self.bucket}/*"]}]}
+        self._client.set_bucket_policy(bucket_name=self.bucket, policy=json.dumps(policy))
+        for left in ("own/", "written/"):  # of a run that was interrupted
+            self._empty(left)
+        self.proxy = self._stack.enter_context(running_proxy(server.endpoint))
+        self.options = {
+            "aws_endpoint": self.proxy.endpoint,
+            "allow_http": "true",
+            "aws_region": module.REGION,
+            "aws_access_key_id": module.USER,
+            "aws_secret_access_key": module.USER_SECRET,
+        }
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._stack:
+            for left in ("own/", "written/"):
+                self._empty(left)
+
+    def world(self, name: str) -> World:
+        """A table, at the scale of this run."""
+        return WORLDS[name].scaled(self._scale)
+
+    def uri(self, name: str, writer: str = THEIRS) -> str:
+        """Where a table is, written if it is not there yet; its data files are in the proxy's memory."""
+        if (name, writer) not in self._ready:
+            self._ready[name, writer] = self._made(self.world(name), writer)
+        return self._ready[name, writer]
+
+    def new_uri(self) -> str:
+        """A place where there is no table; it is emptied at the end of the run."""
+        self._places += 1
+        return f"s3://{self.bucket}/written/{self._places}/table.lance"
+
+    def _made(self, world: World, writer: str) -> str:
+        versions = {THEIRS: f"pylance{lance.__version__}", OWN: "own", AS_PARQUET: "parquet"}
+        place = f"{world.name}-{world.file_rows}x{world.num_files}-{versions[writer]}-{GENERATION}"
+        prefix = f"own/{place}" if writer == OWN else f"kept/{place}"
+        if not self._keys(f"{prefix}/complete"):
+            with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+                write_files(world, writer, Path(folder))
+                self._upload(Path(folder), prefix)
+        self._preload(prefix)
+        return f"s3://{self.bucket}/{prefix}/{'parquet' if writer == AS_PARQUET else 'table.lance'}"
+
+    def _upload(self, folder: Path, prefix: str) -> None:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            name = f"{prefix}/{path.relative_to(folder).as_posix()}"
+            self._client.fput_object(bucket_name=self.bucket, object_name=name, file_path=str(path))
+        with tempfile.NamedTemporaryFile() as empty:
+            self._client.fput_object(bucket_name=self.bucket, object_name=f"{prefix}/complete", file_path=empty.name)
+
+    def _preload(self, prefix: str) -> None:
+        for key in self._keys(f"{prefix}/"):
+            if key.endswith((".lance", ".parquet")):
+                url = f"{self.proxy.endpoint}/{self.bucket}/{quote(key)}"
+                asked = urllib.request.Request(url, headers={"Range": "bytes=0-0"})
+                with urllib.request.urlopen(asked, timeout=60) as answer:
+                    answer.read()
+
+    def _keys(self, prefix: str) -> list[str]:
+        found = self._client.list_objects(bucket_name=self.bucket, prefix=prefix, recursive=True)
+        return [str(item.object_name) for item in found]
+
+    def _empty(self, prefix: str) -> None:
+        for key in self._keys(prefix):
+            self._client.remove_object(bucket_name=self.bucket, object_name=key)
+
+    def _make_client(self) -> Any:
+        from minio import Minio
+
+        return Minio(
+            endpoint=self._server.endpoint.split("://")[1],
+            access_key=self._module.ROOT_USER,
+            secret_key=self._module.ROOT_SECRET,
+            secure=False,
+        )
