@@ -44,9 +44,10 @@ def timed(operation: Callable[[], T]) -> tuple[Answer, T]:
     return Answer(wall_s, time.process_time() - cpu_before), result
 
 
-def digest(table: pa.Table) -> str:
-    """The same for equal values, whatever the types that hold them."""
-    return hashlib.sha256(repr(table.to_pydict()).encode()).hexdigest()[:16]
+def digest(table: pa.Table) -> list[str]:
+    """The same for equal values, whatever the types that hold them; the second one in whatever order of rows."""
+    rows = [repr(row) for row in table.to_pylist()]
+    return [hashlib.sha256("".join(one).encode()).hexdigest()[:16] for one in (rows, sorted(rows))]
 
 
 class Worker:
@@ -120,17 +121,13 @@ class Worker:
         """Takes by many callers at once, until `takes` are done or `for_s` seconds have passed."""
         contender, num_rows = self._contender, rows["num_rows"]
 
-        def picks(number: int, seed: int) -> Iterator[list[int]]:
-            one = picked(**{**rows, "seed": seed, "count": number * rows["count"]})
-            count = rows["count"]
-            return iter([one[at : at + count] for at in range(0, len(one), count)])
-
-        contender.waits(picks(min(callers, takes), rows["seed"] + 1), callers, None)  # connections, first of all
+        count = rows["count"]
+        picks = picked(**{**rows, "count": takes * count})
         contender.reads()
         wait: Callable[[Iterator[list[int]], int, float | None], list[float]] = contender.waits
         if during_scan:
             wait = partial(contender.waits_during_scan, columns=scan_columns)
-        measured = picks(takes, rows["seed"])
+        measured = iter([picks[at : at + count] for at in range(0, len(picks), count)])
         answer, waits = timed(lambda: wait(measured, callers, for_s))
         answer.told.update(told(waits, answer.wall_s), rows=num_rows, reads=contender.reads())
         return answer
@@ -160,11 +157,9 @@ class ReplayWorker:
         self._replayer.connect(in_flight)
         return Answer(0, 0)
 
-    def replay(self, groups: list[list[Range]], callers: int = 1, takes: int = 1, warm: bool = False) -> Answer:
-        """Fetch groups of ranges; `warm` once before it is measured."""
+    def replay(self, groups: list[list[Range]], callers: int = 1, takes: int = 1) -> Answer:
+        """Fetch groups of ranges."""
         wait = self._replayer.waits(groups, callers, takes)
-        if warm:
-            self._replayer.waits(groups, callers, min(takes, callers))()
         answer, waits = timed(wait)
         answer.told.update(told(waits, answer.wall_s))
         return answer

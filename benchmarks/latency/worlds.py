@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import sys
 import tempfile
 import urllib.request
@@ -31,7 +32,7 @@ import pyarrow.parquet as pq
 import lance_io
 from benchmarks.cases import ROOT
 from benchmarks.latency.proxyport import Proxy, running_proxy
-from benchmarks.tables import seven_columns, vectors
+from benchmarks.tables import read_through, seven_columns, vectors
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -158,14 +159,25 @@ class Stage:
             self._ready[name, writer] = self._made(self.world(name), writer)
         return self._ready[name, writer]
 
+    def local(self, name: str) -> str:
+        """The same table as pylance writes it, on local disk."""
+        world = self.world(name)
+        folder = self._cache / "latency" / "local" / f"{self._place(world, THEIRS)}"
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            write_files(world, THEIRS, folder)
+            (folder / "complete").touch()
+        read_through(folder)
+        return str(folder / "table.lance")
+
     def new_uri(self) -> str:
         """A place where there is no table; it is emptied at the end of the run."""
         self._places += 1
         return f"s3://{self.bucket}/written/{self._places}/table.lance"
 
     def _made(self, world: World, writer: str) -> str:
-        versions = {THEIRS: f"pylance{lance.__version__}", OWN: "own", AS_PARQUET: "parquet"}
-        place = f"{world.name}-{world.file_rows}x{world.num_files}-{versions[writer]}-{GENERATION}"
+        place = self._place(world, writer)
         prefix = f"own/{place}" if writer == OWN else f"kept/{place}"
         if not self._keys(f"{prefix}/complete"):
             with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -173,6 +185,10 @@ class Stage:
                 self._upload(Path(folder), prefix)
         self._preload(prefix)
         return f"s3://{self.bucket}/{prefix}/{'parquet' if writer == AS_PARQUET else 'table.lance'}"
+
+    def _place(self, world: World, writer: str) -> str:
+        versions = {THEIRS: f"pylance{lance.__version__}", OWN: "own", AS_PARQUET: "parquet"}
+        return f"{world.name}-{world.file_rows}x{world.num_files}-{versions[writer]}-{GENERATION}"
 
     def _upload(self, folder: Path, prefix: str) -> None:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -1,0 +1,248 @@
+"""Plays a scenario: contenders take turns behind the proxy, and their answers are compared."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET
+from benchmarks.latency.crew import WorkerProcess, first_row
+from benchmarks.latency.findings import Result, Turn
+from benchmarks.latency.replayers import REPLAYERS
+from benchmarks.latency.requestlog import Range, Record, Traffic, answered_per_second, data_ranges
+from benchmarks.latency.scenarios import IMPORTS, LOCAL
+from benchmarks.latency.worlds import AS_PARQUET, OWN, THEIRS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.latency.questions import Answer
+    from benchmarks.latency.scenarios import Scenario
+    from benchmarks.latency.worlds import Stage
+
+TAKES_IN_FLIGHT, SCANS_IN_FLIGHT = 512, 32
+GROUPS = 64  # takes whose ranges are looked at one by one, for those who replay them
+SETTLED_TRIES, SETTLED_S = 50, 0.02
+SETTLED_AFTER_S, WATCHED_S = 10, 40  # of a throttled run, what its goals are about
+
+
+class Disagreement(AssertionError):
+    """Two contenders gave different answers to the same question."""
+
+
+class Play:
+    """One scenario at one latency.
+
+    stage   the server, the proxy, the tables
+    rounds  turns of each contender
+    """
+
+    def __init__(self, stage: Stage, scenario: Scenario, latency_ms: float, rounds: int) -> None:
+        self._stage, self._scenario, self._latency_ms = stage, scenario, latency_ms
+        self._rounds = min(scenario.rounds or rounds, rounds)
+        self._result = Result(scenario.name, latency_ms, scenario.condition)
+        self._workers: dict[str, WorkerProcess] = {}
+        self._modules: dict[str, list[str]] = {}
+        self._log: list[Record] = []
+        self._groups: list[list[Range]] = []
+        self._places: dict[str, str] = {}
+
+    def run(self) -> Result:
+        """All rounds."""
+        scenario, kind = self._scenario, self._scenario.kind
+        turn: Callable[[str, int], Turn] = {
+            "first": self._first,
+            "open": self._fresh,
+            "reopen": self._fresh,
+            "cold": self._fresh,
+            "take": self._take,
+            "scan": self._scan,
+            "callers": self._callers,
+        }.get(kind, self._write)
+        everybody = scenario.contenders(self._latency_ms)
+        libraries = [who for who in everybody if who not in REPLAYERS]
+        replayers = [who for who in everybody if who in REPLAYERS]
+        with ExitStack() as stack:
+            self._stage.proxy.set({})
+            self._prepare(stack, everybody)
+            for number in range(self._rounds):
+                order = libraries if number % 2 == 0 else libraries[::-1]
+                turns: dict[str, Turn] = {}
+                for who in order:
+                    turns[who] = turn(who, number)
+                    if who == OURS and replayers:
+                        self._groups = self._groups if kind == "callers" else [data_ranges(self._log)]
+                for who in replayers:
+                    turns[who] = self._replay(who, number)
+                compare(scenario.name, turns)
+                for who, one in turns.items():
+                    one.told.pop("digest", None)
+                    self._result.turns.setdefault(who, []).append(one.per_take())
+        return self._result
+
+    # -- before --------------------------------------------------------------------------------------------------------
+
+    def _uri(self, who: str) -> str:
+        stage, world = self._stage, self._scenario.world
+        if who == PARQUET:
+            return stage.uri(world, AS_PARQUET)
+        if who == LOCAL:
+            return stage.local(world)
+        own = self._scenario.each_own and who in (OURS, OUR_LOOP)
+        return stage.uri(world, OWN if own else THEIRS)
+
+    def _worker(self, stack: ExitStack, who: str) -> WorkerProcess:
+        library = OURS if who == LOCAL else who
+        return stack.enter_context(WorkerProcess(library, self._stage.options))
+
+    def _prepare(self, stack: ExitStack, everybody: tuple[str, ...]) -> None:
+        kind = self._scenario.kind
+        if kind == "first":
+            return
+        for who in everybody:
+            if kind in ("open", "reopen", "cold"):
+                with ExitStack() as once:
+                    worker = self._worker(once, who)
+                    worker.ask("open_take", uri=self._uri(who), rows=self._rows(0, count=1, pattern="scattered"))
+                    self._modules[who] = worker.ask("modules").told["modules"]
+                continue
+            worker = self._workers[who] = self._worker(stack, who)
+            if who in REPLAYERS:
+                in_flight = SCANS_IN_FLIGHT if kind == "scan" else TAKES_IN_FLIGHT
+                worker.ask("connect", in_flight=in_flight)
+            elif kind in ("take", "scan", "callers"):
+                num_rows = self._stage.world(self._scenario.world).num_rows
+                worker.ask("warm", uri=self._uri(who), num_rows=num_rows)
+            else:
+                self._places[who] = self._stage.new_uri()
+                worker.ask("write", uri=self._places[who], mode="create", num_rows=10_000)
+        if kind == "callers" and any(who in REPLAYERS for who in everybody):
+            self._groups = [self._ranges_of_take(number) for number in range(GROUPS)]
+
+    def _ranges_of_take(self, number: int) -> list[Range]:
+        self._stage.proxy.reset()
+        self._workers[OURS].ask("take", rows=self._rows(1_000 + number))
+        return data_ranges(self._stage.proxy.take_log())
+
+    def _rows(self, seed: int, **changed: Any) -> dict[str, Any]:
+        world = self._stage.world(self._scenario.world)
+        arguments = {**self._scenario.arguments, **changed}
+        return {
+            "pattern": arguments["pattern"],
+            "count": min(arguments["count"], world.num_rows),
+            "num_rows": world.num_rows,
+            "num_files": world.num_files,
+            "seed": seed,
+        }
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def _measured(self, number: int, ask: Callable[[], Answer], before: Callable[[], Answer] | None = None) -> Turn:
+        proxy = self._stage.proxy
+        if before is not None:
+            proxy.set({"latency": {"median_ms": self._latency_ms}})
+            before()
+            self._settle()
+        proxy.set(self._scenario.settings(self._latency_ms, number + 1))
+        proxy.reset()
+        cpu_before_s = proxy.stats().cpu_s
+        answer = ask()
+        proxy_cpu_s = proxy.stats().cpu_s - cpu_before_s
+        self._settle()
+        self._log = proxy.take_log()
+        return Turn(answer.wall_s, answer.cpu_s, proxy_cpu_s, Traffic.of(self._log), dict(answer.told))
+
+    def _settle(self) -> None:
+        """Let requests end that nobody waits for, such as the slower one of two: they belong to this turn."""
+        for _ in range(SETTLED_TRIES):
+            if self._stage.proxy.stats().in_flight == 0:
+                return
+            time.sleep(SETTLED_S)
+
+    def _first(self, who: str, number: int) -> Turn:
+        stage = self._stage
+        uri = stage.uri(self._scenario.world, THEIRS)
+        return self._measured(number, lambda: first_row(who, uri, number, stage.options))
+
+    def _fresh(self, who: str, number: int) -> Turn:
+        """In a new process, which has imported what the last one of its kind needed."""
+        uri, kind = self._uri(who), self._scenario.kind
+        with WorkerProcess(who, self._stage.options) as worker:
+            worker.ask("load", modules=self._modules[who])
+            if kind == "cold":
+                rows = self._rows(number)
+                return self._measured(number, lambda: worker.ask("open_take", uri=uri, rows=rows, check=number == 0))
+            if kind == "reopen":
+                worker.ask("open_take", uri=uri, rows=self._rows(number, count=1, pattern="scattered"))
+            return self._measured(number, lambda: worker.ask("open", uri=uri))
+
+    def _take(self, who: str, number: int) -> Turn:
+        worker, rows = self._workers[who], self._rows(number)
+        return self._measured(number, lambda: worker.ask("take", rows=rows, check=number == 0))
+
+    def _scan(self, who: str, number: int) -> Turn:
+        world = self._stage.world(self._scenario.world)
+        columns = [world.column] if self._scenario.arguments["columns"] == "one" else None
+        return self._measured(number, lambda: self._workers[who].ask("scan", columns=columns))
+
+    def _callers(self, who: str, number: int) -> Turn:
+        arguments = self._scenario.arguments
+        more = {name: arguments[name] for name in ("callers", "takes", "for_s", "during_scan") if name in arguments}
+        worker, rows = self._workers[who], self._rows(number)
+        callers = arguments["callers"]
+        turn = self._measured(
+            number,
+            lambda: worker.ask("waits", rows=rows, **more),
+            lambda: worker.ask("waits", rows=self._rows(2_000 + number), callers=callers, takes=callers),
+        )
+        if "for_s" in arguments:
+            turn.told.update(steadiness(self._log))
+        return turn
+
+    def _replay(self, who: str, number: int) -> Turn:
+        arguments, worker = self._scenario.arguments, self._workers[who]
+        more = {name: arguments[name] for name in ("callers", "takes") if name in arguments}
+        groups = self._groups
+        turn = self._measured(
+            number,
+            lambda: worker.ask("replay", groups=groups, **more),
+            lambda: worker.ask("replay", groups=groups, **more),
+        )
+        if self._scenario.kind != "callers":
+            turn.told.clear()
+        return turn
+
+    def _write(self, who: str, number: int) -> Turn:
+        worker, kind, stage = self._workers[who], self._scenario.kind, self._stage
+        if kind == "delete":
+            uri = self._places[who]
+            return self._measured(number, lambda: worker.ask("delete", uri=uri, predicate=f"id = {number}"))
+        uri = stage.new_uri() if kind == "create" else self._places[who]
+        num_rows = self._scenario.arguments["rows"]
+        return self._measured(number, lambda: worker.ask("write", uri=uri, mode=kind, num_rows=num_rows))
+
+
+def steadiness(log: list[Record]) -> dict[str, float]:
+    """Of a throttled run, of the seconds from 10 to 40: good answers per second, the worst second, the share of 503."""
+    seconds = answered_per_second(log)[SETTLED_AFTER_S:WATCHED_S]
+    if not seconds:
+        return {}
+    good, refused = sum(one for one, _ in seconds), sum(one for _, one in seconds)
+    return {
+        "good_per_s": good / len(seconds),
+        "worst_good_per_s": min(one for one, _ in seconds),
+        "refused_share": refused / max(1, good + refused),
+    }
+
+
+def compare(name: str, turns: dict[str, Turn]) -> None:
+    """Raise `Disagreement` where contenders gave other rows than ours."""
+    for quantity in ("rows", "digest"):
+        told = {who: turn.told[quantity] for who, turn in turns.items() if quantity in turn.told}
+        for who, answer in told.items():
+            wanted = told.get(OURS, answer)
+            if who == LANCEDB and quantity == "digest":  # gives rows in an order of its own
+                answer, wanted = answer[1], wanted[1]
+            if answer != wanted and who != IMPORTS:
+                raise Disagreement(f"{name}: {who} gives other {quantity} than {OURS}: {answer}, not {wanted}")

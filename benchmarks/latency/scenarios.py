@@ -1,0 +1,256 @@
+"""All that is measured, as data.
+
+A scenario is played at one or several latencies; its result is known by its name and the latency. Kinds:
+
+first    a new process, up to its first row
+open     the first opening in a process that has imported everything
+reopen   the second one
+cold     opening and taking rows, in a process that has imported everything
+take     rows of a table whose metadata is warm
+scan     all rows, batch by batch; one column, or all
+callers  takes of few rows by many callers
+create, append, delete, overwrite
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from typing import Any
+
+from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET, PYLANCE, PYLANCE_AS_IS
+from benchmarks.latency.replayers import BARE, OBSTORE
+
+MAIN_LATENCY_MS = 30.0
+OTHER_LATENCIES_MS = (0.0, 5.0, 100.0)
+ROUNDS = 5
+IMPORTS, LOCAL = "imports", "lance_io, local disk"
+
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "slow 1 %": {"latency": {"sigma": 0.3, "tail_share": 0.01, "tail_factor": 50}},
+    "throttled": {"throttle": {"requests_per_s": 500, "burst": 50}},
+    "faults 1 %": {"faults": {"error_share": 0.004, "reset_share": 0.003, "cut_share": 0.003}},
+    "100 MB/s": {"bandwidth": {"total_bytes_per_s": 100e6}},
+    "200 MB/s": {"bandwidth": {"total_bytes_per_s": 200e6}},
+}
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing to measure.
+
+    who         contenders, in the order of the first round; replayers follow ours
+    also        contenders at 30 ms only
+    arguments   by kind: `pattern`, `count`; `columns` (one or all); `callers`, `takes`, `for_s`, `during_scan`
+    condition   what the proxy does besides its latency
+    each_own    everybody reads the files that it has written, instead of pylance's
+    rounds      0: as many as the run has
+    everywhere  at the other latencies as well
+    reduced     part of the short run
+    """
+
+    name: str
+    kind: str
+    world: str
+    who: tuple[str, ...] = (OURS, PYLANCE)
+    also: tuple[str, ...] = ()
+    arguments: dict[str, Any] = field(default_factory=dict)
+    condition: str = "plain"
+    each_own: bool = False
+    rounds: int = 0
+    everywhere: bool = False
+    reduced: bool = False
+
+    def contenders(self, latency_ms: float) -> tuple[str, ...]:
+        """Who takes part at this latency."""
+        return self.who + (self.also if latency_ms == MAIN_LATENCY_MS else ())
+
+    def settings(self, latency_ms: float, seed: int) -> dict[str, Any]:
+        """What the proxy is told."""
+        condition = CONDITIONS[self.condition]
+        return {**condition, "latency": {**condition.get("latency", {}), "median_ms": latency_ms}, "seed": seed}
+
+
+def _processes() -> list[Scenario]:
+    cold = {"pattern": "scattered"}
+    return [
+        Scenario("first/mixed", "first", "mixed", (OURS, PYLANCE, IMPORTS), (LANCEDB,), reduced=True),
+        Scenario("open/mixed", "open", "mixed", also=(PYLANCE_AS_IS, LANCEDB, PARQUET)),
+        Scenario("reopen/mixed", "reopen", "mixed", reduced=True),
+        Scenario("open/many", "open", "many"),
+        *(
+            Scenario(
+                f"cold/{world}/{count}",
+                "cold",
+                world,
+                also=(PYLANCE_AS_IS, LANCEDB, PARQUET) if world == "mixed" else (),
+                arguments={**cold, "count": count},
+                everywhere=world == "mixed",
+                reduced=world == "mixed" and count == 1,
+            )
+            for world in ("mixed", "vec")
+            for count in (1, 100)
+        ),
+        Scenario("cold/many/each", "cold", "many", arguments={"pattern": "one_each", "count": 64}),
+        *(
+            Scenario(f"cold/{world}/{count}/own", "cold", world, arguments={**cold, "count": count}, each_own=True)
+            for world, count in (("mixed", 1), ("mixed", 100), ("vec", 1), ("many", 1))
+        ),
+    ]
+
+
+def _takes() -> list[Scenario]:
+    also = (PYLANCE_AS_IS, LANCEDB, OBSTORE, PARQUET)
+    cases = [("mixed", "scattered", count) for count in (1, 10, 100, 1_000, 10_000)]
+    cases += [("mixed", "neighbours", 100), ("mixed", "clustered", 1_000), ("mixed", "clustered", 10_000)]
+    cases += [("one", "scattered", count) for count in (1, 100, 1_000)]
+    cases += [("vec", "scattered", count) for count in (1, 100, 1_000, 10_000)]
+    cases += [("many", "scattered", count) for count in (100, 1_000)] + [("many", "one_each", 64)]
+    everywhere = {("mixed", "scattered", count) for count in (1, 100, 1_000)}
+    everywhere |= {("vec", "scattered", 100), ("many", "one_each", 64)}
+    own = [("mixed", "scattered", count) for count in (1, 10, 100, 1_000, 10_000)]
+    own += [("vec", "scattered", 100), ("vec", "scattered", 1_000), ("many", "one_each", 64)]
+
+    def named(world: str, pattern: str, count: int) -> str:
+        return f"take/{world}/" + {"scattered": f"{count}", "one_each": "each"}.get(pattern, f"{count} {pattern}")
+
+    def take(case: tuple[str, str, int], each_own: bool) -> Scenario:
+        world, pattern, count = case
+        main = world == "mixed" and pattern == "scattered" and not each_own
+        return Scenario(
+            named(*case) + ("/own" if each_own else ""),
+            "take",
+            world,
+            (OURS, PYLANCE, BARE),
+            also if main and count in (1, 100, 1_000) else (),
+            {"pattern": pattern, "count": count},
+            each_own=each_own,
+            everywhere=case in everywhere and not each_own,
+            reduced=main and count in (1, 100, 1_000),
+        )
+
+    return [take(case, False) for case in cases] + [take(case, True) for case in own]
+
+
+def _scans() -> list[Scenario]:
+    who = (OURS, PYLANCE, BARE)
+    return [
+        Scenario("scan/big/one", "scan", "big", who, (PYLANCE_AS_IS, LANCEDB, OBSTORE, PARQUET), {"columns": "one"}),
+        Scenario(
+            "scan/big/all", "scan", "big", (*who, LOCAL), (PYLANCE_AS_IS, LANCEDB, OBSTORE, PARQUET), {"columns": "all"}
+        ),
+        Scenario("scan/big/all/own", "scan", "big", who, arguments={"columns": "all"}, each_own=True),
+        Scenario("scan/mixed/one", "scan", "mixed", who, arguments={"columns": "one"}, everywhere=True, reduced=True),
+        Scenario("scan/mixed/all", "scan", "mixed", who, arguments={"columns": "all"}, everywhere=True, reduced=True),
+        Scenario("scan/many/all", "scan", "many", who, arguments={"columns": "all"}),
+        *(
+            Scenario(f"scan/mixed/all/{limit}", "scan", "mixed", who, arguments={"columns": "all"}, condition=limit)
+            for limit in ("100 MB/s", "200 MB/s")
+        ),
+    ]
+
+
+def _callers() -> list[Scenario]:
+    who = (OURS, OUR_LOOP, PYLANCE, BARE)
+    one = {"pattern": "scattered", "count": 1}
+    also = (PYLANCE_AS_IS, LANCEDB, OBSTORE)
+    return [
+        Scenario("callers/1", "callers", "mixed", who, arguments={**one, "callers": 1, "takes": 50}),
+        Scenario(
+            "callers/32",
+            "callers",
+            "mixed",
+            who,
+            also,
+            {**one, "callers": 32, "takes": 640},
+            everywhere=True,
+            reduced=True,
+        ),
+        Scenario(
+            "callers/256", "callers", "mixed", who, also, {**one, "callers": 256, "takes": 1_536}, everywhere=True
+        ),
+        Scenario("callers/1024", "callers", "mixed", who, arguments={**one, "callers": 1_024, "takes": 4_096}),
+        Scenario(
+            "callers/8 during a scan",
+            "callers",
+            "mixed",
+            (OURS, PYLANCE),
+            arguments={**one, "callers": 8, "takes": 320, "during_scan": True},
+        ),
+        Scenario("callers/8", "callers", "mixed", (OURS, PYLANCE), arguments={**one, "callers": 8, "takes": 320}),
+    ]
+
+
+def _writes() -> list[Scenario]:
+    return [
+        Scenario("create", "create", "own", arguments={"rows": 200_000}),
+        Scenario("append", "append", "own", arguments={"rows": 100}, everywhere=True, reduced=True),
+        Scenario("delete", "delete", "own"),
+        Scenario("overwrite", "overwrite", "own", arguments={"rows": 100}),
+    ]
+
+
+def _disturbed() -> list[Scenario]:
+    one, hundred = {"pattern": "scattered", "count": 1}, {"pattern": "scattered", "count": 100}
+    slow = [
+        Scenario(f"slow/{name}", "callers", "mixed", arguments=arguments, condition="slow 1 %", rounds=3)
+        for name, arguments in (
+            ("take 1, 1 caller", {**one, "callers": 1, "takes": 300}),
+            ("take 1, 8 callers", {**one, "callers": 8, "takes": 1_200}),
+            ("take 100, 1 caller", {**hundred, "callers": 1, "takes": 100}),
+        )
+    ]
+    return [
+        *slow,
+        Scenario(
+            "throttled/64 callers",
+            "callers",
+            "mixed",
+            (OURS, PYLANCE_AS_IS),
+            arguments={**one, "callers": 64, "takes": 40_000, "for_s": 40.0},
+            condition="throttled",
+            rounds=2,
+        ),
+        Scenario(
+            "faults/32 callers",
+            "callers",
+            "mixed",
+            arguments={**one, "callers": 32, "takes": 640},
+            condition="faults 1 %",
+        ),
+        Scenario("faults/take 100", "take", "mixed", arguments=hundred, condition="faults 1 %"),
+        Scenario(
+            "narrow/take 1000",
+            "take",
+            "mixed",
+            (OURS, PYLANCE, BARE),
+            arguments={"pattern": "scattered", "count": 1_000},
+            condition="100 MB/s",
+        ),
+    ]
+
+
+def all_scenarios() -> list[Scenario]:
+    """In the order in which they are played."""
+    return _processes() + _takes() + _scans() + _callers() + _writes() + _disturbed()
+
+
+def planned(
+    patterns: list[str], latencies_ms: list[float] | None = None, reduced: bool = False
+) -> list[tuple[Scenario, float]]:
+    """What a run plays: scenarios whose names begin with one of the patterns, `*` for any; all without patterns.
+
+    latencies_ms  instead of 30 for all of them, and 0, 5 and 100 for some
+    """
+    plan: list[tuple[Scenario, float]] = []
+    for scenario in all_scenarios():
+        if patterns and not any(fnmatch(scenario.name, f"{pattern}*") for pattern in patterns):
+            continue
+        if reduced and not scenario.reduced:
+            continue
+        if reduced:
+            scenario = replace(scenario, also=())
+        others = OTHER_LATENCIES_MS if scenario.everywhere and not reduced else ()
+        plan += [(scenario, latency_ms) for latency_ms in latencies_ms or (MAIN_LATENCY_MS, *others)]
+    return sorted(plan, key=lambda one: one[1] != MAIN_LATENCY_MS) if latencies_ms is None else plan
