@@ -3,6 +3,7 @@
 # The environment is .venv/ in the checkout. Two files say how far the set-up is, so that a second run does nothing:
 #   .venv/.packages                  written after the Python packages, older than pyproject.toml when they must move
 #   lance_io/_kernels.abi3.so        the compiled kernels, older than kernels/src when they must be built again
+# The proxy of the benchmark under latency is a program of its own, built where Cargo puts it.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,6 +17,9 @@ PY := $(BIN)/python
 SPARK_MIN := .venv-spark-min
 KERNELS := lance_io/_kernels.abi3.so
 KERNEL_SOURCES := $(shell find kernels/src -name '*.rs') kernels/Cargo.toml kernels/Cargo.lock
+PROXY_FOLDER := benchmarks/latency/proxy
+PROXY := $(PROXY_FOLDER)/target/release/latency-proxy
+PROXY_SOURCES := $(shell find $(PROXY_FOLDER)/src -name '*.rs') $(PROXY_FOLDER)/Cargo.toml $(PROXY_FOLDER)/Cargo.lock
 
 # Test processes, and whatever else pytest shall be told: make test ARGS="tests/store -k range"
 WORKERS ?= 2
@@ -35,10 +39,18 @@ pipeline: need-all setup minio ## Parquet, PySpark, a table in a bucket, an HTTP
 	@$(PY) examples/pipeline $(ARGS)
 
 .PHONY: bench
-bench: need-java setup ## compare with pylance and Parquet, in one run on local disk
+bench: need-java need-minio setup minio $(PROXY) ## compare with pylance and Parquet, on local disk and, in short, on a bucket
 	@# As pip does with what it installs; Python may be told not to, and every new process would compile it all.
 	@$(PY) -m compileall -q lance_io pyspark_lance_io
 	@$(PY) benchmarks/run.py $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@$(PY) -m benchmarks.latency --reduced
+endif
+
+.PHONY: bench-latency
+bench-latency: need-minio setup minio $(PROXY) ## compare with pylance on a bucket, with latency added by a proxy
+	@$(PY) -m compileall -q lance_io
+	@$(PY) -m benchmarks.latency $(ARGS)
 
 .PHONY: wheel
 wheel: setup ## build the wheel into dist/
@@ -51,7 +63,7 @@ wheel: setup ## build the wheel into dist/
 setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer needs, kernels compiled
 
 .PHONY: test
-test: need-all setup minio ## every test, with a real S3 server that it starts itself
+test: need-all setup minio $(PROXY) ## every test, with a real S3 server that it starts itself
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 # pyspark 4.1 leaves a socket open at every `collect`.
@@ -64,7 +76,7 @@ test-spark-min: need-all setup minio $(SPARK_MIN)/.packages ## the Spark tests w
 check: need-build need-rust-tools setup ## format, lint, types, import layers, generated code, Rust
 	@$(MAKE) --no-print-directory --keep-going $(CHECKS)
 
-CHECKS := check-format check-lint check-types check-layers check-protos check-rustfmt check-clippy
+CHECKS := check-format check-lint check-types check-layers check-protos check-rustfmt check-clippy check-proxy
 .PHONY: $(CHECKS)
 check-format:
 	@ruff format --check
@@ -78,14 +90,19 @@ check-protos:
 	@$(PY) scripts/generate_protos.py --check
 check-rustfmt:
 	@cargo fmt --manifest-path kernels/Cargo.toml --check
+	@cargo fmt --manifest-path $(PROXY_FOLDER)/Cargo.toml --check
 check-clippy:
 	@cargo clippy --quiet --locked --manifest-path kernels/Cargo.toml --all-targets -- -D warnings
+check-proxy:
+	@cargo clippy --quiet --release --locked --manifest-path $(PROXY_FOLDER)/Cargo.toml --all-targets -- -D warnings
+	@cargo test --quiet --release --locked --manifest-path $(PROXY_FOLDER)/Cargo.toml
 
 .PHONY: format
 format: setup ## bring Python and Rust into shape
 	@ruff format
 	@ruff check --fix
 	@cargo fmt --manifest-path kernels/Cargo.toml
+	@cargo fmt --manifest-path $(PROXY_FOLDER)/Cargo.toml
 
 .PHONY: protos
 protos: setup ## generate lance_io/proto/ from protos/
@@ -97,7 +114,7 @@ minio: need-minio setup ## make sure that there is a MinIO server to start (Go b
 
 .PHONY: clean
 clean: ## remove what was built; the MinIO server in the user's cache stays
-	@rm -rf .venv dist build kernels/target lance_io/_kernels*.so
+	@rm -rf .venv dist build kernels/target $(PROXY_FOLDER)/target lance_io/_kernels*.so
 	@rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find lance_io tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -137,4 +154,8 @@ $(SPARK_MIN)/.packages: pyproject.toml .venv/.packages
 
 $(KERNELS): $(KERNEL_SOURCES) .venv/.packages
 	@maturin develop --release --locked --uv
+	@touch $@
+
+$(PROXY): $(PROXY_SOURCES)
+	@cargo build --quiet --release --locked --manifest-path $(PROXY_FOLDER)/Cargo.toml
 	@touch $@

@@ -1,7 +1,7 @@
 """Times on a bucket, under latency: `lance_io`, pylance, and a bare client that fetches the same ranges.
 
     make bench-latency                                        everything; writes benchmarks/results/latency.json
-    python -m benchmarks.latency --only take/mixed            scenarios whose names begin so, * for any
+    python -m benchmarks.latency --only take/mixed            scenarios by name or its beginning, * for any
     python -m benchmarks.latency --only callers/32 --latency 5
     python -m benchmarks.latency --reduced                    fifteen scenarios at 30 ms, three rounds
     python -m benchmarks.latency --list                       names and latencies

@@ -73,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._batch, head, size = job
         if size > len(self._body):
-            self._body = memoryview(bytearray(size))
+            self._body = memoryview(bytearray(1 << size.bit_length()))  # seldom: what grew stays warm
         self._wanted = size
         self._size, self._head_end = -1, 0
         self._transport.write(head)

@@ -236,16 +236,20 @@ def all_scenarios() -> list[Scenario]:
     return _processes() + _takes() + _scans() + _callers() + _writes() + _disturbed()
 
 
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatch(name, pattern) or fnmatch(name, f"{pattern}/*")
+
+
 def planned(
     patterns: list[str], latencies_ms: list[float] | None = None, reduced: bool = False
 ) -> list[tuple[Scenario, float]]:
-    """What a run plays: scenarios whose names begin with one of the patterns, `*` for any; all without patterns.
+    """What a run plays: scenarios of these names, or whose names begin so before a slash; `*` for any; all without.
 
     latencies_ms  instead of 30 for all of them, and 0, 5 and 100 for some
     """
     plan: list[tuple[Scenario, float]] = []
     for scenario in all_scenarios():
-        if patterns and not any(fnmatch(scenario.name, f"{pattern}*") for pattern in patterns):
+        if patterns and not any(_matches(scenario.name, pattern) for pattern in patterns):
             continue
         if reduced and not scenario.reduced:
             continue

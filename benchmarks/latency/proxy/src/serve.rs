@@ -12,7 +12,7 @@ use rustix::event::{epoll, Timespec};
 use rustix::fd::OwnedFd;
 
 use crate::answer::{After, Answer, Step};
-use crate::control::Board;
+use crate::control::{Board, State};
 use crate::http::{self, Chunks, Length, Request};
 use crate::ledger::Record;
 use crate::model::Fault;
@@ -176,6 +176,11 @@ impl Proxy {
 
     /// The client has gone, or is sent away.
     fn drop_connection(&mut self, token: u64, reset: bool) {
+        let board = self.board.clone();
+        self.drop_noted(token, reset, &mut board.state());
+    }
+
+    fn drop_noted(&mut self, token: u64, reset: bool, state: &mut State) {
         let index = (token & 0xFFFF_FFFF) as usize;
         if self.connection(token).is_none() {
             return;
@@ -186,7 +191,6 @@ impl Proxy {
             let _ = rustix::net::sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
         }
         let now_us = self.board.now_us();
-        let mut state = self.board.state();
         state.ledger.counts.connections_open -= 1;
         if let Some(exchange) = connection.exchange {
             let mut record = exchange.record;
@@ -482,14 +486,12 @@ impl Proxy {
         self.send(token);
     }
 
+    /// Send what may go out. Who has the whole answer finds it in the log: it is noted before anybody can look.
     fn send(&mut self, token: u64) {
         let board = self.board.clone();
-        let Some(connection) = self.connection(token) else {
-            return;
-        };
-        let Some(exchange) = connection.exchange.as_mut() else {
-            return;
-        };
+        let mut state = board.state();
+        let Some(connection) = self.connection(token) else { return };
+        let Some(exchange) = connection.exchange.as_mut() else { return };
         let Some(answer) = exchange.answer.as_mut() else { return };
         exchange.blocked = false;
         loop {
@@ -498,10 +500,9 @@ impl Proxy {
                     exchange.blocked = true;
                     return;
                 }
-                Step::Gone => return self.drop_connection(token, false),
+                Step::Gone => return self.drop_noted(token, false, &mut state),
                 Step::Spent => {
                     let now_us = board.now_us();
-                    let mut state = board.state();
                     let size = state.model.piece_bytes().unwrap_or(u64::MAX).min(answer.left_bytes());
                     let due_us = state.model.passed_at_us(&mut connection.clock_us, size, now_us);
                     answer.allowed_bytes = size;
@@ -513,37 +514,33 @@ impl Proxy {
             }
         }
         match answer.after {
-            After::Keep => self.completed(token),
+            After::Keep => {
+                self.completed(token, &mut state);
+                drop(state);
+                self.advance(token);
+            }
             After::Close => {
                 if exchange.fault.is_none() {
-                    self.completed(token); // the end of the connection is all that is special about it
+                    self.completed(token, &mut state); // the end of the connection is all that is special about it
                 }
-                self.drop_connection(token, false);
+                self.drop_noted(token, false, &mut state);
             }
             After::Stall => {
-                let stall_us = (board.state().model.settings().faults.stall_ms * 1e3) as u64;
+                let stall_us = (state.model.settings().faults.stall_ms * 1e3) as u64;
                 self.wake_at(token, board.now_us() + stall_us);
             }
         }
     }
 
     /// The whole answer has gone out.
-    fn completed(&mut self, token: u64) {
+    fn completed(&mut self, token: u64, state: &mut State) {
         let now_us = self.board.now_us();
-        let Some(connection) = self.connection(token) else {
-            return;
-        };
-        let Some(exchange) = connection.exchange.take() else {
-            return;
-        };
+        let Some(exchange) = self.connection(token).and_then(|connection| connection.exchange.take()) else { return };
         let mut record = exchange.record;
         record.sent_bytes = exchange.answer.map_or(0, |answer| answer.sent_bytes());
         record.until_us = now_us;
-        let mut state = self.board.state();
         let log = state.model.settings().log;
         state.ledger.ended(record, log);
-        drop(state);
-        self.advance(token);
     }
 }
 
