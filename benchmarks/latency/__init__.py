@@ -15,6 +15,7 @@ crew        the workers, from outside
 scenarios   all that is measured, as data
 playing     plays a scenario: contenders take turns, answers are compared
 goals       what must be reached
-findings    results: JSON and tables
+findings    results: turns, medians, JSON
+tabulated   tables of them
 plots       their pictures
 """

@@ -3,7 +3,7 @@
     make bench-latency                                        everything; writes benchmarks/results/latency.json
     python -m benchmarks.latency --only take/mixed            scenarios by name or its beginning, * for any
     python -m benchmarks.latency --only callers/32 --latency 5
-    python -m benchmarks.latency --reduced                    fifteen scenarios at 30 ms, three rounds
+    python -m benchmarks.latency --reduced                    what matters most at 30 ms, three rounds
     python -m benchmarks.latency --list                       names and latencies
 
 A run that does not play everything at full scale is printed, and written only where `--output` says.

@@ -94,7 +94,14 @@ def _processes() -> list[Scenario]:
         ),
         Scenario("cold/many/each", "cold", "many", arguments={"pattern": "one_each", "count": 64}),
         *(
-            Scenario(f"cold/{world}/{count}/own", "cold", world, arguments={**cold, "count": count}, each_own=True)
+            Scenario(
+                f"cold/{world}/{count}/own",
+                "cold",
+                world,
+                arguments={**cold, "count": count},
+                each_own=True,
+                reduced=(world, count) == ("mixed", 1),
+            )
             for world, count in (("mixed", 1), ("mixed", 100), ("vec", 1), ("many", 1))
         ),
     ]
@@ -127,7 +134,7 @@ def _takes() -> list[Scenario]:
             {"pattern": pattern, "count": count},
             each_own=each_own,
             everywhere=case in everywhere and not each_own,
-            reduced=main and count in (1, 100, 1_000),
+            reduced=(main and count in (1, 100, 1_000)) or (case in everywhere and not each_own),
         )
 
     return [take(case, False) for case in cases] + [take(case, True) for case in own]
@@ -168,7 +175,15 @@ def _callers() -> list[Scenario]:
             reduced=True,
         ),
         Scenario(
-            "callers/256", "callers", "mixed", who, also, {**one, "callers": 256, "takes": 1_536}, everywhere=True
+            "callers/256",
+            "callers",
+            "mixed",
+            who,
+            also,
+            {**one, "callers": 256, "takes": 1_536},
+            "plain",
+            everywhere=True,
+            reduced=True,
         ),
         Scenario("callers/1024", "callers", "mixed", who, arguments={**one, "callers": 1_024, "takes": 4_096}),
         Scenario(
