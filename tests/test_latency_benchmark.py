@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks.latency import callers, goals, playing, requestlog, scenarios
+from benchmarks.latency import callers, goals, playing, plots, requestlog, scenarios
 from benchmarks.latency.__main__ import run
 from benchmarks.latency.contenders import CONTENDERS
 from benchmarks.latency.findings import Result, Results, Turn
@@ -224,6 +224,14 @@ def test_results_are_stored_and_found_again(tmp_path: Path) -> None:
     results.save(tmp_path / "latency.json", goals.goals(results))
     assert Results.load(tmp_path / "latency.json") == results
     assert json.loads((tmp_path / "latency.json").read_text())["goals"][0]["limit"] == 0.95
+
+
+def test_pictures_are_drawn_of_what_is_there(tmp_path: Path) -> None:
+    rates = {who: turns(1.0, takes_per_s=99.0, p99_s=0.1) for who in ("lance_io", "pylance", "bare")}
+    plots.draw_callers(results_of(Result("callers/32", 30.0, "plain", rates)), tmp_path / "callers.png")
+    plots.draw_speeds(results_of(Result("callers/32", 30.0, "plain", rates)), tmp_path / "speeds.png")
+    plots.draw_speeds(results_of(Result("callers/32", 5.0, "plain", rates)), tmp_path / "none.png")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["callers.png", "speeds.png"]
 
 
 def test_other_answers_end_the_run() -> None:

@@ -105,7 +105,7 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
         results.save(folder / "latency.json", judged)
         draw_speeds(results, folder / "latency.png")
         draw_callers(results, folder / "latency-callers.png")
-        console.print(f"[dim]written: {folder / 'latency.json'}, latency.png, latency-callers.png[/]")
+        console.print(f"[dim]written: {folder / 'latency.json'}, and pictures beside it[/]")
     return results
 
 

@@ -10,6 +10,7 @@
 //! request is passed on. A PUT, POST or DELETE through the proxy makes it forget the object.
 
 mod answer;
+mod connection;
 mod control;
 mod http;
 mod ledger;

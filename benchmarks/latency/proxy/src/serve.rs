@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::io::{Error, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use rustix::event::{epoll, Timespec};
 use rustix::fd::OwnedFd;
 
 use crate::answer::{After, Answer, Step};
+use crate::connection::{changed_keys, next_request, Connection, Exchange};
 use crate::control::{Board, State};
-use crate::http::{self, Chunks, Length, Request};
+use crate::http::{self, Request};
 use crate::ledger::Record;
 use crate::model::Fault;
 use crate::objects::{Object, Objects};
@@ -25,34 +26,6 @@ const FETCH: u64 = 1 << 63; // tokens with this bit are fetches of whole objects
 const BACKLOG: i32 = 4096;
 const EVENTS: usize = 256;
 const INPUT_BYTES: usize = 64 << 10;
-
-/// A request that has come as a whole, up to the end of its answer.
-struct Exchange {
-    record: Record,
-    request: Request,
-    /// As it came, until it is passed on.
-    bytes: Vec<u8>,
-    latency_us: u64,
-    fault: Option<Fault>,
-    /// Which entry of the heap concerns it; older ones do not.
-    timer: u64,
-    answer: Option<Answer>,
-    sending: bool,
-    /// Goes on when the client takes more.
-    blocked: bool,
-}
-
-struct Connection {
-    socket: TcpStream,
-    token: u64,
-    number: u32,
-    input: Vec<u8>,
-    /// Head of the request whose body is still coming.
-    coming: Option<(Request, Chunks)>,
-    exchange: Option<Exchange>,
-    /// When what was sent so far has passed, at the bandwidth of a connection.
-    clock_us: f64,
-}
 
 /// Requests that wait for the same object.
 struct Fetch {
@@ -154,15 +127,7 @@ impl Proxy {
             let flags =
                 epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
             epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(token), flags)?;
-            self.connections[index] = Some(Connection {
-                socket,
-                token,
-                number: self.connections_made,
-                input: Vec::new(),
-                coming: None,
-                exchange: None,
-                clock_us: 0.0,
-            });
+            self.connections[index] = Some(Connection::new(socket, token, self.connections_made));
             let mut state = self.board.state();
             state.ledger.counts.connections += 1;
             state.ledger.counts.connections_open += 1;
@@ -542,51 +507,4 @@ impl Proxy {
         let log = state.model.settings().log;
         state.ledger.ended(record, log);
     }
-}
-
-/// The next whole request on a connection, out of its input.
-fn next_request(connection: &mut Connection) -> Result<Option<(Request, Vec<u8>)>, String> {
-    if connection.coming.is_none() {
-        if connection.input.is_empty() {
-            return Ok(None);
-        }
-        let Some(request) = http::request(&connection.input)? else {
-            return Ok(None);
-        };
-        if request.expects_continue {
-            let _ = connection.socket.write(b"HTTP/1.1 100 Continue\r\n\r\n"); // who has gone is found out later
-        }
-        if let Length::Known(size) = request.body {
-            connection.input.reserve((request.head_bytes + size).saturating_sub(connection.input.len()));
-        }
-        connection.coming = Some((request, Chunks::default()));
-    }
-    let Some((request, chunks)) = connection.coming.as_mut() else {
-        return Ok(None);
-    };
-    let size = match request.body {
-        Length::Known(size) => Some(size),
-        Length::Chunked => chunks.end(&connection.input[request.head_bytes..])?,
-        Length::UntilClose => return Err("a request without an end".into()),
-    };
-    let end = size.map(|size| request.head_bytes + size).filter(|end| *end <= connection.input.len());
-    let (Some(end), Some((request, _))) = (end, end.and_then(|_| connection.coming.take())) else {
-        return Ok(None);
-    };
-    let rest = connection.input.split_off(end);
-    Ok(Some((request, std::mem::replace(&mut connection.input, rest))))
-}
-
-/// The objects that a request changes, as the cache names them.
-fn changed_keys(request: &Request, key: &str, bytes: &[u8]) -> Vec<String> {
-    if request.method == "GET" || request.method == "HEAD" {
-        return Vec::new();
-    }
-    let mut keys = vec![key.to_owned()];
-    if request.target.ends_with("?delete=") || request.target.ends_with("?delete") {
-        let bucket = key.trim_end_matches('/');
-        let deleted = http::deleted_keys(&bytes[request.head_bytes..]);
-        keys.extend(deleted.into_iter().map(|name| format!("{bucket}/{name}")));
-    }
-    keys
 }
