@@ -437,8 +437,10 @@ def test_settings_are_checked_and_replaced_as_a_whole(proxy: Proxy) -> None:
 
 
 def test_a_client_that_leaves_is_logged(proxy: Proxy) -> None:
-    proxy.set({"latency": {"median_ms": 3_600_000}})
     with connected(proxy) as connection:
+        get(connection)
+        proxy.reset()
+        proxy.set({"latency": {"median_ms": 3_600_000}})
         connection.request("GET", TARGET)
         while proxy.stats().in_flight == 0:
             pass
