@@ -203,11 +203,11 @@ class Play:
     def _replay(self, who: str, number: int) -> Turn:
         arguments, worker = self._scenario.arguments, self._workers[who]
         more = {name: arguments[name] for name in ("callers", "takes") if name in arguments}
-        groups = self._groups
+        groups, callers = self._groups, arguments.get("callers", 1)
         turn = self._measured(
             number,
             lambda: worker.ask("replay", groups=groups, **more),
-            lambda: worker.ask("replay", groups=groups, **more),
+            lambda: worker.ask("replay", groups=groups, callers=callers, takes=callers),
         )
         if self._scenario.kind != "callers":
             turn.told.clear()

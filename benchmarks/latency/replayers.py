@@ -52,8 +52,7 @@ class Bare(Replayer):
         self._runner.run(self._client.connect(in_flight))
 
     def prepared(self, groups: Sequence[Sequence[Range]]) -> Callable[[int], Awaitable[Any]]:
-        requests = [self._client.heads(group) for group in groups]
-        return lambda number: self._client.fetch(requests[number])
+        return lambda number: self._client.fetch(groups[number])
 
 
 class Obstore(Replayer):

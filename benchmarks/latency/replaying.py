@@ -1,8 +1,8 @@
 """The bare client: fetches given ranges from one endpoint, and does nothing else. What a take or a scan cannot beat.
 
-asyncio's `BufferedProtocol`, `httptools` for the heads, bodies received straight into a buffer that stays warm, one
-future for each batch, a static signature of the usual length (the proxy does not check it for data files). No retries,
-no timeouts: an answer that is not what was asked for is an error.
+asyncio's `BufferedProtocol`, `httptools` for the heads, bodies received straight into a buffer that stays warm, GETs
+that belong together by `gather`, a static signature of the usual length (the proxy does not check it for data files).
+No retries, no timeouts: an answer that is not what was asked for is an error.
 """
 
 from __future__ import annotations
@@ -26,28 +26,7 @@ SIGNED = (
     f"SignedHeaders=host;range;x-amz-content-sha256;x-amz-date, Signature={'0' * 64}\r\n\r\n"
 )
 
-
-class Batch:
-    """Ranges that are awaited together."""
-
-    __slots__ = ("ended", "left")
-
-    def __init__(self, left: int, ended: asyncio.Future[None]) -> None:
-        self.left, self.ended = left, ended
-
-    def done(self) -> None:
-        """One more range is there."""
-        self.left -= 1
-        if not self.left and not self.ended.done():
-            self.ended.set_result(None)
-
-    def failed(self, message: str) -> None:
-        """One of them never will be."""
-        if not self.ended.done():
-            self.ended.set_exception(ConnectionError(message))
-
-
-Job = tuple[Batch, bytes, int]
+Job = tuple[asyncio.Future[None], bytes, int]
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -60,7 +39,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body = memoryview(bytearray(HEAD_BYTES))
         self._at = 0  # of the body; meaningful once its head was read
         self._size = -1
-        self._batch: Batch | None = None
+        self._ended: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -71,7 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     def start(self, job: Job) -> None:
         """Send a request."""
         assert self._transport is not None
-        self._batch, head, size = job
+        self._ended, head, size = job
         if size > len(self._body):
             self._body = memoryview(bytearray(1 << size.bit_length()))  # seldom: what grew stays warm
         self._wanted = size
@@ -95,9 +74,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._read_head(end)
         if self._at == self._size:
-            batch, self._batch = self._batch, None
-            assert batch is not None
-            batch.done()
+            ended, self._ended = self._ended, None
+            assert ended is not None
+            if not ended.done():
+                ended.set_result(None)
             self._client.idle(self)
 
     def _read_head(self, end: int) -> None:
@@ -117,10 +97,10 @@ class Connection(asyncio.BufferedProtocol):
             self._size = int(value)
 
     def _fail(self, message: str) -> None:
-        batch, self._batch = self._batch, None
+        ended, self._ended = self._ended, None
         self._size = -1
-        if batch is not None:
-            batch.failed(message)
+        if ended is not None and not ended.done():
+            ended.set_exception(ConnectionError(message))
         if self._transport is not None:
             self._transport.abort()
 
@@ -134,6 +114,7 @@ class BareClient:
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
+        self._host_line = f"host: {host}:{port}\r\n"
         self._idle: list[Connection] = []
         self._waiting: deque[Job] = deque()
         self._made = 0
@@ -148,25 +129,19 @@ class BareClient:
         )
         self._idle += [protocol for _, protocol in made]
 
-    def heads(self, ranges: Sequence[Range]) -> list[tuple[bytes, int]]:
-        """The requests for some ranges, and how long the bodies will be."""
-        host = f"host: {self._host}:{self._port}\r\n"
-        return [
-            (f"GET {quote(key)} HTTP/1.1\r\n{host}range: bytes={start}-{end - 1}\r\n{SIGNED}".encode(), end - start)
-            for key, start, end in ranges
-        ]
+    async def fetch(self, ranges: Sequence[Range]) -> None:
+        """Fetch all of them at once."""
+        await asyncio.gather(*(self.get(*one) for one in ranges))
 
-    async def fetch(self, requests: Sequence[tuple[bytes, int]]) -> None:
-        """Fetch all of them."""
-        if not requests:
-            return
-        batch = Batch(len(requests), asyncio.get_running_loop().create_future())
-        for head, size in requests:
-            if self._idle:
-                self._idle.pop().start((batch, head, size))
-            else:
-                self._waiting.append((batch, head, size))
-        await batch.ended
+    async def get(self, key: str, start: int, end: int) -> None:
+        """Fetch one, as soon as a connection is free."""
+        head = f"GET {quote(key)} HTTP/1.1\r\n{self._host_line}range: bytes={start}-{end - 1}\r\n{SIGNED}"
+        job = (asyncio.get_running_loop().create_future(), head.encode(), end - start)
+        if self._idle:
+            self._idle.pop().start(job)
+        else:
+            self._waiting.append(job)
+        await job[0]
 
     def idle(self, connection: Connection) -> None:
         """Called by a connection that has nothing to do."""
