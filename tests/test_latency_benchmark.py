@@ -21,6 +21,7 @@ import lance_io
 from benchmarks.latency import callers, goals, playing, plots, requestlog, scenarios
 from benchmarks.latency.__main__ import run
 from benchmarks.latency.contenders import CONTENDERS
+from benchmarks.latency.crew import WorkerError, WorkerProcess
 from benchmarks.latency.findings import Result, Results, Turn
 from benchmarks.latency.proxyport import Proxy, ProxyError, running_proxy
 from benchmarks.latency.questions import Answer, Question, picked, priming
@@ -224,6 +225,18 @@ def test_results_are_stored_and_found_again(tmp_path: Path) -> None:
     results.save(tmp_path / "latency.json", goals.goals(results))
     assert Results.load(tmp_path / "latency.json") == results
     assert json.loads((tmp_path / "latency.json").read_text())["goals"][0]["limit"] == 0.95
+
+
+def test_who_fails_is_out_and_a_goal_is_missed() -> None:
+    result = Result("append", 30.0, "faults 1 %", {"pylance": turns(1)}, {"lance_io": "lance_io: ended with 1"})
+    assert judged(result) == {"answers without an error": "missed"}
+    assert sums([], results_of(result)).endswith("append at 30 ms: lance_io: ended with 1")
+
+
+def test_a_worker_that_ends_is_an_error_that_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    with WorkerProcess("lance_io", {}) as worker, pytest.raises(WorkerError, match="ended with 1 when asked to open"):
+        worker.ask("open", uri="/no/such/table")
+    assert "/no/such/table" in capfd.readouterr().err
 
 
 def test_pictures_are_drawn_of_what_is_there(tmp_path: Path) -> None:

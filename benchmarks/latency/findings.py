@@ -48,12 +48,16 @@ class Turn:
 
 @dataclass
 class Result:
-    """One scenario at one latency: the turns of each contender, one in each round."""
+    """One scenario at one latency: the turns of each contender, one in each round.
+
+    failed  contenders whose process ended instead of answering, and how; they have fewer turns, or none
+    """
 
     name: str
     latency_ms: float
     condition: str
     turns: dict[str, list[Turn]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     def median(self, who: str, quantity: str) -> float | None:
         """Over the rounds; None where it was not measured."""

@@ -80,6 +80,8 @@ def goals(results: Results) -> list[GoalLine]:
 def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
     judge = _Judge(result)
     name = result.name
+    if OURS in result.failed:
+        judge.add("answers without an error", 0, 1, at_most=False)
     if result.condition == "plain" and not name.endswith("/own"):
         judge.faster(0.95 if result.latency_ms >= MAIN_LATENCY_MS else 1.0)
     if result.latency_ms == MAIN_LATENCY_MS:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET
-from benchmarks.latency.crew import WorkerProcess, first_row
+from benchmarks.latency.crew import WorkerError, WorkerProcess, first_row
 from benchmarks.latency.findings import Result, Turn
 from benchmarks.latency.replayers import REPLAYERS
 from benchmarks.latency.requestlog import Range, Record, Traffic, answered_per_second, data_ranges
@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from benchmarks.latency.scenarios import Scenario
     from benchmarks.latency.worlds import Stage
 
+A = TypeVar("A")
+T = TypeVar("T")
+
 TAKES_IN_FLIGHT, SCANS_IN_FLIGHT = 512, 32
 GROUPS = 64  # takes whose ranges are looked at one by one, for those who replay them
+FIRST_ROWS = 10_000  # of a table that is written to
 SETTLED_TRIES, SETTLED_S = 50, 0.02
 SETTLED_AFTER_S, WATCHED_S = 10, 40  # of a throttled run, what its goals are about
 
@@ -65,21 +69,36 @@ class Play:
         replayers = [who for who in everybody if who in REPLAYERS]
         with ExitStack() as stack:
             self._stage.proxy.set({})
-            self._prepare(stack, everybody)
+            for who in everybody:
+                self._try(who, self._prepare, stack)
+            if kind == "callers" and replayers and OURS not in self._result.failed:
+                self._groups = [self._ranges_of_take(number) for number in range(GROUPS)]
             for number in range(self._rounds):
-                order = libraries if number % 2 == 0 else libraries[::-1]
                 turns: dict[str, Turn] = {}
-                for who in order:
-                    turns[who] = turn(who, number)
-                    if who == OURS and replayers:
-                        self._groups = self._groups if kind == "callers" else [data_ranges(self._log)]
-                for who in replayers:
-                    turns[who] = self._replay(who, number)
+                for who in (libraries if number % 2 == 0 else libraries[::-1]) + replayers:
+                    if who in replayers and OURS in self._result.failed:
+                        continue  # there is nothing to replay
+                    done = self._try(who, turn if who in libraries else self._replay, number)
+                    if done is None:
+                        continue
+                    turns[who] = done
+                    if who == OURS and replayers and kind != "callers":
+                        self._groups = [data_ranges(self._log)]
                 compare(scenario.name, turns)
                 for who, one in turns.items():
                     one.told.pop("digest", None)
                     self._result.turns.setdefault(who, []).append(one.per_take())
         return self._result
+
+    def _try(self, who: str, action: Callable[[str, A], T], argument: A) -> T | None:
+        """Do it for a contender that has not failed; whose worker ends is out for the rest of the scenario."""
+        if who in self._result.failed:
+            return None
+        try:
+            return action(who, argument)
+        except WorkerError as error:
+            self._result.failed[who] = str(error)
+            return None
 
     # -- before --------------------------------------------------------------------------------------------------------
 
@@ -92,33 +111,27 @@ class Play:
         own = self._scenario.each_own and who in (OURS, OUR_LOOP)
         return stage.uri(world, OWN if own else THEIRS)
 
-    def _worker(self, stack: ExitStack, who: str) -> WorkerProcess:
-        library = OURS if who == LOCAL else who
-        return stack.enter_context(WorkerProcess(library, self._stage.options))
+    def _worker(self, who: str) -> WorkerProcess:
+        return WorkerProcess(OURS if who == LOCAL else who, self._stage.options)
 
-    def _prepare(self, stack: ExitStack, everybody: tuple[str, ...]) -> None:
+    def _prepare(self, who: str, stack: ExitStack) -> None:
+        """A process for those who keep one, and whatever must not be measured."""
         kind = self._scenario.kind
         if kind == "first":
             return
-        for who in everybody:
-            if kind in ("open", "reopen", "cold"):
-                with ExitStack() as once:
-                    worker = self._worker(once, who)
-                    worker.ask("open_take", uri=self._uri(who), rows=self._rows(0, count=1, pattern="scattered"))
-                    self._modules[who] = worker.ask("modules").told["modules"]
-                continue
-            worker = self._workers[who] = self._worker(stack, who)
-            if who in REPLAYERS:
-                in_flight = SCANS_IN_FLIGHT if kind == "scan" else TAKES_IN_FLIGHT
-                worker.ask("connect", in_flight=in_flight)
-            elif kind in ("take", "scan", "callers"):
-                num_rows = self._stage.world(self._scenario.world).num_rows
-                worker.ask("warm", uri=self._uri(who), num_rows=num_rows)
-            else:
-                self._places[who] = self._stage.new_uri()
-                worker.ask("write", uri=self._places[who], mode="create", num_rows=10_000)
-        if kind == "callers" and any(who in REPLAYERS for who in everybody):
-            self._groups = [self._ranges_of_take(number) for number in range(GROUPS)]
+        if kind in ("open", "reopen", "cold"):
+            with self._worker(who) as worker:
+                worker.ask("open_take", uri=self._uri(who), rows=self._rows(0, count=1, pattern="scattered"))
+                self._modules[who] = worker.ask("modules").told["modules"]
+            return
+        worker = self._workers[who] = stack.enter_context(self._worker(who))
+        if who in REPLAYERS:
+            worker.ask("connect", in_flight=SCANS_IN_FLIGHT if kind == "scan" else TAKES_IN_FLIGHT)
+        elif kind in ("take", "scan", "callers"):
+            worker.ask("warm", uri=self._uri(who), num_rows=self._stage.world(self._scenario.world).num_rows)
+        else:
+            self._places[who] = self._stage.new_uri()
+            worker.ask("write", uri=self._places[who], mode="create", num_rows=FIRST_ROWS)
 
     def _ranges_of_take(self, number: int) -> list[Range]:
         self._stage.proxy.reset()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from benchmarks.latency.contenders import LANCEDB, OUR_LOOP, OURS, PARQUET, PYLANCE, PYLANCE_AS_IS
 from benchmarks.latency.replayers import BARE, OBSTORE
@@ -29,7 +29,7 @@ COLORS = {
     BARE: "#30343b",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
-TICKS = [0.1, 0.25, 0.5, 1, 2, 4, 10, 25, 100]
+TICKS = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 LINE_INCHES = 0.2
 
 
@@ -53,6 +53,7 @@ def draw_speeds(results: Results, path: Path) -> None:
         axis.set_yticks(range(len(chosen)), names, family="monospace", fontsize=7)
         axis.set_ylim(len(chosen) - 0.4, -0.6)
         scale(axis)
+        axis.margins(x=0.04)
         axis.set_xlabel("times the speed of pylance on the same files")
         figure.legend(loc="outside upper right", ncols=4, frameon=False)
         figure.suptitle(heading(results), x=0.01, ha="left", fontsize=10)
@@ -86,6 +87,9 @@ def draw_callers(results: Results, path: Path) -> None:
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             axis.set_xticks(list(found), [str(callers) for callers in found])
+            axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axis.yaxis.set_minor_locator(NullLocator())
+            axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_xlabel("callers at once")
             axis.set_title(title, loc="left", fontsize=9, fontweight="bold")
             axis.grid(color=FAINT, linewidth=0.5)
@@ -115,7 +119,8 @@ def heading(results: Results) -> str:
 def scale(axis: Any) -> None:
     """Ratios on a logarithmic axis, with a light grid."""
     axis.set_xscale("log")
-    axis.set_xticks(TICKS)
+    low, high = axis.get_xlim()
+    axis.set_xticks([tick for tick in TICKS if low <= tick <= high])
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}x"))
     axis.tick_params(axis="both", length=0)

@@ -96,6 +96,7 @@ def sums(lines: Sequence[GoalLine], results: Results) -> str:
     states = [line.state for line in lines]
     text = f"{states.count(REACHED)} of {len(states)} goals reached, {states.count(NEARLY)} within 5 %."
     for result in results.results:
+        text += "".join(f"\n{result.name} at {result.latency_ms:g} ms: {words}" for words in result.failed.values())
         if result.condition == "plain":
             for who, own, seen in result.miscounted():
                 text += f"\n{result.name} at {result.latency_ms:g} ms: {who} counted {own} reads, the proxy {seen}"
