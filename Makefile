@@ -112,6 +112,9 @@ protos: setup ## generate lance_io/proto/ from protos/
 minio: need-minio setup ## make sure that there is a MinIO server to start (Go builds it once, into the user's cache)
 	@$(PY) minio/server.py --build-only
 
+.PHONY: latency-proxy
+latency-proxy: need-build $(PROXY) ## build the proxy of the benchmark under latency, which its tests need, too
+
 .PHONY: clean
 clean: ## remove what was built; the MinIO server in the user's cache stays
 	@rm -rf .venv dist build kernels/target $(PROXY_FOLDER)/target lance_io/_kernels*.so

@@ -195,9 +195,13 @@ def test_a_take_of_a_hundred_is_judged_by_pylance_and_the_bare_client() -> None:
     assert judged(Result("take/mixed/100", 30.0, "plain", found)) == {
         "at least 0.95 times pylance's speed": "reached",
         "at least 1.3 times pylance's speed": "within 5 %",
+        "lance_io: requests at most 1 times pylance's": "reached",
+        "lance_io: sent_bytes at most 1 times pylance's": "reached",
+        "lance_io: rounds at most 1 times pylance's": "reached",
         "lance_io: wall_s at most 1.25 times bare's + 5 ms": "reached",
     }
-    found["lance_io"] = turns(0.2, 0.2, 0.2)
+    two = Traffic.of([record(0, 1), record(2, 3)])
+    found["lance_io"] = [replace(turn, traffic=two) for turn in turns(0.2, 0.2, 0.2)]
     assert set(judged(Result("take/mixed/100", 30.0, "plain", found)).values()) == {"missed"}
     assert list(judged(Result("take/mixed/100", 5.0, "plain", found))) == ["at least 1 times pylance's speed"]
     assert judged(Result("take/mixed/100", 30.0, "faults 1 %", {"lance_io": turns(1)})) == {}

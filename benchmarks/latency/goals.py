@@ -85,6 +85,7 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
     if result.condition == "plain" and not name.endswith("/own"):
         judge.faster(0.95 if result.latency_ms >= MAIN_LATENCY_MS else 1.0)
     if result.latency_ms == MAIN_LATENCY_MS:
+        _counts(judge, result)
         _take(judge, name)
         _scan(judge, result)
         _process(judge, result)
@@ -96,6 +97,16 @@ def _lines(result: Result, results: Results) -> Iterator[GoalLine]:
         judge.ratio("cpu_s", OUR_LOOP, BARE, 2.2)
         judge.ratio("cpu_s", OURS, BARE, 3.0)
     yield from judge.lines
+
+
+def _counts(judge: _Judge, result: Result) -> None:
+    kind = result.name.split("/")[0]
+    their_files = result.condition == "plain" and not result.name.endswith("/own")
+    if their_files and kind in ("open", "reopen", "cold", "take", "scan"):
+        judge.ratio("requests", OURS, PYLANCE, 1.0)
+        judge.ratio("sent_bytes", OURS, PYLANCE, 1.0)
+        if kind != "scan":  # whose rounds are a matter of how fast batches are taken
+            judge.ratio("rounds", OURS, PYLANCE, 1.0)
 
 
 def _take(judge: _Judge, name: str) -> None:
