@@ -109,14 +109,14 @@ def _processes() -> list[Scenario]:
 
 def _takes() -> list[Scenario]:
     also = (PYLANCE_AS_IS, LANCEDB, OBSTORE, PARQUET)
-    cases = [("mixed", "scattered", count) for count in (1, 10, 100, 1_000, 10_000)]
-    cases += [("mixed", "neighbours", 100), ("mixed", "clustered", 1_000), ("mixed", "clustered", 10_000)]
-    cases += [("one", "scattered", count) for count in (1, 100, 1_000)]
+    counts = (1, 10, 100, 1_000, 10_000)
+    cases = [(world, "scattered", count) for world in ("mixed", "one", "many") for count in counts]
+    cases += [(world, "clustered", 1_000) for world in ("mixed", "one", "many")]
+    cases += [("mixed", "clustered", 10_000), ("mixed", "neighbours", 100), ("many", "one_each", 64)]
     cases += [("vec", "scattered", count) for count in (1, 100, 1_000, 10_000)]
-    cases += [("many", "scattered", count) for count in (100, 1_000)] + [("many", "one_each", 64)]
     everywhere = {("mixed", "scattered", count) for count in (1, 100, 1_000)}
     everywhere |= {("vec", "scattered", 100), ("many", "one_each", 64)}
-    own = [("mixed", "scattered", count) for count in (1, 10, 100, 1_000, 10_000)]
+    own = [("mixed", "scattered", count) for count in counts]
     own += [("vec", "scattered", 100), ("vec", "scattered", 1_000), ("many", "one_each", 64)]
 
     def named(world: str, pattern: str, count: int) -> str:
