@@ -88,7 +88,7 @@ class Result:
         for who, turns in self.turns.items():
             for turn in turns:
                 own = turn.told.get("reads")
-                if own is not None and own != turn.traffic.reads:
+                if turn.traffic.requests and own is not None and own != turn.traffic.reads:  # 0: not on the bucket
                     found.append((who, int(own), turn.traffic.reads))
                     break
         return found
