@@ -55,7 +55,7 @@ def draw_speeds(results: Results, path: Path) -> None:
         scale(axis)
         axis.margins(x=0.04)
         axis.set_xlabel("times the speed of pylance on the same files")
-        figure.legend(loc="outside upper right", ncols=4, frameon=False)
+        figure.legend(loc="outside lower center", ncols=8, frameon=False)
         figure.suptitle(heading(results), x=0.01, ha="left", fontsize=10)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=120)
