@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -12,10 +12,13 @@ from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget
-from lance_io.errors import FormatError, NotFound
+from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, NotFound, StoreError
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from tests.commit.tables import Sample, commit_now
+
+if TYPE_CHECKING:
+    from lance_io.commit.steps import Plan
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +190,69 @@ class _Blind(ExternalHandler):
         found = yield from super().list_after(place, version)
         _Blind.seen += 1
         return found[:-1] or [drive_now(self.find_version(place, 1))] if _Blind.seen == 1 else found
+
+
+class _Failing(MemoryManifestStore):
+    """A database whose next requests fail, those to create a row before or after they have been carried out.
+
+    creating  "lost" (carried out, the answer does not come), "refused" (not carried out), "denied" (certainly not)
+    reading   how many reads of a row fail then
+    """
+
+    def __init__(self, rows: dict[tuple[str, int], Row], creating: list[str], reading: int) -> None:
+        super().__init__()
+        self.rows, self.creating, self.reading = rows, creating, reading
+
+    def put_if_absent(self, base: str, row: Row) -> Plan[None]:
+        kind = self.creating.pop(0) if self.creating else ""
+        if kind == "denied":
+            raise AccessDenied("scripted")
+        if kind != "refused":
+            yield from super().put_if_absent(base, row)
+        if kind:
+            raise StoreError("scripted")
+
+    def get(self, base: str, version: int) -> Plan[Row | None]:
+        if self.reading:
+            self.reading -= 1
+            raise StoreError("scripted")
+        return (yield from super().get(base, version))
+
+
+@pytest.mark.parametrize(
+    ("creating", "reading", "outcome", "num_left", "latest"),
+    [
+        (["lost"], 0, "done", 0, 2),
+        (["refused"], 0, "done", 0, 2),
+        (["refused", "refused", "lost"], 0, "done", 0, 2),
+        (["lost"] * 4, 4, "unknown", 1, 2),  # whoever comes next finishes what the row stands for
+        (["refused"] * 4, 4, "unknown", 1, 1),
+        (["refused"] * 4, 0, "unknown", 1, 1),  # a late request may still be carried out
+        (["lost", "denied"], 1, "unknown", 1, 2),
+        (["refused", "denied"], 1, "unknown", 1, 1),
+        (["denied"], 0, "denied", 0, 1),
+    ],
+)
+def test_a_staging_object_stays_as_long_as_its_row_may_be_there(
+    table: Table,
+    sample: Sample,
+    monkeypatch: pytest.MonkeyPatch,
+    creating: list[str],
+    reading: int,
+    outcome: str,
+    num_left: int,
+    latest: int,
+) -> None:
+    monkeypatch.setattr("lance_io.commit.external.FIRST_PAUSE_S", 0.0)
+    failing = _Failing(table.rows.rows, list(creating), reading)
+    target = replace(table.target, handler=ExternalHandler(failing))
+    if outcome == "done":
+        assert commit_now(target, sample.append(1)).manifest.version == 2
+    else:
+        with pytest.raises(CommitUnknownError if outcome == "unknown" else AccessDenied):
+            commit_now(target, sample.append(1))
+    names = [one.key for one in table.store.list_now("t/_versions/")]
+    assert len([name for name in names if not name.endswith(".manifest")]) == num_left
+    assert table.latest() == latest  # which reads and settles the manifest that a row points at
+    assert table.has(table.final) is (latest == 2)
+    assert next_version(table, sample) == latest + 1
