@@ -8,16 +8,24 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import lance_io
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store import local
 from lance_io.store.api import Durability, InvalidRange, ShortRead
 from lance_io.store.local import LocalStore
 from lance_io.store.url import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TABLE = pa.table({"a": [1, 2, 3]})
 
 
 @pytest.fixture
@@ -263,6 +271,66 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths in the order in which they are flushed."""
+    paths: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
+    return paths
+
+
+async def _in_parts(key: str, durability: Durability) -> None:
+    writer = await LocalStore().put_multipart(key, durability=durability)
+    await writer.write_part(0, 0, b"content")
+    await writer.complete()
+
+
+WAYS: dict[str, Callable[[str, Durability], object]] = {
+    "one": lambda key, durability: LocalStore().put_now(key, b"content", durability=durability),
+    "one if absent": lambda key, durability: LocalStore().put_now(
+        key, b"content", if_absent=True, durability=durability
+    ),
+    "parts": lambda key, durability: asyncio.run(_in_parts(key, durability)),
+    "table": lambda key, durability: lance_io.write_dataset(TABLE, f"{key}/data", durability=durability),
+}
+
+
+@pytest.mark.parametrize("num_missing", [0, 1, 2, 3, 6])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_name_that_leads_to_a_new_file_is_flushed(
+    tmp_path: Path, flushed: list[str], way: str, num_missing: int
+) -> None:
+    folder = "/".join([str(tmp_path), *(f"f{depth}" for depth in range(num_missing))])
+    WAYS[way](f"{folder}/name", "full")
+    parents = {str(path.parent) for path in tmp_path.rglob("*")}
+    assert len(parents) > num_missing and parents <= set(flushed)
+    if way != "table":
+        assert flushed[-1] == folder  # the file's own name comes last, when it is there
+
+
+def test_folders_that_another_writer_has_just_made_are_flushed_too(
+    store: LocalStore, tmp_path: Path, flushed: list[str]
+) -> None:
+    (tmp_path / "t" / "data").mkdir(parents=True)
+    store.put_now(f"{tmp_path}/t/data/name", b"content", durability="full")
+    assert {f"{tmp_path}/t/data", f"{tmp_path}/t", f"{tmp_path}"} <= set(flushed)
+    flushed.clear()
+    store.put_now(f"{tmp_path}/t/data/other", b"content", durability="full")
+    assert f"{tmp_path}/t" not in flushed  # once is enough
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_is_flushed_unasked(tmp_path: Path, flushed: list[str], way: str) -> None:
+    WAYS[way](f"{tmp_path}/a/b/c/name", "none")
+    assert flushed == []
 
 
 @pytest.mark.parametrize("if_absent", [False, True])
