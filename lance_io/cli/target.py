@@ -77,7 +77,10 @@ def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     location, _ = open_place(uri, options)
 
     def found() -> Plan[bool]:
-        return bool((yield List(location.store, location.key(VERSIONS) + "/", Selection(limit=1))))
+        try:
+            return bool((yield List(location.store, location.key(VERSIONS) + "/", Selection(limit=1))))
+        except NotADirectoryError:  # a data file
+            return False
 
     return location, run_on(location.store, found())
 
