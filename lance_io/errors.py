@@ -14,6 +14,7 @@
     │   └── PrimaryKeyError (RuntimeError)              a primary key of fields that cannot be one
     ├── CommitConflictError (OSError)               somebody else won and our change does not fit theirs
     ├── CommitUnknownError (OSError)                the answer to the deciding write was lost, read-back failed too
+    ├── DeadlineExceeded (TimeoutError)             the call did not end within its `timeout=`
     ├── ForkedRuntimeError (RuntimeError)           used after a fork that it cannot survive
     └── UsageError (ValueError)                     the caller asked for something that makes no sense
         └── OperationError (OSError)                an operation that does not fit the table it is committed to
@@ -150,6 +151,10 @@ class CommitUnknownError(LanceError, OSError):
     """
 
     transaction: Any = None
+
+
+class DeadlineExceeded(LanceError, TimeoutError):
+    """A call did not end within the time that its `timeout=` allowed; it was cancelled, and what it held is free."""
 
 
 class ForkedRuntimeError(LanceError, RuntimeError):

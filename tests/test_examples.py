@@ -58,7 +58,7 @@ def test_demo_runs_without_a_terminal(tmp_path: Path) -> None:
     assert lance.dataset(str(uri)).count_rows() == 3000
 
 
-@pytest.mark.parametrize("block", [0, 1], ids=["plain", "async"])
+@pytest.mark.parametrize("block", [0, 1, 2], ids=["plain", "async", "service"])
 def test_readme_blocks_run(block: int, tmp_path: Path) -> None:
     uri = str(tmp_path / "orders.lance")
     write_orders(uri, 300_000)
@@ -69,7 +69,7 @@ def test_readme_blocks_run(block: int, tmp_path: Path) -> None:
 
 def test_readme_block_runs_on_s3(s3: S3Server, s3_uri: str) -> None:
     write_orders(f"{s3_uri}/orders.lance", 1000, storage_options=s3.options())
-    _, code = README_BLOCKS[2].split("\n", 1)  # its first line needs a bucket in a cloud
+    _, code = README_BLOCKS[3].split("\n", 1)  # its first line needs a bucket in a cloud
     code = code.replace("http://127.0.0.1:9000", s3.endpoint).replace("s3://lance-io", s3_uri)
     for secret in (s3.user, s3.secret):
         code = code.replace('"..."', repr(secret), 1)

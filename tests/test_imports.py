@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
+import lance
+import pyarrow as pa
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEAVY = [
     "aiobotocore",
@@ -57,6 +63,25 @@ def test_arrow_filters_need_no_parser() -> None:
     )
     assert "lance_io.dataset.predicate.evaluate" in loaded
     assert "sqlglot" not in loaded
+
+
+TAKING = """
+import asyncio
+from lance_io import AsyncDataset
+
+async def main(uri):
+    async with AsyncDataset.open(uri) as table:
+        await table.warm()
+        assert (await table.take([1])).to_pydict() == {"a": [2], "s": ["y"]}
+"""
+
+
+def test_a_first_row_needs_no_functions_of_arrow(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"a": [1, 2, 3], "s": ["x", "y", "z"]}), uri)
+    loaded = modules_after(f"{TAKING}\nasyncio.run(main({uri!r}))")
+    assert "pyarrow" in loaded
+    assert loaded.isdisjoint({*HEAVY, "pyarrow.compute"}), sorted(loaded.intersection({*HEAVY, "pyarrow.compute"}))
 
 
 ON_A_THREAD = """

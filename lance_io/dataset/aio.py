@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
-from lance_io.commit.steps import Plan, drive
+from lance_io.dataset import execute
 from lance_io.dataset.aiofragments import AsyncFragment
 from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.asyncblob import AsyncBlobFile
@@ -25,7 +25,7 @@ from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
 from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import AsyncStats
-from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.take import sample_positions, take_positions, take_row_ids, warm
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import AsyncDatasetChanges
 from lance_io.errors import UsageError
@@ -33,6 +33,7 @@ from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Mapping
+    from datetime import timedelta
     from os import PathLike
     from types import TracebackType
     from typing import Self
@@ -41,12 +42,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.describe import Version, VersionRef
     from lance_io.dataset.files import Progress
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.sync import LanceDataset, Ref
+
+    Timeout = float | timedelta | None
 
 T = TypeVar("T")
 
@@ -63,10 +67,11 @@ class Opening:
         from lance_io.io.scheduler import OpenSchedulers
 
         uri, version, options = self._arguments
+        timeout = options.pop("timeout", None)
         await load_client(uri)
         checked = open_options(uri, version, **options)
         meter = IoMeter(checked.location.store)
-        state = await runtime.wrap(drive(open_steps(checked)))
+        state = await execute.run_async(open_steps(checked), timeout)
         return AsyncDataset._of(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
 
     def __await__(self) -> Generator[Any, None, AsyncDataset]:
@@ -125,8 +130,8 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
             await runtime.wrap(self._state.schedulers.aclose())
         self._state.release()
 
-    async def _run(self, plan: Plan[T]) -> T:
-        return await runtime.wrap(drive(plan))
+    async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
+        return await execute.run_async(plan, timeout)
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
@@ -167,14 +172,14 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         """The table's branches by name."""
         return await self._run(list_branches(self._state))
 
-    async def checkout_version(self, version: Ref) -> AsyncDataset:
+    async def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> AsyncDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(await self._run(checked_out(self._state, version)), meter)
+        return type(self)._of(await self._run(checked_out(self._state, version), timeout), meter)
 
-    async def checkout_latest(self) -> None:
+    async def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = await self._run(checked_out(self._state, None))
+        self._state = await self._run(checked_out(self._state, None), timeout)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -223,11 +228,11 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         """The first rows."""
         return await self.scanner(**{**options, "limit": num_rows}).to_table()
 
-    async def slice(self, start: int, end: int, columns: Columns = None) -> pa.Table:
+    async def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
         if start < 0 or end < start:
             raise UsageError(f"expected 0 <= start <= end, got start={start}, end={end}")
-        return await self.scanner(columns, offset=start, limit=end - start).to_table()
+        return await self.scanner(columns, offset=start, limit=end - start, timeout=timeout).to_table()
 
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows; see `LanceDataset.count_rows`."""
@@ -271,24 +276,30 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
 
     # -- random access -----------------------------------------------------------------------------------------------
 
-    async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
-        """Rows by position, in the order asked; errors as `LanceDataset.take`."""
-        return await self._run(take_positions(self._state, indices, columns))
+    async def take(self, indices: Any, columns: Selection = None, *, timeout: Timeout = None) -> pa.Table:
+        """Rows by position, in the order asked; `timeout` and errors as `LanceDataset.take`."""
+        return await self._run(take_positions(self._state, indices, columns), timeout)
 
     async def _take_rows(self, row_ids: Any, columns: Selection = None) -> pa.Table:
         """Rows by row id; ids of deleted rows are left out."""
         return await self._run(take_row_ids(self._state, row_ids, columns))
 
-    async def sample(self, num_rows: int, columns: Selection = None, randomize_order: bool = True) -> pa.Table:
+    async def sample(
+        self, num_rows: int, columns: Selection = None, randomize_order: bool = True, *, timeout: Timeout = None
+    ) -> pa.Table:
         """A random sample without repetitions."""
         positions = sample_positions(num_rows, await self.count_rows(), randomize_order=randomize_order)
-        return await self.take(positions, columns)
+        return await self.take(positions, columns, timeout=timeout)
+
+    async def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
+        """Do ahead of the first take what it would need; see `LanceDataset.warm`."""
+        await self._run(warm(self._state, columns), timeout)
 
     async def take_blobs(
-        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
+        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
     ) -> list[AsyncBlobFile | None]:
         """Blobs as awaitable files, None where the blob is null; all as for `LanceDataset.take_blobs`."""
-        found = await self._run(take_blobs(self._state, blob_column, ids, addresses, indices, 0))
+        found = await self._run(take_blobs(self._state, blob_column, ids, addresses, indices, 0), timeout)
         return [None if blob is None else AsyncBlobFile(blob) for blob in found]
 
     @asynccontextmanager
@@ -304,16 +315,16 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
             yield blob
 
     async def read_blobs(
-        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None
+        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`."""
-        return await self._run(read_blobs(self._state, blob_column, ids, addresses, indices, None))
+        return await self._run(read_blobs(self._state, blob_column, ids, addresses, indices, None), timeout)
 
     async def read_blob_ranges(
-        self, blob_column: str, requests: Any, *, selector: str
+        self, blob_column: str, requests: Any, *, selector: str, timeout: Timeout = None
     ) -> list[tuple[int, int, bytes | None]]:
         """Ranges of blobs, as `(number of the request, row address, bytes or None)`."""
-        return await self._run(read_blob_ranges(self._state, blob_column, requests, selector, None))
+        return await self._run(read_blob_ranges(self._state, blob_column, requests, selector, None), timeout)
 
     def __repr__(self) -> str:
         return f"<AsyncDataset {self._state.location.uri} version {self.version}>"

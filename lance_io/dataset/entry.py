@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from os import PathLike
 
     from lance_io.dataset.opening import OpenOptions
@@ -33,6 +33,7 @@ def dataset(
     namespace_client: Any = None,
     table_id: list[str] | None = None,
     base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    timeout: float | timedelta | None = None,
 ) -> LanceDataset:
     """Open a table.
 
@@ -51,6 +52,7 @@ def dataset(
                           decimals of too many digits, times behind the end of the day) with `FormatError`; other
                           entries are accepted: `cache_repetition_index` saves nothing in a cache that is bounded
     index_cache_size, index_cache_size_bytes  accepted; they matter to indices
+    timeout               seconds, or a `timedelta`, that opening may take; then `DeadlineExceeded`. For opening only
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
@@ -70,6 +72,7 @@ def dataset(
         read_params=read_params,
         session=session,
         base_store_params=base_store_params,
+        timeout=timeout,
     )
 
 

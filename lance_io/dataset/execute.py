@@ -7,7 +7,7 @@ driver.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
@@ -19,7 +19,7 @@ from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pi
 from lance_io.levels.compact import Portable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator
+    from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 
     import pyarrow as pa
 
@@ -34,9 +34,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def run(state: DatasetState, plan: Plan[T]) -> T:
-    """Run a plan and wait for it."""
-    return drive_now(plan) if state.answers_now else runtime.run(drive(plan))
+def run(state: DatasetState, plan: Plan[T], timeout: Any = None) -> T:
+    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does."""
+    if timeout is None and state.answers_now:
+        return drive_now(plan)
+    return runtime.run(runtime.within(runtime.seconds(timeout), drive(plan)))
+
+
+async def run_async(plan: Plan[T], timeout: Any = None) -> T:
+    """`run` on any loop."""
+    return await runtime.wrap(drive(plan) if timeout is None else runtime.within(runtime.seconds(timeout), drive(plan)))
+
+
+def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
+    """Whether a scan runs in the caller's thread, which nothing could cancel at a deadline."""
+    return state.answers_now and options.timeout is None
 
 
 # -- pieces: one scan as it comes ------------------------------------------------------------------------------------
@@ -100,7 +112,7 @@ class _Run:
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """All rows of a scan as a table over whatever pieces were decoded."""
     with watched(options.scan_stats_callback) as watch:
-        if not state.answers_now:
+        if not _is_run_here(state, options):
             return runtime.run(_collect(_Run(state, options, watch), schema))
         with counting(watch):
             return _Run(state, options, watch).table_now(schema)
@@ -114,7 +126,7 @@ async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Sc
 
 async def _collect(run: _Run, schema: pa.Schema) -> pa.Table:
     with counting(run.watch):
-        return await run.table(schema)
+        return await runtime.within(run.options.timeout, run.table(schema))
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -124,7 +136,7 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
     with watched(options.scan_stats_callback) as watch:
         run = _Run(state, options, watch)
-        if state.answers_now:
+        if _is_run_here(state, options):
             yield from counted_items(watch, _stream_now(run, schema))
         else:
             yield from runtime.iterate(lambda: _stream(run, schema))
@@ -155,8 +167,13 @@ def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None,
     yield from map(portable, rebatch.flush())
 
 
-async def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
+def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
     """`_stream_now` on the engine's loop, in one task from the first item to the end."""
+    found, timeout_s = _stream_later(run, schema), run.options.timeout
+    return found if timeout_s is None else runtime.within_each(timeout_s, found)
+
+
+async def _stream_later(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
     batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
     with counting(run.watch):
         if run.options.order_by:
@@ -199,7 +216,7 @@ def _cut(table: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 def count(state: DatasetState, options: ScanOptions) -> int:
     """How many rows a scan gives; without a filter no row is read."""
-    if not state.answers_now:
+    if not _is_run_here(state, options):
         return runtime.run(_count(state, options))
     counted = drive_now(plan_count(state, options))
     if isinstance(counted, int):
@@ -212,7 +229,11 @@ async def count_async(state: DatasetState, options: ScanOptions) -> int:
     return await runtime.wrap(_count(state, options))
 
 
-async def _count(state: DatasetState, options: ScanOptions) -> int:
+def _count(state: DatasetState, options: ScanOptions) -> Coroutine[Any, Any, int]:
+    return runtime.within(options.timeout, _count_later(state, options))
+
+
+async def _count_later(state: DatasetState, options: ScanOptions) -> int:
     counted = await drive(plan_count(state, options))
     if isinstance(counted, int):
         return counted

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import timedelta
 
     from lance_io.dataset.options import ColumnOrdering
     from lance_io.dataset.scanstats import ScanStatistics
@@ -39,6 +40,7 @@ class ScanKeywords(TypedDict, total=False):
     disable_scoring_autoprojection: bool | None
     row_addr_allowlist: bytes | None
     row_addr_blocklist: bytes | None
+    timeout: float | timedelta | None
 
 
 SCAN_KEYWORDS: Final = frozenset(ScanKeywords.__annotations__)

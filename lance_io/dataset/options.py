@@ -14,6 +14,7 @@ import numpy as np
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.limits import BATCH_ROWS, from_environment
+from lance_io.runtime import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -100,6 +101,7 @@ class ScanOptions:
     scan_stats_callback: Callable[[Any], None] | None = None
     strict_batch_size: bool | None = None
     order_by: Sequence[ColumnOrdering] | None = None
+    timeout: float | None = None
     hints: Mapping[str, Any] = field(default_factory=dict)
 
     def batch_rows(self, row_bytes: float) -> int:
@@ -150,6 +152,8 @@ def scan_options(**given: Any) -> ScanOptions:
         raise UnsupportedError("filter: a search query needs an index, which this release does not read")
     if "order_by" in known:
         known["order_by"] = orderings(known["order_by"])
+    if "timeout" in known:
+        known["timeout"] = seconds(known["timeout"])
     options = ScanOptions(**known, hints=hints)
     _check_numbers(options)
     _check_choices(options)

@@ -41,6 +41,18 @@ class _TakeRows:
         return await self.reader.take(self.picks)
 
 
+@dataclass(frozen=True, slots=True)
+class _WarmFiles:
+    reader: TableReader
+    sources: Sequence[FragmentSource]
+
+    def now(self) -> None:
+        self.reader.warm_now(self.sources)
+
+    async def later(self) -> None:
+        await self.reader.warm(self.sources)
+
+
 class RowReader:
     """Reads chosen rows of some fields.
 
@@ -59,6 +71,10 @@ class RowReader:
         picks = [(self._sources[place], offsets) for place, offsets in groups]
         arrays: list[pa.Array] = yield _TakeRows(self._reader, picks)
         return arrays
+
+    def warm(self, places: Sequence[int]) -> Plan[None]:
+        """Load what reading rows of these fragments needs besides them."""
+        yield _WarmFiles(self._reader, [self._sources[place] for place in places])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,14 @@ from lance_io.dataset.refs import Branches, Tags
 from lance_io.dataset.scanner import LanceScanner, fragment_ids
 from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import LanceStats
-from lance_io.dataset.take import sample_positions, take_positions, take_row_ids
+from lance_io.dataset.take import sample_positions, take_positions, take_row_ids, warm
 from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import DatasetChanges
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from datetime import timedelta
     from os import PathLike
     from typing import Self
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
 
     Ref = int | str | tuple[str | None, int | None]
+    Timeout = float | timedelta | None
 
 
 class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  # type: ignore[misc]
@@ -50,13 +52,15 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
     Parameters as for `lance_io.dataset`.
     """
 
-    def __init__(self, uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> None:
+    def __init__(
+        self, uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
+    ) -> None:
         # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
         from lance_io.dataset.entry import open_options
 
         checked = open_options(uri, version, **options)
         self._meter = IoMeter(checked.location.store)
-        self._state = _opened(checked)
+        self._state = _opened(checked, timeout)
 
     @classmethod
     def _of(cls, state: DatasetState, meter: IoMeter | None = None) -> Self:
@@ -110,14 +114,14 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         state = self._state
         return files.reader(files.TRACKED_FILES, batches())
 
-    def checkout_version(self, version: Ref) -> LanceDataset:
+    def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> LanceDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(execute.run(self._state, checked_out(self._state, version)), meter)
+        return type(self)._of(execute.run(self._state, checked_out(self._state, version), timeout), meter)
 
-    def checkout_latest(self) -> None:
+    def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = execute.run(self._state, checked_out(self._state, None))
+        self._state = execute.run(self._state, checked_out(self._state, None), timeout)
 
     @property
     def tags(self) -> Tags:
@@ -154,6 +158,9 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         include_deleted_rows   show deleted rows, with a null row id
         io_buffer_size         bytes read and not yet consumed
         scan_stats_callback    called with `ScanStatistics` when a scan is over
+        timeout                seconds, or a `timedelta`, that a run of the scan may take, the caller's own time between
+                               batches included; then it is cancelled and frees what it holds. Batches that were read
+                               by then still come, and `DeadlineExceeded` after them
         """
         given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
         return self._scan(given, self._state.default_scan_options)
@@ -203,13 +210,13 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         """The first rows; keywords as for `scanner`."""
         return self.scanner(**{**options, "limit": num_rows}).to_table()
 
-    def slice(self, start: int, end: int, columns: Columns = None) -> pa.Table:
+    def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
         if start < 0:
             raise UsageError(f"start must be non-negative, got {start}")
         if end < start:
             raise UsageError(f"end ({end}) must be >= start ({start})")
-        return self.scanner(columns, offset=start, limit=end - start).to_table()
+        return self.scanner(columns, offset=start, limit=end - start, timeout=timeout).to_table()
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
@@ -220,13 +227,14 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
 
     # -- random access -----------------------------------------------------------------------------------------------
 
-    def take(self, indices: Any, columns: Selection = None) -> pa.Table:
+    def take(self, indices: Any, columns: Selection = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows by position, in the order asked, repetitions included.
 
         indices  numbers below `count_rows()`: list, range, numpy or Arrow array
+        timeout  seconds, or a `timedelta`, after which the call is cancelled with `DeadlineExceeded`
         Raises `OverflowError` for a negative number and `OSError` for one that is too large.
         """
-        return execute.run(self._state, take_positions(self._state, indices, columns))
+        return execute.run(self._state, take_positions(self._state, indices, columns), timeout)
 
     def _take_rows(
         self, row_ids: Any, columns: Selection = None, *, ignore_deletions: bool = False, **kwargs: Any
@@ -234,10 +242,30 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         """Rows by row id, in the order asked; ids of deleted rows are left out."""
         return execute.run(self._state, take_row_ids(self._state, row_ids, columns))
 
-    def sample(self, num_rows: int, columns: Selection = None, randomize_order: bool = True, **kwargs: Any) -> pa.Table:
+    def sample(
+        self,
+        num_rows: int,
+        columns: Selection = None,
+        randomize_order: bool = True,
+        *,
+        timeout: Timeout = None,
+        **kwargs: Any,
+    ) -> pa.Table:
         """A random sample without repetitions. Raises `ValueError` when it is larger than the table."""
         positions = sample_positions(num_rows, self.count_rows(), randomize_order=randomize_order)
-        return self.take(positions, columns)
+        return self.take(positions, columns, timeout=timeout)
+
+    def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
+        """Do ahead of the first take what it would need: connections, and all that locates rows of these columns.
+
+        The metadata and page indexes of the data files, the deleted rows and the row id index go to the search cache,
+        until three quarters of it are filled; a take of these columns then asks for rows only. Nothing is kept for a
+        scan, which needs none of it.
+
+        columns  as for `take`; None for all
+        timeout  as for `take`; what has been read until then stays
+        """
+        execute.run(self._state, warm(self._state, columns), timeout)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +301,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         indices: Any = None,
         *,
         buffer_size: int = 1 << 19,
+        timeout: Timeout = None,
     ) -> list[BlobFile | None]:
         """Blobs as files, None where the blob is null: one for each row asked for, in that order.
 
@@ -281,7 +310,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         Raises `ValueError` for rows that were deleted or never existed.
         """
         files = take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
-        return execute.run(self._state, files)
+        return execute.run(self._state, files, timeout)
 
     def read_blobs(
         self,
@@ -292,9 +321,11 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         *,
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
+        timeout: Timeout = None,
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`; selectors as for `take_blobs`."""
-        return execute.run(self._state, read_blobs(self._state, blob_column, ids, addresses, indices, preserve_order))
+        found = read_blobs(self._state, blob_column, ids, addresses, indices, preserve_order)
+        return execute.run(self._state, found, timeout)
 
     def read_blob_ranges(
         self,
@@ -304,12 +335,14 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         selector: str,
         io_buffer_size: int | None = None,
         preserve_order: bool | None = None,
+        timeout: Timeout = None,
     ) -> list[tuple[int, int, bytes | None]]:
         """Ranges of blobs, as `(number of the request, row address, bytes or None)`.
 
         requests  `(row, offset, length)`, the row as `selector` ("ids", "addresses", "indices") says
         """
-        return execute.run(self._state, read_blob_ranges(self._state, blob_column, requests, selector, preserve_order))
+        found = read_blob_ranges(self._state, blob_column, requests, selector, preserve_order)
+        return execute.run(self._state, found, timeout)
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -367,14 +400,14 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         raise NotImplementedError("use scanner()")
 
 
-def _opened(options: OpenOptions) -> DatasetState:
+def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:
     from lance_io import runtime
     from lance_io.store.api import offers_sync_reads
 
     plan = open_steps(options)
-    if offers_sync_reads(options.location.store):
+    if timeout is None and offers_sync_reads(options.location.store):
         return drive_now(plan)
-    return runtime.run(drive(plan))
+    return runtime.run(runtime.within(runtime.seconds(timeout), drive(plan)))
 
 
 def _unpickle(cls: type[LanceDataset], pickled: Any) -> LanceDataset:

@@ -49,6 +49,17 @@ def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Pla
     return (yield from take_grouped(state, grouped, _prepare(state, columns)))
 
 
+def warm(state: DatasetState, columns: Selection) -> Plan[None]:
+    """Load what takes of these columns need besides their rows, as far as the search cache goes."""
+    prepared = _prepare(state, columns)
+    yield from load_live_starts(state)
+    yield from load_live(state, [place for place in state.all_places if state.has_deletions[place]])
+    if state.has_stable_row_ids:
+        yield from load_row_id_index(state)
+    if prepared.reader is not None:
+        yield from prepared.reader.warm(state.all_places)
+
+
 def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[pa.Table]:
     """Rows by row id; ids of deleted rows are left out, the others keep their order.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io._kernels import DamagedError, split_rows
@@ -93,6 +94,13 @@ def rows_of(view: FileView, rows: IntArray) -> list[ColumnRows]:
         found.append(ColumnRows(column, numbers[start:end], of_column, counts[start:end], []))
         start = end
     return found
+
+
+def every_page(view: FileView) -> list[ColumnRows]:
+    """All pages of the columns, and no row of them: to look for their indexes."""
+    none = np.empty(0, dtype=np.int64)
+    columns = [(column, range(len(column.pages))) for column in view.columns]
+    return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
 
 
 def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Steps[pa.Array]:

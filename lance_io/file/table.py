@@ -14,7 +14,7 @@ from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, cast
 
 from lance_io.file.projection import Projection
-from lance_io.file.take import take
+from lance_io.file.take import take, warm
 from lance_io.file.valuecheck import check_values
 from lance_io.runtime import cpu_pool
 
@@ -66,6 +66,18 @@ class TableReader:
         if self.context.checks_values:
             await self._check_later(arrays, _parts(picks))
         return arrays
+
+    def warm_now(self, sources: Sequence[FragmentSource]) -> None:
+        """Put what takes need of these fragments besides their rows into the search cache."""
+        from lance_io.file.drive import take_now
+
+        take_now(warm(self.context, self.projection, sources), self.context)
+
+    async def warm(self, sources: Sequence[FragmentSource]) -> None:
+        """The same on the engine's loop."""
+        from lance_io.file.drive import take_later
+
+        await take_later(warm(self.context, self.projection, sources), self.context)
 
     # -- scans -------------------------------------------------------------------------------------------------
 

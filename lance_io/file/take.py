@@ -14,6 +14,7 @@ from __future__ import annotations
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
@@ -21,11 +22,11 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.opening import known_files, opened
-from lance_io.file.rows import ColumnRows, check_rows, load_indexes, located, read_column, rows_of
+from lance_io.file.rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
 from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
 from lance_io.format.places import at_pages
 from lance_io.levels.retype import concat
-from lance_io.limits import MIB
+from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_count
 from lance_io.spans import Fetched, IntArray, Ranges, int64s
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     Pick = tuple[FragmentSource, IntArray]
 
 T = TypeVar("T")
+WARMED_SHARE: Final = 0.75  # of the cache
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
 
 
@@ -139,6 +141,23 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
     fetched = yield from _read(jobs, leaves.joined.plan(len(jobs)))
     return leaves.assemble(leaves.joined.decode(fetched))
+
+
+def warm(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
+    """Put into the cache what takes of these columns need before they ask for rows.
+
+    Files are read side by side, some at a time, until the cache is about full: more would only push out the first.
+    """
+    cache, none = context.cache, np.empty(0, dtype=np.int64)
+    for start in range(0, len(sources), TAKE_FILES_AT_ONCE):
+        parts = [one for source in sources[start : start + TAKE_FILES_AT_ONCE] for one in projection.locate(source)]
+        jobs = [_FileTake(at, one, none) for at, one in enumerate(parts)]
+        yield from _open(context, jobs)
+        for job in jobs:
+            job.wanted = every_page(job.view)
+        yield from side_by_side([(job.ref, load_indexes(cache, job.file, job.wanted, job.tail)) for job in jobs])
+        if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
+            return
 
 
 def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:

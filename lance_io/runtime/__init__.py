@@ -6,6 +6,7 @@
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
     in_thread(f)     a function that may block
+    within(s, coro)  a coroutine that ends after so many seconds
 
 Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
 whoever calls. A user's own loop (a notebook's, a web server's) is never re-entered, only told when a result is there.
@@ -18,6 +19,7 @@ microseconds: cheap per call or per batch, wasteful per byte range.
 from __future__ import annotations
 
 from lance_io.runtime.calls import run, wrap
+from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
 from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, use_cpus
@@ -27,6 +29,10 @@ __all__ = [
     # one result
     "run",
     "wrap",
+    # deadlines
+    "seconds",
+    "within",
+    "within_each",
     # many results
     "EngineIterator",
     "iterate",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +167,56 @@ async def test_leaving_the_block_ends_what_is_in_flight(gate: Gate, memory: Memo
     gate.open()
     assert first.num_rows == 100
     assert kept.to_table() == written[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda table: table.take([1, ROWS - 1], timeout=0.05),
+        lambda table: table.to_table(timeout=0.05),
+        lambda table: list(table.to_batches(timeout=0.05)),
+        lambda table: table.scanner(timeout=0.05).to_reader().read_all(),
+        lambda table: table.count_rows("number > 7", timeout=0.05),
+        lambda table: table.warm(timeout=0.05),
+        lambda table: table.to_pandas(timeout=0.05),
+        lambda table: table.slice(3, 9, timeout=0.05),
+        lambda table: table.get_fragments()[1].to_table(timeout=0.05),
+    ],
+)
+def test_a_deadline_frees_what_the_call_held(gate: Gate, memory: MemoryStore, call: Any) -> None:
+    table = lance_io.dataset("t", session=session_of(gate))
+    gate.is_shut = True
+    with pytest.raises(TimeoutError, match=r"within the 0\.05 s"):
+        call(table)
+    assert gate.waiting == 0
+    assert store_stats(memory.identity)._bytes_held == 0
+    assert process_pool().avail_bytes == process_pool().capacity_bytes
+    gate.open()
+    assert table.take([3], timeout=60).num_rows == 1
+
+
+def test_a_deadline_holds_on_local_disk_too(written: Any) -> None:
+    table = lance_io.dataset(written[2], timeout=timedelta(minutes=1))
+    assert table.to_table(timeout=60) == written[0]
+    assert table.take([7, 3], timeout=60) == written[0].take([7, 3])
+    assert pa.Table.from_batches(table.to_batches(timeout=60)) == written[0]
+    with pytest.raises(TimeoutError, match="1e-09 s"):
+        table.to_table(timeout=1e-9)
+    with pytest.raises(TimeoutError, match="1e-09 s"):
+        lance_io.dataset(written[2], timeout=1e-9)
+    refused: list[tuple[Any, Any]] = [
+        (0, ValueError),
+        (-1, ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+        (math.nan, ValueError),
+    ]
+    for wrong, error in refused:
+        with pytest.raises(error, match="timeout"):
+            table.take([1], timeout=wrong)
+        with pytest.raises(error, match="timeout"):
+            table.scanner(timeout=wrong)
+    assert table.take([1], timeout=math.inf).num_rows == 1
 
 
 async def test_what_shares_a_dataset_goes_on(gate: Gate, written: Any) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -311,3 +312,77 @@ def test_an_index_is_kept_up_to_its_limit(
         assert ds.take([17]).to_pydict() == {"c": ["0017"]}
     assert (seen.rounds, seen.bytes_wanted) == (rounds, num_bytes)
     assert session.cache.stats.bytes == before
+
+
+@pytest.mark.parametrize("columns", [None, ["s"]])
+def test_after_warming_a_take_asks_for_rows_only(objects, columns) -> None:
+    rows = [5, ROWS - 1, ROWS + 7, FRAGMENTS * ROWS - 1]
+
+    async def taken(lap: Lap) -> list[tuple[str, int, int]]:
+        session = Session()
+        session.locate = bench.session.locate
+        ds = await AsyncDataset.open("t", session=session)
+        await ds.take(rows, columns)
+        lap()
+        await ds.take(rows, columns)
+        rounds, log = lap()
+        assert rounds == 1
+        return ranges_of(log)
+
+    async def work(lap: Lap) -> None:
+        expected = await taken(lap)
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        await ds.warm(columns)
+        rounds, log = lap()
+        assert rounds == 2 and len(log) <= (1 + 3) * FRAGMENTS  # the tails of all files, then indexes of three columns
+        await ds.warm(columns)
+        assert lap() == (0, [])
+        assert (await ds.take(rows, columns)).num_rows == len(rows)
+        rounds, log = lap()
+        assert rounds == 1
+        assert sorted(ranges_of(log)) == sorted(expected)
+
+    bench = Bench(objects)
+    bench.run(work)
+
+
+def test_warming_stops_when_the_cache_is_about_full(objects) -> None:
+    bench = Bench(objects)
+    bench.session.cache.capacity_bytes = 1
+
+    async def work(lap: Lap) -> None:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        lap()
+        await ds.warm()
+        rounds, _ = lap()
+        assert rounds <= 2
+        assert (await ds.take([5])).num_rows == 1
+
+    bench.run(work)
+
+
+def test_a_call_ends_at_its_deadline(objects) -> None:
+    bench = Bench(objects)
+
+    async def work(lap: Lap) -> None:
+        async def late(call: Awaitable[object], after_s: float) -> None:
+            began = lap.loop.time()
+            with pytest.raises(TimeoutError, match=rf"within the {after_s:g} s") as caught:
+                await call
+            assert isinstance(caught.value, lance_io.errors.DeadlineExceeded)
+            assert lap.loop.time() - began == after_s
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+        await late(AsyncDataset.open("t", session=bench.session, timeout=1.5), 1.5)
+        ds = await AsyncDataset.open("t", session=bench.session, timeout=timedelta(seconds=2.5))
+        await late(ds.take([5, ROWS + 7], timeout=1.5), 1.5)
+        await late(ds.warm(timeout=0.5), 0.5)
+        await late(ds.to_table(timeout=0.25), 0.25)
+        await late(ds.count_rows("a > 5", timeout=0.25), 0.25)
+        await late(ds.sample(3, timeout=0.75), 0.75)
+        await late(ds.checkout_latest(timeout=0.5), 0.5)
+        await late(ds.get_fragments()[0].to_table(timeout=0.125), 0.125)
+        assert (await ds.take([5], timeout=60)).num_rows == 1
+
+    bench.run(work)
