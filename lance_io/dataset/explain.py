@@ -29,8 +29,9 @@ from lance_io.errors import FormatError, LanceError
 from lance_io.file.drive import truncated
 from lance_io.file.numbers import row_numbers
 from lance_io.file.opening import opened
-from lance_io.file.pieces import column_pieces, goes_with
+from lance_io.file.pieces import goes_with
 from lance_io.file.projection import Projection
+from lance_io.file.scan import file_pieces
 from lance_io.file.scan_now import group_bytes
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.io.cache import ClaimAbandoned
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from lance_io.file.opened import Column
     from lance_io.file.pieces import Piece
     from lance_io.file.projection import FileColumns
+    from lance_io.file.scan import Span
     from lance_io.file.source import ReadContext
     from lance_io.file.steps import FileSteps
     from lance_io.io.cache import SearchCache
@@ -112,7 +114,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         ]
     else:
         files = [
-            _scan_file(ledger, state.context, here, (index, span.start, span.end), number)
+            _scan_file(ledger, state.context, here, index, (state.sources[span.place], span.start, span.end), number)
             for index, span in enumerate(plan.spans)
             for here in fields.locate(state.sources[span.place])
         ]
@@ -208,12 +210,11 @@ def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
     return index
 
 
-def _scan_file(
-    ledger: Ledger, context: ReadContext, here: FileColumns, span: tuple[int, int, int], number: int
-) -> Plan[None]:
+def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[None]:
     """Physical rows of one file; its pieces go side by side.
 
-    span  number of the span, first row, end row
+    at    number of the span
+    span  fragment, first row, end row
     """
     key = here.ref.key
     found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
@@ -224,18 +225,17 @@ def _scan_file(
         else:
             jobs.append([piece])
     for index, job in enumerate(jobs):
-        group = (span[0], index if ledger.merging.apart else None)
+        group = (at, index if ledger.merging.apart else None)
         for piece in job:
             yield from _until_data(ledger, context, key, piece.steps(), number, group)
 
 
-def _file_pieces(context: ReadContext, here: FileColumns, span: tuple[int, int, int]) -> FileSteps[list[Piece]]:
+def _file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[Piece]]:
     _, start, end = span
     if start == end:
         return []
-    file, tail = yield from opened(context, here.ref, here.columns)
-    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail)
-    return [piece for column in columns for piece in column]
+    found = yield from file_pieces(context, here, span)
+    return [piece for _, piece in found]
 
 
 # -- driving ---------------------------------------------------------------------------------------------------------

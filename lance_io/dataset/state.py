@@ -105,6 +105,7 @@ class DatasetState:
             self.places.store(),
             self.session.cache,
             checks_values=checks_values,
+            has_indexes_at_end=self.manifest.is_ours,
             schedulers=self.schedulers,
             shared=shared,
         )

@@ -1,10 +1,12 @@
 """Opening a data file: footer, schema and column metadata.
 
-    round 1   the end of the file, `probe_bytes` of it: footer and offset tables, in most files everything
+    round 1   the end of the file, `first_read_bytes` of it: footer and offset tables, in most files everything
     round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file of which few
-              columns are wanted only the schema and the table of columns. On cloud stores it brings some of what lies
-              before, which in files that we write is what takes need to locate rows
+              columns are wanted only the schema and the table of columns
     round 3   in a very wide file, the metadata of the projected columns
+
+In files that we write, what takes need to locate rows lies right before the metadata. Where a file is likely to be
+ours, rounds 1 and 2 bring it along on stores that are waited for; in others a longer read would bring nothing of use.
 
 The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
 """
@@ -46,10 +48,13 @@ def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[OpenedFil
     return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
 
 
-def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail | None]]:
+def opened(
+    context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
+) -> FileSteps[tuple[OpenedFile, Tail | None]]:
     """The opened file from the cache, or by reading it; with the tail, when this call read it.
 
-    columns  indices of the columns whose metadata must be there
+    columns   indices of the columns whose metadata must be there
+    is_whole  all rows of all columns will be read
     Raises FormatError or UnsupportedError.
     """
     key = ("file", context.store.identity, ref.key, ref.size_bytes)
@@ -61,7 +66,7 @@ def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSt
             file = claim.value
         elif isinstance(claim, Mine):
             try:
-                file, tail = yield from _open(context, ref, columns)
+                file, tail = yield from _open(context, ref, columns, is_whole)
             except Exception as error:
                 claim.abandon(error)
                 raise
@@ -74,39 +79,54 @@ def opened(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSt
     return file, tail
 
 
-def _open(context: ReadContext, ref: FileRef, columns: Sequence[int]) -> FileSteps[tuple[OpenedFile, Tail]]:
+def _open(
+    context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool
+) -> FileSteps[tuple[OpenedFile, Tail]]:
     try:
-        tail, file_bytes = yield from _read_tail(context, ref)
+        tail, file_bytes = yield from _read_tail(context, ref, is_whole)
         identity = context.store.identity, ref.key, file_bytes
-        return (yield from _parse(context.store.profile, identity, tail, file_bytes, columns))
+        return (yield from _parse(context, identity, tail, file_bytes, columns))
     except FormatError as error:
         error.path = ref.key
         raise
 
 
-def _read_tail(context: ReadContext, ref: FileRef) -> FileSteps[tuple[Tail, int]]:
-    profile = context.store.profile
+def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
     if ref.size_bytes == 0:
-        answer: FetchedSuffix = yield Suffix(profile.tail_bytes)
+        answer: FetchedSuffix = yield Suffix(context.store.profile.tail_bytes)
         view = memoryview(answer.buffer).cast("B")
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes
     size = ref.size_bytes
-    length = size if size <= profile.whole_file_bytes else min(size, probe_bytes(profile, size))
+    length = first_read_bytes(context, size, is_whole=is_whole)
     fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata")
     return Tail(size - length, bytes(fetched.piece(0, length))), size
 
 
-def probe_bytes(profile: StoreProfile, file_bytes: int) -> int:
+def first_read_bytes(context: ReadContext, file_bytes: int, *, is_whole: bool = False) -> int:
     """How much of the end of a file of this size the first read asks for.
 
     Page indexes, which we write right before the metadata, grow with the file: they take about a 256th at most.
     """
-    most = max(profile.tail_bytes, profile.tail_bytes_max)
-    return min(max(profile.tail_bytes, file_bytes // PROBED_SHARE), most)
+    profile = context.store.profile
+    brings_indexes = _brings_indexes(context)
+    if file_bytes <= profile.whole_file_bytes and (is_whole or brings_indexes or not _is_waited_for(profile)):
+        return file_bytes
+    length = max(profile.tail_bytes, file_bytes // PROBED_SHARE) if brings_indexes else profile.tail_bytes
+    return min(length, max(profile.tail_bytes, profile.tail_bytes_max), file_bytes)
+
+
+def _is_waited_for(profile: StoreProfile) -> bool:
+    """Whether one more request costs more than some bytes."""
+    return profile.tail_bytes_max > profile.tail_bytes
+
+
+def _brings_indexes(context: ReadContext) -> bool:
+    """Whether a longer read of the end is worth its bytes."""
+    return context.has_indexes_at_end and _is_waited_for(context.store.profile)
 
 
 def _parse(
-    profile: StoreProfile, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
+    context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
@@ -119,7 +139,7 @@ def _parse(
     if is_part and tail.start - metadata_at > WIDE_METADATA_BYTES:
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
-        tail = yield from _extended(tail, metadata_at - _index_bytes(profile, metadata_at, file_bytes))
+        tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
     schema = _schema(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     blocks = {
@@ -129,11 +149,11 @@ def _parse(
     return OpenedFile(identity, footer, schema, table, globals_table, blocks), tail
 
 
-def _index_bytes(profile: StoreProfile, metadata_at: int, file_bytes: int) -> int:
+def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int:
     """How much of what lies before the metadata is read along with it: about as much as page indexes may take."""
-    if profile.tail_bytes_max <= profile.tail_bytes:  # a store where one more request costs little
+    if not _brings_indexes(context):
         return 0
-    return min(INDEXES_TO_METADATA * (file_bytes - metadata_at), profile.tail_bytes_max, metadata_at)
+    return min(INDEXES_TO_METADATA * (file_bytes - metadata_at), context.store.profile.tail_bytes_max, metadata_at)
 
 
 def _open_wide(

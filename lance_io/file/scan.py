@@ -62,9 +62,11 @@ def readahead(pieces: int | None, spans: int | None) -> Readahead:
     return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None)
 
 
-def file_pieces(context: ReadContext, here: FileColumns, start: int, end: int) -> FileSteps[list[tuple[int, Piece]]]:
+def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
-    file, tail = yield from opened(context, here.ref, here.columns)
+    source, start, end = span
+    is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
+    file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
     columns = yield from column_pieces(file, file.view(here).columns, start, end, tail)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 

@@ -135,14 +135,14 @@ class _Jobs:
             self._opening.append(asyncio.ensure_future(self._open(index)))
 
     async def _open(self, index: int) -> list[_Job]:
-        source, start, end = self._spans[index]
+        source, start, end = span = self._spans[index]
         if start >= end:
             return []
         context = self._context
         found: list[tuple[int, Piece, FileReads]] = []
         for here in self._projection.locate(source):
             reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
-            steps = file_pieces(context, here, start, end)
+            steps = file_pieces(context, here, span)
             for leaf_id, piece in await drive(steps, reads, here.ref.key):
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)

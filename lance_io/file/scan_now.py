@@ -167,7 +167,7 @@ class _Ahead:
         found: list[tuple[int, Piece]] = []
         if start < end:
             for here in self._projection.locate(source):
-                steps = file_pieces(self._context, here, start, end)
+                steps = file_pieces(self._context, here, span)
                 found += drive_now(steps, self._context, here.ref.key, sinks=self._sinks)
         return in_row_order(found)
 

@@ -55,6 +55,7 @@ class ReadContext:
     cache            search cache, shared through a session
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
     checks_values    whether decoded values are checked to be in the range of their types (`valuecheck.py`)
+    has_indexes_at_end  whether files are likely to be ours, which have their page indexes right before the metadata
     schedulers       those of the reads that end with their owner, None where nobody ends them
     shared           what the reads of a session have in common, or None
     """
@@ -63,6 +64,7 @@ class ReadContext:
     cache: SearchCache
     io_buffer_bytes: int = IO_BUFFER_BYTES
     checks_values: bool = False
+    has_indexes_at_end: bool = True
     schedulers: OpenSchedulers | None = None
     shared: IoScheduler | None = None
 

@@ -112,9 +112,10 @@ class StoreProfile:
     take_read_bytes_max, scan_read_bytes_max  how large a read may grow by merging
     split_bytes                               a range longer than this is read in several requests
     requests_start, requests_max              requests in flight: at first, and at most
-    tail_bytes, tail_bytes_max                how much of a file's end the first read of it asks for: of large files
-                                              a 256th, which their page indexes take, but no more than the second
-    whole_file_bytes                          files up to this size are read whole
+    tail_bytes, tail_bytes_max                how much of a file's end the first read of it asks for: the first, or of
+                                              large files with page indexes there a 256th, at most the second. A store
+                                              that is waited for has a larger second one
+    whole_file_bytes                          files up to this size are read whole, if that is of use
     hedge_percent                             of 100 reads, how many may be made twice when the answer is late
     max_requests_per_second                   for stores with a speed limit; 0 for none
     """

@@ -21,6 +21,7 @@ from lance_io.table.flags import check_writer_flags, next_flags
 from lance_io.table.fragment import FRAGMENT_ID_MAX
 from lance_io.table.indices import IndexMetadata, decode_indices, encode_indices
 from lance_io.table.lineage import RowIdCounter, stamp_new
+from lance_io.table.manifest import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from lance_io.table.manifest import Manifest
     from lance_io.table.transaction import Transaction
 
-WRITER: Final = ("lance_io", "0.1.0")  # library and version, which must be three numbers
+WRITER: Final = (LIBRARY, "0.1.0")  # library and version, which must be three numbers
 TOMBSTONE: Final = -2  # field id of a dead column
 
 

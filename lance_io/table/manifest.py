@@ -45,6 +45,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where Python's calendar ends
 _SECONDS_MIN: Final = -62_135_596_800
 VERSION_MAX: Final = (1 << 64) - 1
+LIBRARY: Final = "lance_io"  # what this library calls itself as the writer of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,11 @@ class Manifest:
     def timestamp(self) -> datetime:
         """Time of the commit in UTC, cut to microseconds."""
         return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
+
+    @property
+    def is_ours(self) -> bool:
+        """True when this library wrote the version, as then most likely its files."""
+        return self.writer.partition(" ")[0] == LIBRARY
 
     @property
     def has_stable_row_ids(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -29,6 +30,8 @@ NAMES = (
     "cold take of 100 rows",
     "open again",
     "cold scan",
+    "open once more",
+    "cold take of a column",
 )
 CHUNK_TABLE_BYTES = 2048
 WIDE_ROWS = 40_000
@@ -83,6 +86,8 @@ def operations(library: Any, uri: str, options: dict[str, str], rows: int) -> An
     yield "cold take of 100 rows", lambda: kept["table"].take(scattered)
     yield "open again", open_table
     yield "cold scan", lambda: kept["table"].to_table()
+    yield "open once more", open_table
+    yield "cold take of a column", lambda: kept["table"].take([7], columns=kept["table"].schema.names[:1])
 
 
 def costs(
@@ -123,13 +128,47 @@ def unlimited_rates(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_three_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
     ours = compare([part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
-    assert ours == dict(zip(NAMES, (2, 0, 14, 6, 6, 3, 2, 2, 11, 2, 4), strict=True))
+    assert ours == dict(zip(NAMES, (2, 0, 14, 6, 6, 3, 2, 2, 11, 2, 4, 2, 3), strict=True))
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.2"])
 def test_seven_columns(version: str, s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
     ours = compare([wide_part(number) for number in range(FRAGMENTS)], version, s3_uri, s3, proxy)
-    assert ours == dict(zip(NAMES, (2, 0, 24, 10, 12, 6, 2, 2, 16, 2, 4), strict=True))
+    assert ours == dict(zip(NAMES, (2, 0, 24, 10, 12, 6, 2, 2, 16, 2, 4, 2, 3), strict=True))
+
+
+def small_part(number: int, *, rows: int) -> pa.Table:
+    """Three columns of some 30 bytes a row."""
+    dice = np.random.default_rng(number)
+    return pa.table(
+        {
+            "a": dice.integers(0, 1 << 60, rows),
+            "b": dice.random(rows),
+            "s": [f"{x:015x}" for x in dice.integers(0, 1 << 60, rows).tolist()],
+        }
+    )
+
+
+def vectors_part(number: int) -> pa.Table:
+    """18 MB of vectors, whose pages need no index."""
+    values = np.random.default_rng(number).random((9000, 512), dtype=np.float32)
+    return pa.table({"vector": pa.FixedSizeListArray.from_arrays(values.ravel(), 512), "id": np.arange(9000)})
+
+
+SHAPES = {
+    "50 KB": partial(small_part, rows=1_600),
+    "100 KB": partial(small_part, rows=3_200),
+    "250 KB": partial(small_part, rows=8_000),
+    "600 KB": partial(small_part, rows=19_000),
+    "18 MB of vectors": vectors_part,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_no_shape_of_files_needs_more_than_the_peer(
+    shape: str, s3: S3Server, s3_uri: str, proxy: CountingProxy
+) -> None:
+    compare([SHAPES[shape](number) for number in range(FRAGMENTS)], "2.2", s3_uri, s3, proxy)
 
 
 def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
