@@ -57,6 +57,7 @@ def write_history(root: Path, *, stable: bool) -> None:
     dataset.update_config({"a": "b"})
     dataset.add_columns({"y": "x * 2"})
     dataset.add_columns(pa.schema([pa.field("n", pa.int32())]))
+    dataset = replace_column(dataset, pa.field("n", pa.int32()))
     dataset.alter_columns({"path": "y", "name": "yy"})
     dataset.alter_columns({"path": "yy", "data_type": pa.float32()})
     dataset.create_scalar_index("yy", "BTREE")
@@ -74,6 +75,15 @@ def write_history(root: Path, *, stable: bool) -> None:
     lance.dataset(uri).delete("true")
     lance.write_dataset(rows(0, 5), uri, mode="append")
     lance.write_dataset(pa.table({"z": [1]}), uri, mode="overwrite", data_storage_version="2.1")
+
+
+def replace_column(dataset: lance.LanceDataset, field: pa.Field) -> lance.LanceDataset:
+    """Other values for a column of the second fragment, from a file of their own."""
+    operation, fragment = lance.LanceOperation, dataset.get_fragments()[1]
+    values = pa.table([pa.array(range(fragment.physical_rows), field.type)], schema=pa.schema([field]))
+    (new,) = lance.fragment.write_fragments(values, dataset)
+    group = operation.DataReplacementGroup(fragment.fragment_id, new.files[0])
+    return lance.LanceDataset.commit(dataset, operation.DataReplacement([group]), read_version=dataset.version)
 
 
 def read_history(root: Path) -> History:
@@ -133,8 +143,8 @@ def test_every_version_is_built_as_pylance_built_it(history: History) -> None:
         assert file.manifest.timestamp_ns == theirs.timestamp_ns
         assert decode_transaction(file.transaction).message == transaction.message
         assert decode_manifest(file.data) == file.manifest
-    expected = "Append CreateIndex Delete Merge Overwrite Project ReserveFragments Restore Rewrite Update UpdateConfig"
-    assert names == set(expected.split())
+    changes = "Append CreateIndex DataReplacement Delete Merge Overwrite Project Rewrite Update"
+    assert names == {*changes.split(), "ReserveFragments", "Restore", "UpdateConfig"}
 
 
 # -- small tables ----------------------------------------------------------------------------------------------------
