@@ -23,7 +23,16 @@ from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
 from lance_io.errors import FormatError, LanceError, NotFound, UsageError
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.autoclean import auto_cleanup_policy
-from lance_io.table.garbage import CleanupPolicy, FileKind, References, candidates, garbage, is_old, is_young
+from lance_io.table.garbage import (
+    CleanupPolicy,
+    FileKind,
+    References,
+    candidates,
+    garbage,
+    is_old,
+    is_unsettled,
+    is_young,
+)
 from lance_io.table.manifest import Manifest, decode_manifest
 from lance_io.table.paths import (
     BRANCHES,
@@ -215,9 +224,9 @@ def plan_cleanup(
             path=place.uri,
         )
     unfinished = yield from unfinished_files(place)
-    files = (yield from _files(place)) | unfinished
+    files, oldest = (yield from _files(place)) | unfinished, min(attached)
     found = garbage(
-        {path: time_ns(meta.last_modified) for path, meta in files.items()},
+        {path: time_ns(meta.last_modified) for path, meta in files.items() if not is_unsettled(path, files, oldest)},
         sorted_out.kept,
         sorted_out.removed,
         unfinished=unfinished,

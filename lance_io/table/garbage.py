@@ -10,6 +10,7 @@ a writer under way, and stays.
     _transactions/*.txn          transactions
     _indices/<uuid>/...          indices
     _versions/.tmp* .probe-* .cleanup-*  what writers and cleanups that died left behind
+    _versions/<manifest>-<uuid>  staging objects of commits through a database, when no row can point at them
     unfinished                   as the store tells: files that have not got their names yet (on the local disk)
 
 Paths are relative to the table's folder. Everything else in the folder is none of our business.
@@ -21,7 +22,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from lance_io.table.indices import decode_indices
-from lance_io.table.paths import DATA, DELETIONS, INDICES, TRANSACTIONS, VERSIONS, data_file_place, deletion_file_place
+from lance_io.table.paths import (
+    DATA,
+    DELETIONS,
+    INDICES,
+    TRANSACTIONS,
+    VERSIONS,
+    data_file_place,
+    deletion_file_place,
+    parse_manifest_name,
+    staged_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping
@@ -132,9 +143,23 @@ def kind_of(path: str) -> FileKind | None:
         return "transaction"
     if folder == INDICES and "/" in rest:
         return "index"
-    if folder == VERSIONS and rest.startswith((".tmp", ".probe-", ".cleanup-")):
+    if folder == VERSIONS and (rest.startswith((".tmp", ".probe-", ".cleanup-")) or staged_for(rest) is not None):
         return "temporary"
     return None
+
+
+def is_unsettled(path: str, files: Container[str], oldest: int) -> bool:
+    """Whether it is a staging object of a version that has no manifest: a row may point at it.
+
+    files   everything that is there
+    oldest  number of the first version; those before it were removed
+    """
+    folder, _, name = path.partition("/")
+    final = staged_for(name) if folder == VERSIONS else None
+    if final is None or f"{VERSIONS}/{final}" in files:
+        return False
+    staged = parse_manifest_name(final)
+    return staged is None or staged.version >= oldest
 
 
 def data_file_of(path: str) -> str:

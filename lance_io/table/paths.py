@@ -45,6 +45,7 @@ _U64_MAX: Final = (1 << 64) - 1
 _V2_NAME_CHARS: Final = 29  # 20 digits and ".manifest"
 _SUFFIX: Final = ".manifest"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_STAGED = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _PATH_CHARS_SHOWN: Final = 200
 
@@ -167,3 +168,9 @@ def parse_manifest_name(name: str) -> ManifestName | None:
     if len(name) == _V2_NAME_CHARS:
         return ManifestName("V2", _U64_MAX - number)
     return ManifestName("V1", number)
+
+
+def staged_for(name: str) -> str | None:
+    """The name that a staging object in `_versions/` is to get (see `commit/external.py`); None for other files."""
+    final = _STAGED.sub("", name)
+    return None if final == name or parse_manifest_name(final) is None else final

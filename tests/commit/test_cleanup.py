@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import lance
 import pyarrow as pa
@@ -240,6 +241,28 @@ async def test_what_killed_writers_left_goes_when_it_is_old(folder: Path, unveri
 
 
 # -- when things go wrong --------------------------------------------------------------------------------------------
+
+
+def test_staging_objects_go_when_they_are_old_and_no_row_can_point_at_them(folder: Path) -> None:
+    """What commits through a database left in `_versions/`; pylance leaves them for good."""
+
+    def stage(version: int) -> str:
+        path = folder / "_versions" / f"{2**64 - 1 - version}.manifest-{uuid4()}"
+        path.write_bytes(b"x")
+        age(path)
+        return f"_versions/{path.name}"
+
+    newest = lance.dataset(folder).version
+    done, waiting, young = stage(newest), stage(newest + 1), stage(newest)
+    os.utime(folder / young)
+    before = files(folder)
+    assert clean(folder, CleanupPolicy(delete_unverified=True)).old_versions == 0
+    assert {name for name in before - files(folder) if name.startswith("_versions/1844")} == {done}
+    assert clean(folder, ALL).old_versions == newest - 1
+    long_gone = stage(1)
+    clean(folder, CleanupPolicy())
+    assert {young, waiting} <= files(folder)
+    assert long_gone not in files(folder)
 
 
 def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
@@ -513,6 +536,10 @@ def test_when_a_cleanup_follows(config: dict[str, str], version: int, policy: Cl
         ("_indices/a.idx", None),
         ("_versions/1.manifest", None),
         ("_versions/1.manifest-uuid", None),
+        ("_versions/1.manifest-0b9718b5-4ead-4910-8a91-9d1cd76a873a", "temporary"),
+        ("_versions/18446744073709551613.manifest-0b9718b5-4ead-4910-8a91-9d1cd76a873a", "temporary"),
+        ("_versions/1.other-0b9718b5-4ead-4910-8a91-9d1cd76a873a", None),
+        ("data/1.manifest-0b9718b5-4ead-4910-8a91-9d1cd76a873a", None),
         ("_versions/.tmpX", "temporary"),
         ("_versions/.probe-X", "temporary"),
         ("_versions/.cleanup-pin-1-X", "temporary"),
