@@ -412,6 +412,36 @@ def test_an_error_of_the_data_leaves_nothing(tmp_path: Path) -> None:
     assert files_below(tmp_path) == before
 
 
+BLOB = lance_io.blob_field("b", inline_size_threshold=2, dedicated_size_threshold=20)
+BLOBS = pa.table([lance_io.blob_array([b"x" * 10, b"y" * 30] * 3)], schema=pa.schema([BLOB]))
+
+
+async def test_a_failed_write_leaves_no_files_of_blobs(tmp_path: Path) -> None:
+    """Neither beside the data files that are visible already nor beside the one that is not, by either driver."""
+    before: list[Path] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from BLOBS.to_batches(max_chunksize=1)[:5]
+        before.extend(files_below(tmp_path))
+        raise LookupError("no more")
+
+    async def asynchronous() -> AsyncIterator[pa.RecordBatch]:
+        for batch in batches():
+            yield batch
+
+    how: dict[str, Any] = {"max_rows_per_file": 2, "data_storage_version": "2.2"}
+    for write in (lance_io.write_dataset, write_fragments):
+        with pytest.raises(LookupError, match="no more"):
+            write(batches(), str(tmp_path / "t"), BLOBS.schema, **how)
+        assert not files_below(tmp_path)
+    for write_async in (lance_io.AsyncDataset.write, write_fragments_async):
+        with pytest.raises(LookupError, match="no more"):
+            await write_async(asynchronous(), str(tmp_path / "t"), BLOBS.schema, **how)
+        assert not files_below(tmp_path)
+    visible = [path for path in before if path.suffix in (".lance", ".blob")]
+    assert len(visible) >= 4 * (2 + 2 * 2)  # two data files that are full, and what is beside them
+
+
 async def test_a_cancelled_write_leaves_nothing(tmp_path: Path) -> None:
     begun = asyncio.Event()
 
