@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.steps import Remove
 from lance_io.dataset.metadata import FragmentMetadata
+from lance_io.dataset.versions import manifest_in
 from lance_io.dataset.write.cleaning import after_commit
 from lance_io.dataset.write.convert import stored_fragment
 from lance_io.dataset.write.fit import fitted
@@ -26,6 +27,7 @@ from lance_io.spark.history import JOB_PROPERTY, find_job, is_pending, transacti
 from lance_io.spark.jobs import extended, newest_manifest
 from lance_io.table.apply import ConfigMark, Creation
 from lance_io.table.conflicts import check_conflict
+from lance_io.table.garbage import data_file_of
 from lance_io.table.operations import Append, Merge, Overwrite
 from lance_io.table.paths import DATA
 from lance_io.table.transaction import COMMIT_MESSAGE_KEY, Transaction
@@ -271,23 +273,20 @@ def abort_job(target: WriteTarget, job: WriteJob, messages: Sequence[TaskMessage
             return f"was committed as version {version}, its files stay"
     if (yield from is_pending(target, job.uuid)):
         return "its commit was under way and may yet take effect: its files are left to cleanup"
-    removed = yield from remove_unreferenced(target, messages)
+    removed = yield from remove_unreferenced(target, messages, told.read_version)
     return f"aborted, {removed} of {len(paths)} files removed"
 
 
-def remove_unreferenced(target: WriteTarget, messages: Sequence[TaskMessage]) -> Plan[int]:
-    """Remove the files of messages that the newest version does not refer to; gives how many."""
-    newest = yield from newest_manifest(target)
+def remove_unreferenced(target: WriteTarget, messages: Sequence[TaskMessage], read_version: int) -> Plan[int]:
+    """Remove the files of messages that no version since the one that was read refers to; gives how many.
+
+    The version that a commit made may have been cleaned up meanwhile, while later ones refer to its files.
+    """
     kept: set[str] = set()
-    if newest is not None:
-        kept = {f"{DATA}/{file.path}" for fragment in newest.fragments for file in fragment.files}
-    paths = [path for message in messages for path in message.paths if _owner(path) not in kept]
+    for version in (yield from target.handler.list_after(target.location, read_version)):
+        manifest = yield from manifest_in(target.location, version, target.session.cache)
+        kept |= {f"{DATA}/{file.path}" for fragment in manifest.fragments for file in fragment.files}
+    paths = [path for message in messages for path in message.paths if data_file_of(path) not in kept]
     if paths:
         yield Remove(target.location.store, tuple(target.location.key(path) for path in paths))
     return len(paths)
-
-
-def _owner(path: str) -> str:
-    """The data file that a file belongs to: itself, or the one beside whose folder it lies in."""
-    parts = path.split("/")
-    return path if len(parts) == 2 else f"{parts[0]}/{parts[1]}.lance"

@@ -9,6 +9,7 @@ from lance_io.errors import NotFound, UsageError
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.jobs import job_digits, open_target, run_plan
 from lance_io.spark.options import parse_options
+from lance_io.table.garbage import data_file_of
 from lance_io.table.manifest import decode_manifest
 from lance_io.table.paths import BRANCHES, DATA, VERSIONS, parse_manifest_name
 
@@ -43,7 +44,7 @@ def write_table(df: DataFrame, uri: str, mode: str = "append", *, files: int | N
 
 
 def cleanup_job(uri: str, job_id: str, **options: Any) -> list[str]:
-    """Remove the data files of a job that no version refers to; gives their paths within the table.
+    """Remove the data files of a job that no version refers to, and those of blobs beside them; gives their paths.
 
     To be called when no task of the job runs any more. Lost attempts and killed tasks leave files; a file of the job
     is known by its name, and one that counts by the manifests, all of which are read.
@@ -61,8 +62,8 @@ def _cleanup(target: WriteTarget, ending: str) -> Plan[list[str]]:
     place = target.location
     listed: list[ObjectMeta] = yield List(place.store, place.key(DATA, ""))
     depth = len(place.key("x")) - 1
-    written = {meta.key[depth:] for meta in listed if meta.key.endswith(ending)}
-    if not written:
+    paths = sorted(path for meta in listed if data_file_of(path := meta.key[depth:]).endswith(ending))
+    if not paths:
         return []
     branches: list[ObjectMeta] = yield List(place.store, place.key(BRANCHES, ""))
     if branches:
@@ -73,11 +74,11 @@ def _cleanup(target: WriteTarget, ending: str) -> Plan[list[str]]:
         pass  # files of a table that never came to be
     manifests: list[ObjectMeta] = yield List(place.store, place.key(VERSIONS, ""))
     keys = [meta.key for meta in manifests if parse_manifest_name(meta.name) is not None]  # detached versions as well
+    kept: set[str] = set()
     for start in range(0, len(keys), _VERSIONS_AT_ONCE):
         some = keys[start : start + _VERSIONS_AT_ONCE]
-        for referenced in (yield Together([_files_of(target, key) for key in some])):
-            written -= referenced
-    paths = sorted(written)
+        kept = kept.union(*(yield Together([_files_of(target, key) for key in some])))
+    paths = [path for path in paths if data_file_of(path) not in kept]
     if paths:
         yield Remove(place.store, tuple(place.key(path) for path in paths))
     return paths

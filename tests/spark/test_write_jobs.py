@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -504,6 +505,70 @@ def test_an_abort_after_the_commit_removes_nothing(path: str) -> None:
         job.writer.abort(messages)
     assert ids(path) == [1, 2]
     assert lance.dataset(path, version=1).to_table()["id"].to_pylist() == [1]
+
+
+BLOBS = struct(id=LONG, b=spark.BinaryType())
+
+
+def blob_rows(*numbers: int) -> list[Any]:
+    return [(number, bytes([number]) * size) for number in numbers for size in (10, 30)]
+
+
+def blob_table(path: str) -> None:
+    """A table whose blobs of more than 20 bytes have files of their own, while others share one."""
+    field = lance.blob_field("b", inline_size_threshold=2, dedicated_size_threshold=20)
+    ids, blobs = zip(*blob_rows(0), strict=True)
+    rows = pa.table([pa.array(ids), lance.blob_array(blobs)], schema=pa.schema([("id", pa.int64()), field]))
+    lance.write_dataset(rows, path, data_storage_version="2.2")
+
+
+def beside(path: str) -> set[str]:
+    """Names of the data files that have files of blobs beside them, of which each has two."""
+    folders = [file.parent.name for file in Path(path, "data").rglob("*.blob")]
+    assert {folders.count(name) for name in folders} == {2}
+    return {f"{name}.lance" for name in folders}
+
+
+def rows_of(path: str, version: int | None = None) -> list[Any]:
+    table = lance.dataset(path, version=version).to_table(blob_handling="all_binary")
+    return [(row["id"], row["b"]) for row in table.to_pylist()]
+
+
+def test_what_lies_beside_data_files_goes_with_them(path: str) -> None:
+    """By an abort, and by a cleanup of the job, whose lost attempt is as a killed task leaves it."""
+    blob_table(path)
+    job = Job(path, BLOBS)
+    job.writer.abort(job.write(blob_rows(1), blob_rows(2)))
+    assert beside(path) == referenced(path)
+    job = Job(path, BLOBS, job_id="j")
+    lost, kept, killed = job.write(blob_rows(1), blob_rows(1), blob_rows(1))
+    job.writer.commit([kept])
+    (unfinished,) = [name for name in killed.paths if name.endswith(".lance")]
+    Path(path, unfinished).unlink()
+    assert len(beside(path)) == 4
+    left = {*lost.paths, *killed.paths} - {unfinished}
+    assert len(left) == 3 + 2
+    assert cleanup_job(path, "j") == sorted(left)
+    assert beside(path) == referenced(path)
+    assert rows_of(path) == blob_rows(0, 1)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_late_abort_removes_nothing_that_a_version_has(path: str, is_replaced: bool) -> None:
+    """The version that the commit made has been cleaned up; another one has its rows, if not the newest."""
+    blob_table(path)
+    job = Job(path, BLOBS)
+    messages = job.write(blob_rows(1), blob_rows(2))
+    job.writer.commit(messages)
+    Job(path, BLOBS).run(blob_rows(3))
+    if is_replaced:
+        Job(path, BLOBS, overwrite=True).run(blob_rows(4))
+    lance.dataset(path).cleanup_old_versions(timedelta(0), retain_versions=1 + is_replaced, delete_unverified=True)
+    assert [each["version"] for each in lance.dataset(path).versions()] == ([3, 4] if is_replaced else [3])
+    before = beside(path)
+    job.writer.abort(messages)
+    assert beside(path) == before
+    assert rows_of(path, 3) == blob_rows(0, 1, 2, 3)
 
 
 def test_an_abort_before_the_commit_removes_the_files(path: str) -> None:
