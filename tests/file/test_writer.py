@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,21 @@ from lance_io.file.places import INDEX_BYTES_HELD_MAX
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.writer import PAGE_BYTES, FileWriter
 from lance_io.file.writesteps import Begin, Result
-from lance_io.file.writing import AsyncFileWriter, FileWritingNow, LanceFileWriter
+from lance_io.file.writing import AsyncFileWriter, FileWritingLater, FileWritingNow, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import MIB
 from lance_io.store.memory import MemoryStore
+from lance_io.testing.wrap import WrappedStore
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from lance_io.store.api import ObjectMeta
+    from lance_io.testing.wrap import Request
+
+T = TypeVar("T")
 
 SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("s", pa.string())], metadata={"made": "by hand"})
 
@@ -418,6 +425,74 @@ async def test_a_close_that_is_cancelled_comes_back_when_it_has_ended(tmp_path: 
         closing.cancel()
         await asyncio.wait([closing])
         assert not [name for name in leftovers(tmp_path) if not name.endswith(".lance")]
+
+
+class GatedDeletes(WrappedStore):
+    """Requests to remove something come to a gate and wait until it is open."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self.came, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def request(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        if request.operation == "delete":
+            self.came.set()
+            await self.gate.wait()
+        return await send()
+
+
+async def turns() -> None:
+    """Everything that can go on does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def abort_twice(writing: FileWritingLater) -> None:
+    await asyncio.gather(writing.abort(), writing.abort())
+
+
+ENDINGS: dict[str, Callable[[FileWritingLater], Awaitable[object]]] = {
+    "abort": lambda writing: writing.abort(),
+    "failed": lambda writing: writing.close(),
+    "aborted twice": abort_twice,
+}
+
+
+@pytest.mark.parametrize("num_cancels", [0, 1, 3])
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending: str, num_cancels: int) -> None:
+    """If cancelled again it need not wait; what is under way goes on nevertheless."""
+    inner = MemoryStore()
+    store = GatedDeletes(inner)
+    field = lance_io.blob_field("b", inline_size_threshold=1, dedicated_size_threshold=2)
+    schema = pa.schema([field])
+    writing = FileWritingLater(store, "data/one.lance", schema_from_arrow(schema), V2_2)
+    await writing.write(pa.record_batch([lance_io.blob_array([b"blob", b"other"])], schema=schema))
+    assert len(inner.list_now("")) == 2  # beside the data file, which is not there yet
+    if ending == "failed":
+
+        async def refuse(*_: Any, **__: Any) -> ObjectMeta:
+            raise StoreError("no more room")
+
+        inner.put = refuse
+    task = asyncio.ensure_future(ENDINGS[ending](writing))
+    await store.came.wait()
+    for number in range(num_cancels):
+        assert number > 1 or not task.done()
+        task.cancel()
+        await turns()
+    assert num_cancels > 1 or not task.done()
+    assert len(inner.list_now("")) == 2
+    store.gate.set()
+    await asyncio.wait([task])
+    if num_cancels:
+        assert task.cancelled()
+    else:
+        assert isinstance(task.exception(), StoreError if ending == "failed" else type(None))
+    await turns()
+    assert inner.list_now("") == []
+    with pytest.raises(UsageError, match="failed" if ending == "failed" else "aborted"):
+        await writing.finish()
 
 
 async def test_bytes_do_not_depend_on_the_driver(tmp_path: Path) -> None:
