@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.commit.steps import Put, Together
+from lance_io.commit.steps import Put, Together, ask
 from lance_io.dataset import execute
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.state import DatasetState
     from lance_io.spans import IntArray
-    from lance_io.store.api import Durability
     from lance_io.table.fragment import Fragment
     from lance_io.table.roaring import U32Array
 
@@ -56,13 +55,9 @@ class Deletion:
     affected: dict[int, U32Array] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
 
-    def uploads(self, state: DatasetState, durability: Durability | None = None) -> list[Plan[Any]]:
+    def uploads(self, state: DatasetState) -> list[Plan[Any]]:
         """Plans that write the files."""
-        return [_put(state, key, data, durability) for key, data in self.files.items()]
-
-
-def _put(state: DatasetState, key: str, data: bytes, durability: Durability | None) -> Plan[None]:
-    yield Put(state.location.store, key, data, durability=durability)
+        return [ask(Put(state.location.store, key, data)) for key, data in self.files.items()]
 
 
 def matching_rows(
