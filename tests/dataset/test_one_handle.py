@@ -11,6 +11,7 @@ import pytest
 from lance.blob import blob_array, blob_field
 
 import lance_io
+from lance_io.dataset.options import _HINTS, ScanOptions
 from lance_io.dataset.session import Session
 
 if TYPE_CHECKING:
@@ -41,6 +42,20 @@ BESIDES: Final[list[dict[str, Any]]] = [
     {"columns": ["t"], "filter": "i > 5", "with_row_address": True, "blob_handling": "all_binary"},
     {"columns": ["_rowid", "i", "_rowaddr"], "limit": 9},
 ]
+# Options of which the rows do not depend, and `fragments`, whose values are the numbers of fragments.
+QUIET: Final[dict[str, list[Any]]] = {
+    "batch_size_bytes": [1, 400],
+    "batch_readahead": [1, 3],
+    "fragment_readahead": [1, 3],
+    "io_buffer_size": [0, 1 << 16],
+    "strict_batch_size": [False, True],
+    "prefilter": [False, True],
+    "fast_search": [False],
+    "use_scalar_index": [False, True],
+    "disable_scoring_autoprojection": [False, True],
+    "scan_stats_callback": [lambda _: None],
+    "fragments": [[], [1], [2, 0], [1, 2]],
+}
 DELETED: Final[list[dict[str, Any]]] = [{"include_deleted_rows": value, "with_row_id": True} for value in (True, False)]
 
 
@@ -110,6 +125,34 @@ def scans(option: str, besides: dict[str, Any]) -> dict[str, Call]:
 def test_scans(uri: str, option: str, besides: dict[str, Any]) -> None:
     calls = scans(option, besides)
     assert_independent(uri, calls)
+
+
+def scan(asked: dict[str, Any], handle: Any) -> pa.Table:
+    """A scan, perhaps of some fragments by their numbers."""
+    if "fragments" in asked:
+        asked = {**asked, "fragments": [handle.get_fragment(number) for number in asked["fragments"]]}
+    return handle.to_table(**asked)
+
+
+@pytest.mark.parametrize("besides", BESIDES, ids=["plain", "row ids", "filter", "row columns"])
+def test_scans_that_differ_in_what_rows_do_not_depend_on(uri: str, besides: dict[str, Any]) -> None:
+    changes: list[dict[str, Any]] = [{}]
+    changes += [{option: value} for option, values in QUIET.items() for value in values]
+    assert_independent(uri, {str(one): partial(scan, {**besides, **one}) for one in changes})
+
+
+def test_no_option_is_left_out() -> None:
+    named = {*SCANS, *QUIET, "include_deleted_rows"}
+    assert {*ScanOptions.__dataclass_fields__, *_HINTS} - {"hints"} == named
+
+
+def test_batches_of_several_sizes(uri: str) -> None:
+    handle = lance_io.dataset(uri, session=Session())
+    for batch_size in (7, 1, 1000, 7):
+        for strict in (False, True):
+            sizes = [len(one) for one in handle.to_batches(["i"], batch_size=batch_size, strict_batch_size=strict)]
+            assert sum(sizes) == NUM_ROWS - 3 and max(sizes) == min(batch_size, NUM_ROWS - 3 if strict else 10)
+            assert not strict or {*sizes[:-1]} <= {batch_size}
 
 
 def test_scans_with_deleted_rows(uri: str) -> None:
