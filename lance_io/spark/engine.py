@@ -23,13 +23,12 @@ from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
+from lance_io.spark.told import is_daemons, property_of_task, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
-
-    from pyspark import TaskContext
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DAEMON: Final = "pyspark.daemon"  # what forks planners and workers, and runs as their main module
 KEPT_BYTES_MAX: Final = 64 << 20  # freed memory that a worker keeps; larger blocks than half of it go back at once
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 REQUESTS_MIN: Final = 16  # per worker process, however many share the machine
@@ -66,7 +64,7 @@ def freeze_loaded() -> None:
     """
     global _frozen
     found = (os.getpid(), len(sys.modules))
-    if _frozen == found or not _is_daemons():
+    if _frozen == found or not is_daemons():
         return
     _frozen = found
     gc.collect()
@@ -81,7 +79,7 @@ def settle_in_worker() -> None:
     takes as long as decoding into it. And what it writes leaves at once (`_send_at_once`).
     """
     global _settled_pid
-    task = _task()
+    task = this_task()
     if task is None:
         return
     runtime.use_cpus(task.cpus())
@@ -110,30 +108,9 @@ def _send_at_once() -> None:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def task_number() -> int | None:
-    """The number that the task of this worker has in its stage; None outside of Spark's workers."""
-    task = _task()
-    return None if task is None else task.partitionId()
-
-
-def _task() -> TaskContext | None:
-    """What Spark says of this worker's task; None outside of its workers."""
-    from pyspark import TaskContext
-
-    return TaskContext.get() if _is_daemons() else None
-
-
-def _is_daemons() -> bool:
-    """Whether Spark's daemon has forked this process."""
-    return getattr(sys.modules["__main__"].__spec__, "name", "") == DAEMON
-
-
 def executor_cores() -> int:
     """How many workers share the executor, 1 where nobody says."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    text = None if context is None else context.getLocalProperty("resource.executor.cores")
+    text = property_of_task("resource.executor.cores")
     return max(1, int(text)) if text and text.isdecimal() else 1
 
 

@@ -244,6 +244,12 @@ OPTIONS: Final[Mapping[str, _Option]] = {
     "checkpointLocation": _Option("checkpoint_location", text_value, ("stream_write",)),
 }
 
+NO_CATALOG: Final = (
+    "Spark's catalog hands a table's options on to no reader or writer. Give the path instead: "
+    "spark.read.format('lance_io').load(path), df.write.format('lance_io').mode('append').save(path), or in SQL "
+    "CREATE TEMP VIEW v USING lance_io OPTIONS (path '...'), which takes INSERT too"
+)
+
 _LATER: Final = {
     "overwrite_where": "delete the rows with the Python API and append, in two versions",
     "pushdown": "use the options `columns` and `filter`, which are applied where the table is read",
@@ -319,8 +325,11 @@ def is_moment(name: str) -> bool:
 def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
     """The options of a load whose kind is not known yet: Spark asks for the schema before it says what for.
 
-    A streaming read is told by the options that only it has. Raises as `parse_options`.
+    A streaming read is told by the options that only it has. Raises as `parse_options`, and `UsageError` for a table of
+    Spark's own catalog.
     """
+    if {"owner", "provider"} <= {_squeezed(key) for key in given}:  # which Spark adds for its catalog only
+        raise UsageError(f"CREATE TABLE ... USING lance_io does not work: {NO_CATALOG}")
     streams = any(
         option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeezed(key), _UNKNOWN)]
     )
@@ -386,10 +395,8 @@ def _check_path(found: Mapping[str, Any], given: Mapping[str, str]) -> None:
     if any(_squeezed(key) == "paths" for key in given):
         raise UsageError("a load reads one table: give one path, and join the DataFrames with union")
     raise UsageError(
-        "option path is missing. Give it: spark.read.format('lance_io').load(path), df.write.format('lance_io')"
-        ".mode('append').save(path), or in SQL CREATE TEMP VIEW v USING lance_io OPTIONS (path '...'). "
-        "A table of Spark's own catalog (CREATE TABLE ... USING lance_io, saveAsTable) does not work: Spark hands its "
-        "options on to no reader or writer"
+        "option path is missing. A table of Spark's own catalog (CREATE TABLE ... USING lance_io, saveAsTable, "
+        f"writeTo(...).create()) does not work: {NO_CATALOG}"
     )
 
 

@@ -30,8 +30,9 @@ from lance_io.dataset.stream import batches, batches_now, scan_parts
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, settle_in_worker, task_number
+from lance_io.spark.engine import freeze_loaded, settle_in_worker
 from lance_io.spark.readjob import ReadJob
+from lance_io.spark.told import task_number
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from lance_io.runtime.feeding import run_fed
 from lance_io.spark.engine import freeze_loaded, settle_in_worker
 from lance_io.spark.jobs import open_target, plan_job, run_plan
 from lance_io.spark.taskfiles import TaskFiles
+from lance_io.spark.told import refuse_catalog_table
 from lance_io.spark.writecast import WriteCast
 
 if TYPE_CHECKING:
@@ -78,7 +79,12 @@ class LanceWriter(DataSourceArrowWriter):
         freeze_loaded()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Write the rows of one task. Raises `RowMisfit` for the first one that does not fit the table."""
+        """Write the rows of one task.
+
+        Raises `RowMisfit` for the first one that does not fit the table, `UsageError` in a write that makes a table of
+        Spark's own catalog.
+        """
+        refuse_catalog_table()
         return write_task(self.options, self.job, self.given, iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:

@@ -152,6 +152,9 @@ def test_a_catalog_table_says_what_to_do_instead(spark: SparkSession, uri: str) 
     with pytest.raises(PySparkException, match=r"option path is missing[\s\S]*CREATE TEMP VIEW"):
         spark.sql(f"create table useless (a bigint, b string) using lance_io options (path '{uri}')")
         spark.sql("select * from useless").collect()
+    with pytest.raises(PySparkException, match=r"CREATE TABLE ... USING lance_io does not work[\s\S]*CREATE TEMP VIEW"):
+        spark.sql(f"create table refused using lance_io options (path '{uri}')")  # whose schema Spark asks for
+    assert not spark.catalog.tableExists("refused")
 
 
 def test_errors_of_tasks_name_table_and_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lance
@@ -17,8 +18,6 @@ from lance_io.errors import UsageError
 from lance_io.spark import cleanup_job, read_table, write_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(600)
@@ -83,6 +82,42 @@ def test_modes_that_spark_does_not_have_for_such_sources(spark: SparkSession, pa
         write_table(spark.range(3), path, merge_schem=True)
     with pytest.raises(PySparkException, match="overwrite_where comes with a later release"):
         writer.mode("overwrite").option("overwrite_where", "id = 1").save(path)
+
+
+@pytest.mark.parametrize(
+    ("how", "has_path"),  # with a path the tasks refuse, and each attempt costs a worker
+    [("saveAsTable", True), ("createOrReplace", True), ("saveAsTable", False), ("create", False), ("SQL", False)],
+)
+def test_catalog_tables_are_refused(spark: SparkSession, path: str, how: str, has_path: bool) -> None:
+    """Before a row is written, with what to use instead; and Spark's catalog does not keep the table."""
+    df, options = spark.range(3).coalesce(1), {"path": path} if has_path else {}
+
+    def make() -> None:
+        if how == "saveAsTable":
+            df.write.format("lance_io").options(**options).saveAsTable("refused")
+        elif how == "SQL":
+            spark.sql("create table refused using lance_io as select 1 as id")  # whose options Spark keeps to itself
+        else:
+            getattr(df.writeTo("refused").using("lance_io").options(**options), how)()
+
+    with pytest.raises(PySparkException, match=r"saveAsTable[\s\S]*mode\('append'\)\.save\(path\)"):
+        make()
+    assert not spark.catalog.tableExists("refused")
+    assert not Path(path).exists()
+
+
+def test_batches_of_streams_may_be_saved(spark: SparkSession, tmp_path: Path, path: str) -> None:
+    """Although such a write, too, runs inside of another one."""
+    spark.range(7).write.parquet(str(tmp_path / "given"))
+    given = spark.readStream.schema("id long").parquet(str(tmp_path / "given"))
+    query = (
+        given.writeStream.foreachBatch(lambda rows, _: rows.write.format("lance_io").mode("append").save(path))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert sorted(lance.dataset(path).to_table()["id"].to_pylist()) == list(range(7))
 
 
 def test_helpers(spark: SparkSession, path: str) -> None:
