@@ -22,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.spark.helpers import plan, read_table, register
+    from lance_io.spark.helpers import count, plan, read_table, register
     from lance_io.spark.planning import ReadPlan
     from lance_io.spark.source import LanceDataSource
     from lance_io.spark.writehelpers import cleanup_job, write_table
@@ -31,6 +31,7 @@ _HOMES = {
     "LanceDataSource": "source",
     "ReadPlan": "planning",
     "cleanup_job": "writehelpers",
+    "count": "helpers",
     "plan": "helpers",
     "read_table": "helpers",
     "register": "helpers",
@@ -41,6 +42,7 @@ __all__ = [
     "LanceDataSource",
     "ReadPlan",
     "cleanup_job",
+    "count",
     "plan",
     "read_table",
     "register",

@@ -47,8 +47,8 @@ class PartitionPlan:
     fragments: tuple[Serialized, ...] = field(repr=False)
 
     @property
-    def rows(self) -> int:
-        """Physical rows, deleted ones included."""
+    def physical_rows(self) -> int:
+        """Rows of the ranges, deleted ones included."""
         return sum(rows for _, _, rows in self.ranges)
 
 

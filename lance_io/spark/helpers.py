@@ -1,4 +1,4 @@
-"""For the driver program: registering the source, reading a table, and looking at how a read would be cut."""
+"""For the driver program: registering the source, reading a table, counting its rows, and how a read would be cut."""
 
 from __future__ import annotations
 
@@ -67,6 +67,27 @@ def plan(uri: str, **options: Any) -> ReadPlan:
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     state = open_table(checked)
     return plan_read(state, checked, read_projection(state, checked))
+
+
+def count(uri: str, **options: Any) -> int:
+    """How many rows a read with these options gives, without a Spark session.
+
+    Nothing is read but the manifest, which says it, unless there is a filter: then this process scans the columns that
+    the filter names.
+
+    uri, options  as for `read_table`
+    Raises what loading the table would raise.
+    """
+    from lance_io.dataset.execute import count as counted
+    from lance_io.dataset.options import scan_options
+    from lance_io.spark.columns import read_projection
+    from lance_io.spark.engine import io_buffer_bytes, open_table
+
+    checked = parse_options({**option_texts(options), "path": uri}, "read")
+    state = open_table(checked)
+    read_projection(state, checked)  # none of the columns is read, yet a wrong name stays a mistake
+    rows = counted(state, scan_options(columns=[], filter=checked.filter, io_buffer_size=io_buffer_bytes(checked)))
+    return rows if checked.limit is None else min(rows, checked.limit)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:

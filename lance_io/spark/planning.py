@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from lance_io.dataset.loading import load_live, load_live_counts
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scan import compiled_filter, plan_scan
 from lance_io.dataset.system import ROW_OFFSET
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from lance_io.commit.steps import Plan
     from lance_io.dataset.ioplan import IoPlan
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
@@ -43,32 +45,60 @@ TEXT_BYTES: Final = 32  # what a value of no fixed width counts at least
 Span: TypeAlias = tuple[int, int, int]  # place of a fragment, first row, end row
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedPartition:
+    """What one task reads, as `ReadPlan` shows it.
+
+    number   its place among the partitions
+    version  of the table
+    ranges   (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
+    rows     rows that come: deleted ones are not counted, those that a filter drops are
+    bytes    decoded bytes of the columns that are read, estimated
+    """
+
+    number: int
+    version: int
+    ranges: tuple[tuple[int, int, int], ...]
+    rows: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class ReadPlan:
     """How a read is cut.
 
     version     of the table
-    partitions  in the order of the table's rows
+    parts       what travels to the tasks, in the order of the table's rows
+    partitions  the same for people; computing it reads the deletion files of fragments that are cut
     bytes       decoded bytes of the columns that are read, estimated
     requests    what all tasks together ask of the store, about; computing it reads the metadata of the data files
     """
 
     version: int
-    partitions: tuple[PartitionPlan, ...]
+    parts: tuple[PartitionPlan, ...] = field(repr=False)
     _state: DatasetState = field(repr=False)
     _options: ReadOptions = field(repr=False)
+
+    @cached_property
+    def partitions(self) -> tuple[PlannedPartition, ...]:
+        """See the class."""
+        counted = run(self._state.location.store, _live_rows(self._state, self.parts))
+        return tuple(
+            PlannedPartition(part.number, part.version, part.ranges, rows, part.bytes)
+            for part, rows in zip(self.parts, counted, strict=True)
+        )
 
     @property
     def bytes(self) -> int:
         """See the class."""
-        return sum(one.bytes for one in self.partitions)
+        return sum(one.bytes for one in self.parts)
 
     @cached_property
     def requests(self) -> int:
         """See the class."""
         header = header_of(self._state, self._options)
         branch = self._state.manifest.branch
-        return sum(_requests(self._options, header, branch, one) for one in self.partitions)
+        return sum(_requests(self._options, header, branch, one) for one in self.parts)
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------
@@ -209,6 +239,19 @@ def _partition(
     )
 
 
+def _live_rows(state: DatasetState, parts: Sequence[PartitionPlan]) -> Plan[list[int]]:
+    """How many rows of each part are left; whole fragments by the manifest, which nearly always says."""
+    ranges = [(state.places_by_id([one])[0], start, start + rows) for part in parts for one, start, rows in part.ranges]
+    whole = [place for place, start, end in ranges if end - start == state.physical_rows[place]]
+    counts = dict(zip(whole, (yield from load_live_counts(state, whole)), strict=True))
+    live = yield from load_live(state, list({place for place, _, _ in ranges} - {*whole}))
+    left = iter(
+        counts[place] if place in counts else end - start - len(live[place].deleted_between(start, end))
+        for place, start, end in ranges
+    )
+    return [sum(next(left) for _ in part.ranges) for part in parts]
+
+
 def _requests(options: ReadOptions, header: bytes, branch: str | None, part: PartitionPlan) -> int:
     """What a task asks of the store; deleted rows shift the range that is explained a little."""
     if not part.ranges:
@@ -217,7 +260,9 @@ def _requests(options: ReadOptions, header: bytes, branch: str | None, part: Par
 
     state = restored(options, header, branch, part)
     names = [".".join(f"`{name.replace('`', '``')}`" for name in path) for path in options.columns or ()]
-    given: dict[str, Any] = {} if options.filter is not None else {"offset": part.ranges[0][1], "limit": part.rows}
+    given: dict[str, Any] = (
+        {} if options.filter is not None else {"offset": part.ranges[0][1], "limit": part.physical_rows}
+    )
     scan = scan_options(columns=names if options.columns is not None else None, filter=options.filter, **given)
     plan: IoPlan = run(state.location.store, explain_scan(state, scan, cold=True))
     return plan.num_requests

@@ -73,7 +73,7 @@ class LanceReader(DataSourceReader):
         projection = read_projection(state, options, declared.names)
         check_declared(declared, _found(projection, options))
         self._job = ReadJob(options, declared, header_of(state, options), state.manifest.branch).packed()
-        self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).partitions
+        self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).parts
         self._begun: _Begun | None = None
 
     def partitions(self) -> Sequence[InputPartition]:

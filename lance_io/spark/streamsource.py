@@ -139,7 +139,7 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_declared(self._declared, found)
         header, branch = header_of(shown, self._options), state.manifest.branch
         plan = plan_read(state, self._options, projection, part.places)
-        return [StreamPartition(one, header, branch) for one in plan.partitions if one.ranges]
+        return [StreamPartition(one, header, branch) for one in plan.parts if one.ranges]
 
     def _has_columns(self, version: int) -> bool:
         """Whether a version has all columns at the top level that are read."""

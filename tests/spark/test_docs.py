@@ -21,6 +21,9 @@ CLAIMS = {
     # reading
     "how the read would be cut": "test_planning.test_plan_without_a_session",
     "cut.requests": "test_cluster_reading.test_one_column_reads_its_bytes",
+    "cut.partitions[0].rows": "test_planning.test_plans_count_the_rows_that_come",
+    "the manifest says it": "test_planning.test_a_count_reads_no_data",
+    "takes the same options and reads no rows": "test_local_reading.test_counts_are_those_of_spark",
     "There is no JAR": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
     "a broken package": "test_discovery.test_found_without_registering_unless_a_sibling_is_broken",
     "gives the format another name": "test_local_reading.test_helpers",

@@ -93,6 +93,16 @@ def test_helpers(spark: SparkSession, uri: str) -> None:
     assert spark.read.format("lakeside").schema("b string").load(uri).where("b = 'b3'").count() == 1
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"filter": "a > 1 and a < 5", "columns": "b"}, {"limit": 3}, {"limit": 3, "filter": "a = 1"}]
+)
+def test_counts_are_those_of_spark(spark: SparkSession, uri: str, options: dict[str, Any]) -> None:
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup()
+    counted = lance_io.spark.count(uri, **options)
+    assert spark.sparkContext.statusTracker().getJobIdsForGroup() == jobs
+    assert counted == load(spark, uri, **options).count() > 0
+
+
 # -- versions --------------------------------------------------------------------------------------------------------
 
 

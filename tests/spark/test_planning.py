@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
 from contextlib import contextmanager
 from datetime import UTC, timedelta
@@ -130,11 +131,41 @@ def test_plan_without_a_session(table: lance.LanceDataset) -> None:
     plan = lance_io.spark.plan(table.uri, num_partitions=5, columns=["id", "v"])
     assert plan.version == table.version
     assert len(plan.partitions) == 5
-    assert sum(part.rows for part in plan.partitions) == ROWS
+    for part in plan.partitions:  # which cut fragments with deletions
+        left = 0
+        for one, first, num_rows in part.ranges:
+            rows = table.get_fragment(one).to_table(columns=[], with_row_address=True)
+            offsets = rows["_rowaddr"].to_numpy() & 0xFFFFFFFF
+            left += int(((offsets >= first) & (offsets < first + num_rows)).sum())
+        assert part.rows == left > 0
+    assert sum(part.rows for part in plan.partitions) == table.count_rows() < ROWS
     assert plan.bytes == sum(part.bytes for part in plan.partitions) == pytest.approx(ROWS * 40, rel=0.01)
     fragments = [fragment.fragment_id for fragment in table.get_fragments()]
     assert sorted({one for part in plan.partitions for one, _, _ in part.ranges}) == fragments
     assert plan.requests > lance_io.spark.plan(table.uri, num_partitions=1, columns=["id"]).requests > 0
+
+
+@pytest.mark.parametrize("options", [{"limit": 9000, "num_partitions": 4}, {"num_partitions": 1}])
+def test_plans_count_the_rows_that_come(table: lance.LanceDataset, options: dict[str, int]) -> None:
+    planned = [part.rows for part in lance_io.spark.plan(table.uri, **options).partitions]
+    reader = LanceDataSource({**option_texts(options), "path": table.uri})
+    tasks = reader.reader(schema=reader.schema())
+    assert planned == [sum(len(batch) for batch in tasks.read(one)) for one in tasks.partitions()]
+
+
+def test_a_count_reads_no_data(table: lance.LanceDataset, tmp_path: Path) -> None:
+    """A filter is counted by reading its columns; without one the data files need not even be there."""
+    uri = str(tmp_path / "t.lance")
+    shutil.copytree(table.uri, uri)
+    assert lance_io.spark.count(uri, filter="id % 10 = 1") == table.count_rows("id % 10 = 1")
+    shutil.rmtree(tmp_path / "t.lance" / "data")
+    assert lance_io.spark.count(uri) == table.count_rows()
+    assert lance_io.spark.count(uri, version=1, columns=["id"]) == ROWS
+    assert lance_io.spark.count(uri, limit=10) == 10
+    with pytest.raises(FileNotFoundError):
+        lance_io.spark.count(uri, filter="id > 5")
+    with pytest.raises(BindError, match="nope"):
+        lance_io.spark.count(uri, columns=["nope"])
 
 
 def test_a_limit_with_a_filter_is_one_task(table: lance.LanceDataset) -> None:
