@@ -70,6 +70,17 @@ def manifest_of(location: Location, version: int, session: Session) -> Plan[Mani
     raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)
 
 
+def removed_by_cleanup(location: Location, version: int) -> Plan[str | None]:
+    """A sentence that says so of a version, and which is the oldest one left; None for one that is there or never was.
+
+    Versions are numbered without gaps, and only a cleanup takes one away. One listing.
+    """
+    left = [file.version for file in (yield from list_versions(location.store, location.path))]
+    if version < 1 or version in left or version > left[-1]:
+        return None
+    return f"version {version} of {location.uri} was removed by a cleanup; the oldest one left is {left[0]}"
+
+
 def all_summaries(location: Location) -> Plan[list[tuple[int, datetime, dict[str, str]]]]:
     """`(version, commit time, totals)` of all versions, oldest first; reads every manifest."""
     files = yield from list_versions(location.store, location.path)

@@ -13,7 +13,7 @@ import os
 import socket
 import stat
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,19 +21,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.session import Session
-from lance_io.errors import NotFound
+from lance_io.errors import LanceError, NotFound
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
 from lance_io.spark.told import is_daemons, property_of_task, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.options import ReadOptions, TargetOptions
     from lance_io.store.api import ObjectStore
+    from lance_io.store.url import Location
 
 T = TypeVar("T")
 
@@ -136,10 +137,12 @@ def run(store: ObjectStore, plan: Plan[T]) -> T:
 def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
     """The version that the options name, or `ref`, a number or `(branch, number)`.
 
-    Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`.
+    Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`; of a version that a
+    cleanup has removed, it says that.
     """
     from lance_io.dataset.entry import open_options  # planners open tables, tasks get what they need of them
     from lance_io.dataset.opening import open_steps
+    from lance_io.dataset.places import branch_location
     from lance_io.dataset.versions import manifest_times
 
     if ref is None:
@@ -149,7 +152,32 @@ def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
     if ref is None and options.timestamp_as_of is not None:
         times = run(store, manifest_times(opening.location))
         return open_table(options, _newest_at(times, options.timestamp_as_of, opening.location.uri))
-    return run(store, open_steps(opening))
+    branch, version = ref if isinstance(ref, tuple) else (None, ref)
+    if not isinstance(version, int):
+        return run(store, open_steps(opening))
+    with cleanups_told(branch_location(opening.location, branch), version):
+        return run(store, open_steps(opening))
+
+
+@contextmanager
+def cleanups_told(location: Location, version: int) -> Iterator[None]:
+    """Where something is not found in the block, and the version neither, say that a cleanup has removed it.
+
+    A cleanup removes manifests before files: of a version whose files it has removed, the manifest is gone.
+    """
+    from lance_io.dataset.versions import removed_by_cleanup
+
+    try:
+        yield
+    except NotFound as error:
+        try:
+            told = run(location.store, removed_by_cleanup(location, version))
+        except LanceError:  # the table itself is gone, or nobody can tell
+            raise error from None
+        if told is None:
+            raise
+        advice = "Load the table again; cleanups should keep versions for longer than queries use them"
+        raise NotFound(f"{told}. {advice}", path=location.uri) from error
 
 
 def _newest_at(times: Mapping[int, datetime], moment: datetime, uri: str) -> int:

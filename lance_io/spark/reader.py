@@ -30,7 +30,7 @@ from lance_io.dataset.stream import batches, batches_now, scan_parts
 from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
-from lance_io.spark.engine import freeze_loaded, settle_in_worker
+from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
 from lance_io.spark.readjob import ReadJob
 from lance_io.spark.told import task_number
 from lance_io.spark.types import arrow_to_spark
@@ -72,8 +72,9 @@ class LanceReader(DataSourceReader):
         state = open_pinned(options, version)
         projection = read_projection(state, options, declared.names)
         check_declared(declared, _found(projection, options))
+        with cleanups_told(state.location, state.manifest.version):
+            self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).parts
         self._job = ReadJob(options, declared, header_of(state, options), state.manifest.branch).packed()
-        self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).parts
         self._begun: _Begun | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -145,7 +146,8 @@ def read_partition(job: ReadJob, part: PartitionPlan) -> Generator[pa.RecordBatc
     Errors say which table, version and rows they come from.
     """
     try:
-        yield from _batches(job, part)
+        with cleanups_told(job.state(part).location, part.version):
+            yield from _batches(job, part)
         freeze_loaded()
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])

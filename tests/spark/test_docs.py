@@ -82,6 +82,7 @@ CLAIMS = {
     "as soon as Spark has its rows": "test_cluster_reading.test_a_limit_ends_the_scan",
     "names a column that is not there": "test_local_reading.test_errors_reach_the_user",
     "name the table, the version": "test_local_reading.test_errors_of_tasks_name_table_and_rows",
+    "Where a cleanup has removed the version": "test_local_reading.test_versions_that_were_cleaned_up_say_so",
     # writing and streams
     "creates a missing table": "test_write_jobs.test_rows_of_no_task_make_no_version",
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": "test_local_writing.test_modes_that_spark_does_not_have_for_such_sources",

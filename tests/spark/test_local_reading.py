@@ -138,6 +138,23 @@ def test_times_without_a_zone_are_the_sessions(spark: SparkSession, uri: str, op
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
+def test_versions_that_were_cleaned_up_say_so(spark: SparkSession, tmp_path: Path) -> None:
+    """Of one that is asked for, and of one that was there when the query was planned."""
+    place = str(tmp_path / "cleaned.lance")
+    for number in range(4):
+        lance.write_dataset(pa.table({"a": [number]}), place, mode="overwrite")
+    df = load(spark, place, version=2)
+    lance.dataset(place).tags.create("kept", 3)
+    lance.dataset(place).cleanup_old_versions(timedelta(microseconds=1), error_if_tagged_old_versions=False)
+    told = r"version 2 of .*cleaned.lance was removed by a cleanup; the oldest one left is 3"
+    with pytest.raises(AnalysisException, match=told):
+        load(spark, place, version=2)
+    with pytest.raises(AnalysisException, match=r"version 9 was not found"):
+        load(spark, place, version=9)
+    with pytest.raises(PySparkException, match=rf"{told}[\s\S]*fragment 1 rows 0 to 1"):
+        df.collect()
+
+
 # -- errors ----------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import shutil
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import lance
@@ -137,6 +139,37 @@ def test_errors_of_an_early_beginning_are_told_by_read(tmp_path: Path, sent: Any
         list(task.read(partitions[3]))
     assert any("fragment 3 rows 0 to 1000" in note for note in caught.value.__notes__)
     assert [len(one) for one in sent(reader, 3).read(partitions[2])] == [1000]
+
+
+def test_a_cleanup_between_planning_and_tasks(tmp_path: Path) -> None:
+    """Deletion files and data files that are gone with their version, when a limit is planned and when tasks read."""
+    place = tmp_path / "cleaned.lance"
+    lance.write_dataset(pa.table({"a": range(5000)}), str(place), max_rows_per_file=1000).delete("a % 1000 < 10")
+    limited = LanceDataSource({"path": str(place), "limit": "2500"})
+    schema = limited.schema()
+    reader = planned(str(place), num_partitions=2)
+    partitions = reader.partitions()
+    lance.write_dataset(pa.table({"a": [1]}), str(place), mode="overwrite")
+    lance.dataset(str(place)).cleanup_old_versions(timedelta(microseconds=1))
+    told = r"version 2 of .*cleaned.lance was removed by a cleanup; the oldest one left is 3"
+    with pytest.raises(NotFound, match=told) as caught:
+        list(reader.read(partitions[1]))
+    assert any("fragment 2 rows" in note for note in caught.value.__notes__)
+    with pytest.raises(NotFound, match=told):
+        limited.reader(schema=schema)
+
+
+def test_files_that_are_gone_from_a_version_are_not_cleaned_up(tmp_path: Path) -> None:
+    place = tmp_path / "broken.lance"
+    lance.write_dataset(pa.table({"a": [1]}), str(place))
+    reader = planned(str(place))
+    (partition,) = reader.partitions()
+    shutil.rmtree(place / "data")
+    with pytest.raises(NotFound, match=r"^(?!.*cleanup)"):
+        list(reader.read(partition))
+    shutil.rmtree(place)
+    with pytest.raises(NotFound, match=r"^(?!.*cleanup)"):
+        list(reader.read(partition))
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
