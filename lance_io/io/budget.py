@@ -226,6 +226,12 @@ def process_bytes(memory_bytes: int | None) -> int:
 _process_pool = Pool(process_bytes(memory_limit_bytes()))
 
 
+def share_process_pool(memory_bytes: int) -> None:
+    """Bound what the scans of this process hold by its share of the memory; not while they hold anything."""
+    global _process_pool
+    _process_pool = Pool(process_bytes(memory_bytes))
+
+
 def process_pool() -> Pool:
     """The bound that all scans of this process share."""
     return _process_pool

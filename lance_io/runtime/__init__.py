@@ -23,6 +23,7 @@ from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
 from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, use_cpus
+from lance_io.runtime.processors import processors
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "cpu_count",
     "cpu_pool",
     "in_thread",
+    "processors",
     "use_cpus",
     # memory
     "memory_limit_bytes",

@@ -22,8 +22,9 @@ from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.session import Session
 from lance_io.errors import LanceError, NotFound
+from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
-from lance_io.spark.told import is_daemons, property_of_task, this_task
+from lance_io.spark.told import executor_workers, is_daemons, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def process_session() -> Session:
     """The session of this process; a forked child has its own."""
     global _session, _session_pid
     if _session is None or _session_pid != os.getpid():
-        _session = Session(metadata_cache_size_bytes=METADATA_CACHE_BYTES // executor_cores())
+        _session = Session(metadata_cache_size_bytes=METADATA_CACHE_BYTES // executor_workers())
         _session_pid = os.getpid()
     return _session
 
@@ -75,7 +76,8 @@ def freeze_loaded() -> None:
 def settle_in_worker() -> None:
     """Fit this process to the task that it has been given; nothing outside of Spark's workers.
 
-    It takes the processors of one task (`spark.task.cpus`): the executor's others are for the tasks beside it. What a
+    It takes the processors of one task (`spark.task.cpus`), and of the memory its share: the executor's others are for
+    the tasks beside it. What a
     batch has freed is kept for the next one, within bounds: fresh memory costs a page fault for each 4 KiB, which
     takes as long as decoding into it. And what it writes leaves at once (`_send_at_once`).
     """
@@ -87,11 +89,18 @@ def settle_in_worker() -> None:
     if _settled_pid == os.getpid():
         return
     _settled_pid = os.getpid()
+    share_process_pool(memory_bytes() // executor_workers())
     _send_at_once()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library; others have nothing like it
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES_MAX // 2)
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
+
+
+def memory_bytes() -> int:
+    """What the machine has, or the container may use."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(installed, runtime.memory_limit_bytes() or installed)
 
 
 def _send_at_once() -> None:
@@ -109,23 +118,17 @@ def _send_at_once() -> None:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def executor_cores() -> int:
-    """How many workers share the executor, 1 where nobody says."""
-    text = property_of_task("resource.executor.cores")
-    return max(1, int(text)) if text and text.isdecimal() else 1
-
-
 def io_buffer_bytes(options: ReadOptions) -> int:
     """Bytes that one scan may have read ahead: as asked for, or this worker's share."""
-    return options.io_buffer_bytes or IO_BUFFER_BYTES // executor_cores()
+    return options.io_buffer_bytes or IO_BUFFER_BYTES // executor_workers()
 
 
 def storage_options(options: TargetOptions) -> dict[str, str]:
     """What the table is opened with, with this worker's share of the requests where nobody asked for a number."""
     found = options.storage_options
-    cores = executor_cores()
-    if cores > 1 and "://" in options.path and "requests_max" not in found:
-        found["requests_max"] = str(max(REQUESTS_MIN, CLOUD.requests_max // cores))
+    workers = executor_workers()
+    if workers > 1 and "://" in options.path and "requests_max" not in found:
+        found["requests_max"] = str(max(REQUESTS_MIN, CLOUD.requests_max // workers))
     return found
 
 

@@ -32,7 +32,7 @@ from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
 from lance_io.spark.readjob import ReadJob
-from lance_io.spark.told import task_number
+from lance_io.spark.told import task_number, warn_of_credentials
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:
@@ -160,6 +160,7 @@ def _batches(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
     if not part.ranges:
         return
     settle_in_worker()
+    warn_of_credentials(job.options)
     state = job.state(part)
     prepared = job.prepared(state)
     found = _Scan(state, prepared, part).batches()

@@ -1,4 +1,4 @@
-"""What Spark tells a task: its number, its processors, the settings of its session, and what it is part of.
+"""What Spark tells a task: its number, the settings of its session, and what it is part of.
 
 Settings of the session reach tasks as properties; planners are told nothing. Outside of Spark's workers nobody says
 anything.
@@ -6,16 +6,35 @@ anything.
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import UsageError
+from lance_io.runtime import processors
 from lance_io.spark.options import NO_CATALOG
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from pyspark import TaskContext
 
+    from lance_io.spark.options import TargetOptions
+
+_logger = logging.getLogger(__name__)
+
 DAEMON: Final = "pyspark.daemon"  # what forks planners and workers, and runs as their main module
+
+_CREDENTIAL: Final = re.compile(r"(?i)secret|password|token|credential|(access|account|private|sas)_?key")
+_REDACTED: Final = {  # settings of Spark that say which options are secret, and its defaults
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key",
+    "spark.sql.redaction.options.regex": "(?i)url",
+}
+
+_warned_pid = 0
 
 
 def is_daemons() -> bool:
@@ -42,6 +61,66 @@ def property_of_task(name: str) -> str | None:
 
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty(name)
+
+
+def executor_workers() -> int:
+    """How many tasks share the executor, each in a worker of its own; 1 outside of tasks.
+
+    Without `spark.executor.cores` Spark does not tell a task how many cores the executor has, but the master does: the
+    number in its name, one on YARN and Kubernetes, else (standalone) all of the machine or container.
+    """
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return 1
+    told = property_of_task("resource.executor.cores") or ""
+    cores = int(told) if told.isdecimal() else _cores_by_master(property_of_task("spark.master") or "")
+    return max(1, cores // max(1, context.cpus()))
+
+
+def _cores_by_master(master: str) -> int:
+    named = re.fullmatch(r"local(?:\[(\d+)(?:,.*)?\]|-cluster\[\s*\d+\s*,\s*(\d+)\s*,.*\])", master)
+    if named is not None:
+        return int(named[1] or named[2])
+    return 1 if master == "local" or master.startswith(("yarn", "k8s")) else processors()
+
+
+def warn_of_credentials(options: TargetOptions) -> None:
+    """Log, once in a process, that Spark shows credentials among the options, if it does.
+
+    It shows the options of `CREATE TEMP VIEW` in plans and event logs, but for those that its settings say are secret.
+    Only tasks know these settings.
+    """
+    global _warned_pid
+    if not options.storage or _warned_pid == os.getpid() or this_task() is None:
+        return
+    _warned_pid = os.getpid()
+    patterns = [property_of_task(name) or default for name, default in _REDACTED.items()]
+    shown = ", ".join(name for name in shown_credentials(options.storage, patterns))
+    if shown:
+        _logger.warning(
+            "Spark shows these storage options in its plans and event logs when they are given in SQL: %s. Let "
+            "spark.redaction.regex cover them, as '(?i)secret|password|token|access[._]?key' does, or leave them "
+            "to the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN) or the instance",
+            shown,
+        )
+
+
+def shown_credentials(storage: Mapping[str, str], patterns: Iterable[str]) -> list[str]:
+    """The names of the credentials among storage options that Spark does not hide.
+
+    patterns  what its settings say, which are regular expressions of Java; one that Python cannot read covers nothing
+    """
+    hidden = []
+    for pattern in patterns:
+        with suppress(re.error):
+            hidden.append(re.compile(pattern))
+    return sorted(
+        name
+        for name, text in storage.items()
+        if _CREDENTIAL.search(name) and not any(one.search(f"storage.{name}") or one.search(text) for one in hidden)
+    )
 
 
 def refuse_catalog_table() -> None:

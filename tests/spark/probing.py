@@ -10,6 +10,9 @@ a batch before, so that its process has loaded all that it needs. Workers import
     reads         requests of this task, those included that it made before it had a partition
     begun         whether it had begun with the partition that it was given; null if it had begun with none
     frozen        objects that the garbage collector does not look at
+    workers       tasks that share the executor
+    pool_bytes    what its scans may hold together
+    hidden        names of options that the session hides
     delays        of each TCP connection whether it may hold back what the process writes
     grown         bytes by which the process had grown at most while the task ran
 """
@@ -30,6 +33,7 @@ from uuid import uuid4
 from lance_io.spark.options import parse_options
 from lance_io.spark.reader import LanceReader
 from lance_io.spark.source import LanceDataSource
+from lance_io.spark.told import executor_workers, property_of_task
 from lance_io.spark.writer import LanceWriter
 
 if TYPE_CHECKING:
@@ -102,6 +106,7 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
     """
     global _tasks
     from lance_io import runtime
+    from lance_io.io.budget import process_pool
     from lance_io.io.stats import process_stats
     from lance_io.spark.engine import process_session
 
@@ -121,6 +126,9 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
         "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
         "frozen": frozen,
         "cpus": runtime.cpu_count(),
+        "workers": executor_workers(),
+        "pool_bytes": process_pool().capacity_bytes,
+        "hidden": property_of_task("spark.redaction.regex"),
         "delays": _delays(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,

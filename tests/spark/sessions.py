@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["local", "cluster"]
 
+HIDDEN: Final = "(?i)secret|password|token|access[.]?key|hidden"  # Spark's default and one more
 KINDS: Final[dict[Kind, tuple[str, dict[str, str]]]] = {
     "local": ("local[2,4]", {}),
-    "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m"}),
+    "cluster": ("local-cluster[2,1,768]", {"spark__executor__memory": "768m", "spark__redaction__regex": HIDDEN}),
 }
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # short lives: half of the time of a JVM is compiling
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from lance_io.spark import plan, write_table
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 from tests.spark.probing import probes
-from tests.spark.sessions import executors_folder
+from tests.spark.sessions import HIDDEN, executors_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +154,8 @@ def test_a_worker_keeps_one_engine(
             assert all(one[kept] == tasks[0][kept] for one in tasks), kept
             made = set(tasks[0][kept]) - set(tasks[0].get(f"{kept}_before", []))
             assert len(made) == 1 or (kept == "clients" and tasks[0][kept] and not made), kept
-        assert all(one["frozen"] > 10_000 and one["cpus"] == 1 for one in tasks)
+        assert all(one["frozen"] > 10_000 and one["cpus"] == 1 and one["hidden"] == HIDDEN for one in tasks)
+        assert all(one["workers"] == 1 for one in tasks)  # of two executors of one core each
         assert all(one["delays"] and not any(one["delays"]) for one in tasks)
         assert all(one["begun"] is True for one in tasks)  # with the right partition, before it came
     reads = sum(one["reads"] for one in told)
@@ -258,3 +259,7 @@ def test_secrets_do_not_show(
         left = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
         assert left
         assert all(s3.secret.encode() not in text for text in left)
+    warnings = [
+        path.read_text().count("Let spark.redaction.regex") for path in executors_folder(cluster).rglob("stderr")
+    ]
+    assert sum(warnings) > 0, "the name of the access key is not among those that Spark hides by default"

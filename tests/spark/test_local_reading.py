@@ -14,6 +14,9 @@ from pyspark.errors import AnalysisException, PySparkException
 
 import lance_io.spark
 from lance_io.errors import UsageError
+from lance_io.io.budget import process_bytes
+from lance_io.spark import engine
+from tests.spark.probing import probes
 from tests.spark.test_types import ARRAYS, BATCH
 
 if TYPE_CHECKING:
@@ -101,6 +104,15 @@ def test_counts_are_those_of_spark(spark: SparkSession, uri: str, options: dict[
     counted = lance_io.spark.count(uri, **options)
     assert spark.sparkContext.statusTracker().getJobIdsForGroup() == jobs
     assert counted == load(spark, uri, **options).count() > 0
+
+
+def test_workers_of_local_mode_share_the_machine(spark: SparkSession, uri: str, tmp_path: Path) -> None:
+    """As many as the master's name says, although nobody gave `spark.executor.cores`."""
+    assert spark.conf.get("spark.executor.cores", "nobody") == "nobody"
+    assert spark.read.format("probed").options(probes=str(tmp_path), num_partitions="2").load(uri).count() == 10
+    tasks = probes(tmp_path)
+    assert [one["workers"] for one in tasks] == [2, 2]
+    assert {one["pool_bytes"] for one in tasks} == {process_bytes(engine.memory_bytes() // 2)}
 
 
 # -- versions --------------------------------------------------------------------------------------------------------

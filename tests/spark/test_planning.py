@@ -174,12 +174,18 @@ def test_a_limit_with_a_filter_is_one_task(table: lance.LanceDataset) -> None:
     assert len(lance_io.spark.plan(table.uri, limit=9000, num_partitions=4).partitions) == 4
 
 
-def test_workers_share_what_an_executor_has(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "says", [{"resource.executor.cores": "4"}, {"spark.master": "local[4]", "resource.executor.cores": None}]
+)
+def test_workers_share_what_an_executor_has(monkeypatch: pytest.MonkeyPatch, says: dict[str, str | None]) -> None:
     """One worker for each core: of requests and of bytes ahead each has its part, unless the user says a number."""
 
     class Context:
         def getLocalProperty(self, key: str) -> str | None:
-            return {"resource.executor.cores": "4"}.get(key)
+            return says.get(key)
+
+        def cpus(self) -> int:
+            return 1
 
     plain = parse_options({"path": "s3://b/t.lance"}, "read")
     told = parse_options({"path": "s3://b/t.lance", "io_concurrency": "7", "io_buffer_bytes": "1m"}, "read")

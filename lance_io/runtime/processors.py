@@ -1,0 +1,71 @@
+"""How many processors there are for the programs of this machine, or of this container where a control group bounds it.
+
+    /proc/self/cgroup          one line per hierarchy: number, controllers, path of the process's group
+    <path>/cpu.max             version 2 (number 0, no controllers): microseconds of processors, or `max`, in a period
+    cpu/<path>/cpu.cfs_quota_us, cpu.cfs_period_us   version 1: the same, -1 for no bound
+
+A bound holds for all groups below, so the smallest from the group up to the root counts. Which processors a process may
+run on at all (cpuset) is its affinity.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    ReadText = Callable[[str], str | None]
+
+_GROUPS: Final = Path("/proc/self/cgroup")
+_MOUNT: Final = Path("/sys/fs/cgroup")
+
+
+def processors() -> int:
+    """How many there are, at least 1; part of one counts as one."""
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = processor_quota(_text(_GROUPS) or "", lambda name: _text(_MOUNT / name))
+    return max(1, found if quota is None else min(found, math.ceil(quota)))
+
+
+def processor_quota(groups: str, read: ReadText) -> float | None:
+    """How many processors a group may use on average; None without a bound.
+
+    groups  text of /proc/self/cgroup
+    read    gives the text of a file below the mount of control groups, None where there is none
+    """
+    quotas = []
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            quotas += [_quota(read(f"{group}cpu.max")) for group in _upwards(path)]
+        elif "cpu" in controllers.split(","):
+            for group in _upwards(path):
+                pair = read(f"cpu/{group}cpu.cfs_quota_us"), read(f"cpu/{group}cpu.cfs_period_us")
+                quotas.append(_quota(" ".join(text or "" for text in pair)))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _upwards(path: str) -> Iterator[str]:
+    """The folders of a group and of those above it. In a container the path may not be there, but the root is."""
+    parts = [part for part in path.split("/") if part and part != ".."]
+    for depth in range(len(parts), -1, -1):
+        yield "".join(f"{part}/" for part in parts[:depth])
+
+
+def _quota(text: str | None) -> float | None:
+    """Of a quota and its period; None for `max`, -1 and what is incomplete."""
+    numbers = (text or "").split()
+    if len(numbers) != 2 or not all(number.isdecimal() for number in numbers) or not int(numbers[1]):
+        return None
+    return int(numbers[0]) / int(numbers[1])
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except OSError:
+        return None
