@@ -138,7 +138,7 @@ need-minio:
 need-java:
 	@scripts/require java
 need-all:
-	@scripts/require python cargo cc minio java disk
+	@scripts/require python cargo cc minio java strace disk
 
 $(PY): | need-build
 	@echo "making .venv with $$(scripts/find-python)"

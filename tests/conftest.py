@@ -7,15 +7,16 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from tests.seeds import seeded
 from tests.servers import S3Server, s3_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Time says nothing about right and wrong: a loaded machine must not fail a test. In CI a change is judged by the same
-# examples every time; whoever works on it draws new ones with each run.
+# examples every time; whoever works on it draws new ones with each run, and a campaign by its seed.
 settings.register_profile(
     "lance_io",
     deadline=None,
@@ -31,6 +32,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     unstable = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if unstable:
         raise pytest.UsageError(f"give these cases ids of their own, they are named by address: {unstable[:3]}")
+    for item in items:
+        test = getattr(item, "obj", None)
+        if is_hypothesis_test(test):
+            seeded(getattr(test, "__func__", test))
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def provide(environment: dict[str, str], name: str, answer: str) -> None:
 
 
 def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) -> None:
-    done = require(bare, "python", "cargo", "cc", "rust-tools", "minio", "java")
+    done = require(bare, "python", "cargo", "cc", "rust-tools", "minio", "java", "strace")
     assert done.returncode == 1
     for word in (
         "Python 3.11",
@@ -51,6 +51,7 @@ def test_names_every_missing_tool_and_where_it_comes_from(bare: dict[str, str]) 
         "go.dev",
         "docker",
         "Java 17",
+        "apt install strace",
     ):
         assert word in done.stderr
     assert "Nothing has been started" in done.stderr
@@ -82,6 +83,28 @@ def test_any_way_to_a_server_is_enough(bare: dict[str, str], variable: dict[str,
     if not variable:
         provide(bare, "minio", "minio version DEVELOPMENT")
     assert require({**bare, **variable}, "minio").returncode == 0
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_ci_installs_strace_only_where_it_is_missing(bare: dict[str, str], tmp_path: Path, is_there: bool) -> None:
+    checkout, log = tmp_path / "checkout", tmp_path / "apt-get.log"
+    shutil.copytree(CHECKOUT / ".ci", checkout / ".ci")
+    shutil.copytree(CHECKOUT / "scripts", checkout / "scripts")
+    strace = Path(bare["PATH"]) / "strace"
+    provide(bare, "id", "0")
+    provide(bare, "apt-get", "")
+    with (Path(bare["PATH"]) / "apt-get").open("a") as apt_get:
+        apt_get.write(f'echo "$@" >>{log}\n[ "$1" = update ] || cp "$(dirname "$0")/id" {strace}\n')
+    (Path(bare["PATH"]) / "cp").symlink_to(shutil.which("cp"))
+    if is_there:
+        provide(bare, "strace", "strace -- version 6.1")
+    done = subprocess.run([checkout / ".ci" / "run"], env=bare, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and "missing: Python" in done.stderr  # it ends where the next tool is missing
+    assert "strace" not in done.stderr
+    assert log.exists() != is_there
+    if not is_there:
+        update, install = log.read_text().splitlines()
+        assert update.startswith("update") and install.startswith("install ") and install.endswith(" strace")
 
 
 @pytest.mark.parametrize(("is_set_up", "enough_gb"), [(True, 3), (False, 8)])

@@ -17,6 +17,7 @@ from typing import Any
 from tests.fuzz.specimens import make_specimens
 
 ROOT = Path(__file__).resolve().parents[2]
+PART = 250  # cases of one worker process
 ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",  # each arena reserves address space, which a worker limits
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -48,6 +49,13 @@ def run_cases(folder: Path, seed: int, first: int, last: int) -> list[dict[str, 
     return reports
 
 
+def run_parts(folder: Path, seed: int, first: int, last: int, workers: int = 2) -> list[dict[str, Any]]:
+    """The same by several worker processes at a time, each with some hundred cases."""
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [pool.submit(run_cases, folder, seed, at, min(at + PART, last)) for at in range(first, last, PART)]
+        return [report for job in jobs for report in job.result()]
+
+
 def report_text(reports: list[dict[str, Any]], seed: int) -> str:
     """Findings one by one, and how many cases were refused."""
     found = [report for report in reports if report["findings"]]
@@ -63,10 +71,7 @@ def main() -> None:
     workers = int(sys.argv[5]) if len(sys.argv) > 5 else 2
     if not folder.exists():
         make_specimens(folder, all_of_them=True)
-    step = 250
-    with ThreadPoolExecutor(workers) as pool:
-        jobs = [pool.submit(run_cases, folder, seed, at, min(at + step, last)) for at in range(first, last, step)]
-        reports = [report for job in jobs for report in job.result()]
+    reports = run_parts(folder, seed, first, last, workers)
     print(report_text(reports, seed))
     kinds = Counter(finding.splitlines()[0][:100] for report in reports for finding in report["findings"])
     for kind, count in kinds.most_common():

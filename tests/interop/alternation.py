@@ -33,6 +33,7 @@ from hypothesis.stateful import (
 
 import lance_io
 from tests.interop.comparing import LIBRARIES, assert_same
+from tests.seeds import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -454,7 +455,7 @@ def _set(values: dict[str, str], key: str, value: str | None) -> None:
 def run(machine: type[Alternation], *, steps: int, examples: int) -> None:
     """Run a machine: so many examples of so many steps; `LANCE_IO_STATEFUL_STEPS` asks for longer and other ones."""
     run_state_machine_as_test(
-        machine,
+        seeded(machine),
         settings=settings(
             max_examples=examples * max(1, STEPS // steps),
             stateful_step_count=max(steps, min(STEPS, 60)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
 
 from tests.listening import ANSWER_S, ThreadedProxy
+from tests.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,7 +152,7 @@ class FaultyProxy(HttpProxy):
 
     def __init__(self, target: str, seed: int, *, rate: float = 0.2, harms: Sequence[Harm] = HARMS) -> None:
         super().__init__(target)
-        self._dice = random.Random(seed)
+        self._dice = random.Random(seed_of(seed))
         self._rate, self._harms = rate, harms
         self.done: Counter[Harm | None] = Counter()
 

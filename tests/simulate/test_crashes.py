@@ -21,6 +21,7 @@ from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
 from lance_io.table.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
 from lance_io.testing.latency import run_virtual
+from tests.seeds import seed_of
 from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, commit_of, create, rows
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def test_every_write_may_fail(case: Case, fault: Fault, database: bool) -> None:
 @pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_two_requests_may_fail(case: Case, database: bool) -> None:
-    dice = random.Random(f"{case.name} {database}")
+    dice = random.Random(seed_of(f"{case.name} {database}"))
     count = num_requests(case, any_request, database=database) + 4  # what is done about the first fault
     for _ in range(SCRIPTS):
         script = {dice.randrange(count): dice.choice(FAULTS) for _ in range(2)}

@@ -6,8 +6,11 @@ flushed, in every way it may, and the table is opened from what is left.
 
 from __future__ import annotations
 
+import os
 import shutil
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -19,13 +22,12 @@ from tests.simulate.disk import Disk, write_state
 from tests.simulate.syscalls import Call, can_trace, parse, record
 from tests.simulate.world import SIZE
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytestmark = pytest.mark.skipif(
-    not can_trace(), reason="system calls are recorded by strace, which is not installed or may not trace here"
+    not os.environ.get("CI") and not can_trace(),  # there, nothing is left out in silence
+    reason="system calls are recorded by strace, which is not installed or may not trace here",
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 FIRST = list(range(6))
 BEFORE = "import lance_io, pyarrow as pa\nlance_io.write_dataset(pa.table({'a': list(range(6))}), URI)\n"
 WRITES = {
@@ -173,3 +175,12 @@ def test_parsing() -> None:
         Call("fsync", "/t/.tmp"),
         Call("link", "/t/.tmp", "/t/a"),
     ]
+
+
+def test_in_ci_a_missing_strace_fails(tmp_path: Path) -> None:
+    test = f"{__file__}::test_without_durability_nothing_is_flushed"
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "-p", "no:cacheprovider", test]
+    environment = {**os.environ, "PATH": str(tmp_path), "CI": "true"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1, done.stdout
+    assert "apt install strace" in done.stdout
