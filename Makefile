@@ -66,6 +66,12 @@ setup: need-build .venv/.packages $(KERNELS) ## .venv/ with all that a developer
 test: need-all setup minio $(PROXY) ## every test, with a real S3 server that it starts itself
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
+# Where every draw begins: make campaign SEED=20261124. The date by default. ARGS="orders mutants" are some of them.
+SEED ?=
+.PHONY: campaign
+campaign: need-all setup minio ## all tests at full size and mutants of the code, some hours; writes docs/campaigns.md
+	@SEED=$(SEED) $(PY) scripts/campaign.py $(ARGS)
+
 # pyspark 4.1 leaves a socket open at every `collect`.
 SPARK_MIN_WARNINGS := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 .PHONY: test-spark-min

@@ -1,0 +1,445 @@
+"""Run the campaigns, which are too long for every change, and write what they found to `docs/campaigns.md`.
+
+    python scripts/campaign.py                         all of them, some hours
+    python scripts/campaign.py orders mutants          some; the other sections of the page stay as they are
+    python scripts/campaign.py --seed 20261124 orders  what another run has drawn (or SEED=20261124)
+    python scripts/campaign.py --share 0.1 orders      a tenth of the size, and the page says so
+
+Everything that is drawn comes from the seed, which is the date unless one is given. The exit status is 1 when anything
+was found. After Ctrl-C the sections of the campaigns that had ended are there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from xml.etree import ElementTree
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from scripts.mutants import Outcome
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGE: Final = ROOT / "docs" / "campaigns.md"
+MUTANTS: Final = 300
+KILLED_MIN: Final = 0.8
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True)
+class Part:
+    """One call of pytest.
+
+    tests     files, folders and options
+    variable  says how much is tried
+    size      the value of it at full size; a word where there is nothing between little and all
+    cases     what is tried, with {size} and {tests}, the number of tests
+    workers   processes; one where the tests start processes themselves
+    """
+
+    tests: tuple[str, ...]
+    variable: str
+    size: int | str
+    cases: str
+    workers: int = 2
+
+    def sized(self, share: float) -> int | str:
+        """The size of a run; not so small that the tests take it for the size of every day."""
+        return self.size if isinstance(self.size, str) else max(1, round(self.size * share))
+
+    def command(self) -> list[str]:
+        """The call, but for the interpreter."""
+        spread = ["-n", str(self.workers), "--dist", "load"] if self.workers > 1 else []
+        return ["-m", "pytest", *self.tests, "-o", "timeout=0", *spread]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What is run under one name.
+
+    about  what it tries, for the page
+    """
+
+    name: str
+    about: str
+    parts: tuple[Part, ...] = ()
+
+
+CAMPAIGNS: Final = (
+    Campaign(
+        "damage",
+        "Data files, manifests and deletion files, of ours and of pylance's, with bytes changed at random places "
+        "or where the format has lengths, offsets and counts. Each must be read as data or refused with a named "
+        "error, in bounded time and memory.",
+        (Part(("tests/fuzz/test_campaign.py", "-k", "random"), "LANCE_IO_FUZZ_CASES", 10_000, "{size} files", 1),),
+    ),
+    Campaign(
+        "cuts",
+        "Files of tables, cut at every length. None may be read as something else than it was.",
+        (
+            Part(
+                ("tests/fuzz/test_campaign.py", "-k", "cut"),
+                "LANCE_IO_FUZZ_CASES",
+                "1001",
+                "every length of {tests} files",
+            ),
+        ),
+    ),
+    Campaign(
+        "orders",
+        "Writers, deleters, cleanups, restores and tags beside each other, request by request in drawn orders; "
+        "some die. Every version must be whole, and every change that succeeded must be there once.",
+        (
+            Part(
+                ("tests/simulate/test_orders.py", "tests/commit/test_turnstile.py"),
+                "LANCE_IO_ORDERS",
+                10_000,
+                "{tests} situations, {size} orders each",
+            ),
+        ),
+    ),
+    Campaign(
+        "faults",
+        "Every change of a table, stopped, cancelled or failing at any of its requests, or losing power at any of "
+        "its system calls; and through a proxy before a real S3 server that cuts, delays and resets connections. "
+        "The table is the old one or the new one, and trying again makes it the new one.",
+        (
+            Part(("tests/simulate", "-k", "not test_orders"), "LANCE_IO_SIMULATE", 50, "{tests} tests"),
+            Part(("tests/s3/test_fault_writes.py",), "LANCE_IO_SIMULATE", 50, "{tests} tests on S3", 1),
+        ),
+    ),
+    Campaign(
+        "writers",
+        "Many writers in four processes, one of them pylance's, append to one table on a real S3 server, beside "
+        "deletes and compactions; also through proxies that do harm, and with a database that decides. No row may "
+        "be lost or be there twice.",
+        (
+            Part(
+                ("tests/s3/test_writers.py",),
+                "LANCE_IO_WRITERS",
+                16,
+                "{tests} situations, {size} writers in each process",
+                1,
+            ),
+        ),
+    ),
+    Campaign(
+        "alternation",
+        "Ours and pylance change one table in turn, in drawn steps beside a model, on local disk and on S3. After "
+        "every step both read what the model says.",
+        (
+            Part(
+                ("tests/interop/test_alternation.py", "tests/s3/test_alternation.py"),
+                "LANCE_IO_STATEFUL_STEPS",
+                300,
+                "examples of 60 steps for {size} steps of the short ones",
+            ),
+        ),
+    ),
+    Campaign(
+        "fidelity",
+        "Every type and encoding, alone and at its full size: what we write is read and changed by pylance, and "
+        "the other way round.",
+        (Part(("tests/dataset/write/test_fidelity.py",), "LANCE_IO_FIDELITY", "cases", "{tests} cases"),),
+    ),
+    Campaign(
+        "types",
+        "Random nested types with random nulls, shapes and encoding options, read by scan, range and row, and written.",
+        (
+            Part(
+                ("tests/encodings/test_random_types.py", "tests/dataset/write/test_fidelity.py", "-k", "random"),
+                "LANCE_IO_RANDOM_TYPES",
+                2000,
+                "{tests} properties, {size} examples each",
+            ),
+        ),
+    ),
+    Campaign(
+        "filters",
+        "Random text filters and computed columns over random tables give what pylance gives.",
+        (
+            Part(
+                ("tests/dataset/test_sql_random.py", "tests/dataset/test_text_filters.py"),
+                "LANCE_IO_TEST_EXAMPLES",
+                2000,
+                "{tests} tests, the properties with {size} examples each",
+            ),
+        ),
+    ),
+    Campaign(
+        "mutants",
+        "Machine-made changes of the package, drawn from all rooms: an operator, a constant, an argument, a "
+        "condition. Some test must notice. What no test can notice is named, with the reason, in "
+        "`scripts/invisible_mutants.toml`; everything else that survives is a finding.",
+    ),
+)
+NAMES: Final = tuple(campaign.name for campaign in CAMPAIGNS)
+
+
+# -- what a run found ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Report:
+    """What one campaign came to.
+
+    cases     what was tried
+    findings  each with the command that shows it again
+    commands  what was called
+    details   more for the page, as Markdown
+    """
+
+    cases: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    details: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """When and of what a run is."""
+
+    date: str
+    commit: str
+    seed: str
+
+
+def run_tests(campaign: Campaign, seed: str, share: float) -> Report:
+    """Call pytest for each part of a campaign."""
+    report = Report()
+    for part in campaign.parts:
+        settings = {part.variable: str(part.sized(share)), "LANCE_IO_SEED": seed}
+        shown = " ".join(f"{name}={value}" for name, value in settings.items())
+        report.commands.append(f"{shown} python {shlex.join(part.command())}")
+        print(f"\n== {campaign.name}: {report.commands[-1]}", flush=True)
+        with tempfile.TemporaryDirectory(prefix="lance-io-campaign-") as folder:
+            results = Path(folder) / "junit.xml"
+            command = [sys.executable, *part.command(), "-q", f"--junitxml={results}", "-o", "junit_family=xunit1"]
+            status = call(command, {**os.environ, "CI": "true", **settings})
+            tests, findings = read_results(results, shown) if results.exists() else (0, [])
+        if status and not findings:
+            findings = [f"pytest ended with {status}: `{report.commands[-1]}`"]
+        report.findings += findings
+        report.cases.append(cases_text(part, share, tests))
+    return report
+
+
+def call(command: Sequence[str], environment: dict[str, str]) -> int:
+    """Run a command in the checkout; on Ctrl-C wait until it has ended, too."""
+    with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+
+
+def cases_text(part: Part, share: float, tests: int) -> str:
+    """What was tried, with the full size where it was less."""
+    size = part.sized(share)
+    told = part.cases.format(size=f"{size:,}" if isinstance(size, int) else size, tests=tests)
+    if isinstance(size, int) and size != part.size:
+        told += f" (`{part.variable}={size}`; at full size {part.size:,})"
+    return told
+
+
+def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
+    """How many tests ran, and for each that failed what it said and the command that runs it again."""
+    findings: list[str] = []
+    cases = list(ElementTree.parse(path).iter("testcase"))
+    for case in cases:
+        for trouble in (*case.findall("failure"), *case.findall("error"), *case.findall("skipped")):
+            if trouble.tag == "skipped" and trouble.attrib.get("type") == "pytest.xfail":
+                continue
+            words = (trouble.attrib.get("message") or trouble.tag).strip().splitlines()[0][:200]
+            name = f"{case.attrib.get('file', '')}::{case.attrib['name']}"
+            again = f"{settings} python -m pytest -o timeout=0 {shlex.quote(name)}"
+            findings.append(
+                f"`{case.attrib['name']}`: {trouble.tag}, `{words.replace('`', ' ')}`; again by\n\n      {again}"
+            )
+    return len(cases), findings
+
+
+# -- mutants ---------------------------------------------------------------------------------------------------------
+
+
+def run_mutants(seed: str, number: int, workers: int, *, resume: bool) -> Report:
+    """Draw mutants, run the tests on each, and tell which survived."""
+    from scripts import mutants  # its libraries are needed for nothing else
+
+    outcomes = mutants.run(number, seed, workers, resume=resume)
+    shown = f"python scripts/campaign.py --seed {seed} --mutants {number} mutants"
+    return mutants_report(outcomes, shown)
+
+
+def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
+    """The numbers by room; survivors with their differences."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    killed = verdicts["killed"] / max(1, len(outcomes))
+    cases = f"{len(outcomes)} mutants" + ("" if len(outcomes) == MUTANTS else f" (at full size {MUTANTS})")
+    report = Report(cases=[cases], commands=[command])
+    survivors = sorted(
+        (outcome.mutant for outcome in outcomes if outcome.verdict == "survived"), key=lambda m: (m.module, m.line)
+    )
+    report.findings = [f"`{mutant.module}:{mutant.line}` survived; see below" for mutant in survivors]
+    if killed < KILLED_MIN:
+        report.findings.append(f"only {killed:.0%} were killed, {KILLED_MIN:.0%} are wanted")
+    lines = [
+        f"{killed:.0%} were killed: {verdicts['killed']} by tests; {verdicts['invisible']} are named as invisible, "
+        f"{verdicts['survived']} survived.",
+        "",
+        "| Room | mutants | killed | invisible | survived |",
+        "|---|---|---|---|---|",
+    ]
+    for room in sorted({outcome.mutant.room for outcome in outcomes}):
+        of_room = Counter(outcome.verdict for outcome in outcomes if outcome.mutant.room == room)
+        numbers = (of_room.total(), of_room["killed"], of_room["invisible"], of_room["survived"])
+        lines.append(f"| {room} | " + " | ".join(map(str, numbers)) + " |")
+    if survivors:
+        lines += ["", "Survivors:", "", "```diff", "\n\n".join(mutant.diff() for mutant in survivors), "```"]
+    report.details = "\n".join(lines)
+    return report
+
+
+# -- the page --------------------------------------------------------------------------------------------------------
+
+INTRODUCTION = """# Campaigns
+
+    make campaign                          # all of them; some hours on two cores
+    make campaign ARGS="orders mutants"    # some; the other sections below stay as they are
+    make campaign SEED=20261124            # what another run has drawn; the date otherwise
+
+`make test` tries a little of everything. What follows tries as much as a release is worth: the same tests at full size,
+and changes of the code that the tests must notice. Everything that is drawn is drawn by the seed (`LANCE_IO_SEED` for a
+test that is run by itself). `scripts/campaign.py` writes this page; each section tells of the last run of its campaign.
+"""
+
+
+def section(campaign: Campaign, report: Report, stamp: Stamp) -> str:
+    """What the page says of a run."""
+    found = f"{len(report.findings)}, below" if report.findings else "none"
+    cells = (stamp.date, f"`{stamp.commit}`", stamp.seed, "; ".join(report.cases), time_text(report.seconds), found)
+    lines = [
+        f"## {campaign.name.capitalize()}",
+        "",
+        textwrap.fill(campaign.about, 120),
+        "",
+        "| Date | Commit | Seed | Tried | Time | Findings |",
+        "|---|---|---|---|---|---|",
+        "| " + " | ".join(cells) + " |",
+        "",
+        *(f"    {command}" for command in report.commands),
+    ]
+    if report.findings:
+        lines += ["", *(f"- {finding}" for finding in report.findings)]
+    if report.details:
+        lines += ["", report.details]
+    return "\n".join(lines) + "\n"
+
+
+def time_text(seconds: float) -> str:
+    """Seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def page_with(page: str, name: str, text: str) -> str:
+    """The page with the section of a campaign replaced, the others as they were, all in their order."""
+    sections = {part.split("\n", 1)[0].lower(): f"## {part}" for part in re.split(r"^## ", page, flags=re.M)[1:]}
+    sections[name] = text
+    return "\n".join([INTRODUCTION, *(sections[each].rstrip("\n") + "\n" for each in NAMES if each in sections)])
+
+
+def write_page(path: Path, name: str, text: str) -> None:
+    """Replace one section of the file, at once."""
+    page = page_with(path.read_text() if path.exists() else "", name, text)
+    new = path.with_suffix(".new")
+    new.write_text(page)
+    new.replace(path)
+
+
+# -- from the command line -------------------------------------------------------------------------------------------
+
+
+def commit_name() -> str:
+    """The commit that is tried; `+` where the checkout has changes."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = [line for line in git("status", "--porcelain").splitlines() if not line.endswith("docs/campaigns.md")]
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    today = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("names", nargs="*", metavar="CAMPAIGN", help=f"of {', '.join(NAMES)}; all by default")
+    parser.add_argument("--seed", default=os.environ.get("SEED") or today, help="where every draw begins")
+    parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is drawn")
+    parser.add_argument("--mutants", type=int, default=MUTANTS, help=f"how many ({MUTANTS})")
+    parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at a time (2)")
+    parser.add_argument("--resume", action="store_true", help="believe an earlier run about mutants that it killed")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
+    found = parser.parse_args(arguments)
+    if unknown := sorted({*found.names} - {*NAMES}):
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if not re.fullmatch(r"\d+", found.seed):
+        parser.error(f"a seed is a number, not {found.seed!r}")
+    return found
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run campaigns; 1 when anything was found."""
+    told = parse(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    print(f"seed {told.seed}", flush=True)
+    found = 0
+    for campaign in CAMPAIGNS:
+        if told.names and campaign.name not in told.names:
+            continue
+        stamp = Stamp(datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), commit_name(), told.seed)
+        started = time.monotonic()
+        try:
+            if campaign.parts:
+                report = run_tests(campaign, told.seed, told.share)
+            else:
+                report = run_mutants(told.seed, told.mutants, told.workers, resume=told.resume)
+        except KeyboardInterrupt:
+            print(f"\ninterrupted; {campaign.name} has not ended, and its section stays as it was", file=sys.stderr)
+            return INTERRUPTED
+        report.seconds = time.monotonic() - started
+        write_page(told.page, campaign.name, section(campaign, report, stamp))
+        found += len(report.findings)
+        print(f"== {campaign.name}: {len(report.findings)} findings, {time_text(report.seconds)}", flush=True)
+    print(f"{found} findings; {told.page}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

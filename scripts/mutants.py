@@ -1,0 +1,551 @@
+"""Machine-made mutants of `lance_io`: changes of one expression that some test must notice.
+
+`scripts/campaign.py` runs them. The operators are mutmut's; which of its mutants are made, where they are applied and
+which tests look at them is decided here:
+
+- drawn by a seed, from every room in proportion to its lines, at most one of a line;
+- applied in copies of the checkout in the folder for temporary files, one for each worker, never in itself;
+- shown to the tests that name the mutated module or function, then to those of its room, then to some wider ones, each
+  time the fast ones first, until one fails. Whoever does not end in time is noticed, too.
+
+`scripts/invisible_mutants.toml` names mutants that no test can notice, with the reason.
+"""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from xml.etree import ElementTree
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+from mutmut.mutation.mutators import mutation_operators
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+INVISIBLE: Final = ROOT / "scripts" / "invisible_mutants.toml"
+RESULTS: Final = ROOT / ".cache" / "campaign" / "mutants.jsonl"
+
+TOP: Final = "(top)"  # the modules beside the rooms
+MINIMUM: Final = 3  # mutants of each room
+NAMED_MAX: Final = 6  # test files that are run first because they name what was changed
+EXTRA_S: Final = 120  # on top of four times what the tests take by themselves
+ADDRESS_SPACE_KB: Final = 16 << 20  # of each process: a mutant may ask for anything
+
+# The others start clusters of their own, and take minutes.
+_SPARK: Final = tuple(
+    f"tests/spark/test_{name}.py"
+    for name in ("stream_jobs", "read_tasks", "version_rows", "types", "planning", "write_jobs", "local_writing")
+)
+# Which tests know a room best, and which wider ones are asked where these notice nothing.
+TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    TOP: (("tests/test_errors.py", "tests/test_types.py", "tests/io"), ("tests/dataset",)),
+    "cli": (("tests/cli",), ("tests/test_examples.py",)),
+    "codecs": (("tests/kernels", "tests/encodings"), ("tests/file",)),
+    "commit": (("tests/commit", "tests/simulate"), ("tests/dataset",)),
+    "dataset": (("tests/dataset",), ("tests/interop",)),
+    "encodings": (("tests/encodings", "tests/file"), ("tests/dataset",)),
+    "file": (("tests/file",), ("tests/dataset",)),
+    "format": (("tests/format", "tests/file"), ("tests/encodings",)),
+    "io": (("tests/io", "tests/store"), ("tests/file",)),
+    "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),
+    "runtime": (("tests/test_runtime.py", "tests/io"), ("tests/dataset",)),
+    "spark": (_SPARK, ("tests/spark/test_local_reading.py", "tests/spark/test_cluster_writing.py")),
+    "store": (("tests/store", "tests/io"), ("tests/s3",)),
+    "table": (("tests/table", "tests/commit"), ("tests/dataset",)),
+    "testing": (("tests/io", "tests/store", "tests/commit"), ("tests/simulate",)),
+}
+
+
+# -- making them -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A change of a module.
+
+    module   its path in the checkout
+    line     where the change is
+    names    the functions and classes around it
+    removed  lines that go, without their indentation
+    added    lines that come instead
+    code     the module with the change
+    """
+
+    module: str
+    line: int
+    names: tuple[str, ...]
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
+    code: str = field(repr=False)
+
+    @property
+    def room(self) -> str:
+        """The folder of `lance_io` that the module is in."""
+        return room_of(self.module)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What is the same for the same change at another line."""
+        return (self.module, *(f"-{line}" for line in self.removed), *(f"+{line}" for line in self.added))
+
+    def diff(self) -> str:
+        """What a reader needs to see of it."""
+        return "\n".join([f"{self.module}:{self.line}", *self.key[1:]])
+
+
+@dataclass(frozen=True)
+class Change:
+    """A node, and what comes in its place."""
+
+    node: cst.CSTNode
+    instead: cst.CSTNode
+    names: tuple[str, ...]
+
+
+_LOGGERS = {"_logger", "LOGGER", "logger", "logging"}
+_TYPES = {"cast", "TypeVar", "NewType", "ParamSpec", "TypeVarTuple"}
+_UNTOLD = {"isinstance", "len"}  # any other argument is an error at once
+_FOR_READERS = {"__all__", "__slots__"}
+
+
+class _Finder(cst.CSTVisitor):
+    """Collects the changes of a module by line and operator; none of docstrings, types, decorators, words of errors."""
+
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: dict[int, dict[str, list[Change]]] = defaultdict(dict)
+        self._line = 1
+        self._names: list[str] = []
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        """Make the changes of a node; say whether its children are looked at."""
+        position = self.get_metadata(PositionProvider, node, None)
+        if position is not None:
+            self._line = position.start.line
+        if _is_silent(node) or (not self._names and _is_no_behaviour(node)):
+            return False
+        for kind, operator in mutation_operators:
+            if isinstance(node, kind):
+                for instead in operator(node):
+                    change = Change(node, instead, tuple(self._names))
+                    self.changes[self._line].setdefault(operator.__name__, []).append(change)
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            self._names.append(node.name.value)
+        return True
+
+    def on_leave(self, original_node: cst.CSTNode) -> None:
+        """Step out of a function or class."""
+        if isinstance(original_node, cst.FunctionDef | cst.ClassDef) and not _is_silent(original_node):
+            self._names.pop()
+
+
+def _is_silent(node: cst.CSTNode) -> bool:
+    """Whether a change in here is none of behaviour, or is seen at once."""
+    match node:
+        case cst.Annotation() | cst.Decorator() | cst.Import() | cst.ImportFrom() | cst.Raise():
+            return True
+        case cst.If(test=cst.Name("TYPE_CHECKING")):
+            return True
+        case cst.Expr(value=cst.SimpleString() | cst.ConcatenatedString()):
+            return True
+        case cst.Call(func=cst.Attribute(value=cst.Name(name))) if name in _LOGGERS:
+            return True
+        case cst.Call(func=cst.Name(name)) if name in _TYPES | _UNTOLD:
+            return True
+        case cst.Subscript(value=cst.Name("Literal")):
+            return True
+        case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(name))]) if name in _FOR_READERS:
+            return True
+        case cst.FunctionDef():
+            words = {_last_name(each.decorator) for each in node.decorators}
+            return bool(words & {"overload", "abstractmethod"})
+    return False
+
+
+def _is_no_behaviour(node: cst.CSTNode) -> bool:
+    """Whether a statement of a module is about types or a log only, such as `Steps = Generator[...]`."""
+    match node:
+        case cst.Assign(value=cst.Subscript(value=cst.Name())):
+            return True
+        case cst.Assign(value=cst.Call(func=cst.Name(name))):
+            return name in _TYPES
+        case cst.Assign(value=cst.Call(func=cst.Attribute(value=cst.Name(name)))):
+            return name in _LOGGERS
+    return False
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Call):
+        return _last_name(node.func)
+    if isinstance(node, cst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+class Source:
+    """A module, and all changes that can be made to it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path, self._text = path, text
+        wrapper = MetadataWrapper(cst.parse_module(text))
+        finder = _Finder()
+        wrapper.visit(finder)
+        self._module = wrapper.module
+        self.changes = dict(finder.changes)
+
+    def mutant(self, line: int, change: Change) -> Mutant | None:
+        """The module with a change; None where that is no Python, or the same."""
+        changed = self._module.deep_replace(change.node, change.instead)
+        assert isinstance(changed, cst.Module)
+        try:
+            compile(changed.code, self.path, "exec")
+        except SyntaxError:
+            return None
+        differences = list(difflib.unified_diff(self._text.splitlines(), changed.code.splitlines(), n=0, lineterm=""))[
+            2:
+        ]
+        removed = tuple(each[1:].strip() for each in differences if each.startswith("-"))
+        added = tuple(each[1:].strip() for each in differences if each.startswith("+"))
+        if removed == added:
+            return None
+        return Mutant(self.path, line, change.names, removed, added, changed.code)
+
+
+def room_of(module: str) -> str:
+    """The room of a module's path."""
+    parts = module.split("/")
+    return parts[1] if len(parts) > 2 else TOP
+
+
+def modules(root: Path = ROOT) -> dict[str, list[str]]:
+    """The modules of each room, generated code apart."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((root / "lance_io").rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if room_of(name) != "proto" and path.stat().st_size:
+            found[room_of(name)].append(name)
+    return dict(found)
+
+
+def shares(lines: dict[str, int], number: int) -> dict[str, int]:
+    """How many mutants each room gets: in proportion to its lines, and some at least."""
+    minimum = min(MINIMUM, number // len(lines))
+    left, total = number - minimum * len(lines), sum(lines.values())
+    exact = {room: left * count / total for room, count in lines.items()}
+    found = {room: minimum + int(share) for room, share in exact.items()}
+    for room in sorted(exact, key=lambda room: exact[room] % 1, reverse=True)[: number - sum(found.values())]:
+        found[room] += 1
+    return found
+
+
+def draw(number: int, seed: str, root: Path = ROOT) -> list[Mutant]:
+    """So many mutants of all rooms, in random order; the same for the same code and seed."""
+    sizes = {
+        room: {name: len((root / name).read_text().splitlines()) for name in names}
+        for room, names in modules(root).items()
+    }
+    dice = random.Random(seed)
+    drawn: list[Mutant] = []
+    for room, share in shares({room: sum(each.values()) for room, each in sizes.items()}, number).items():
+        drawn += _drawn_from(sizes[room], share, random.Random(f"{seed} {room}"), root)
+    dice.shuffle(drawn)
+    return drawn
+
+
+def _drawn_from(sizes: dict[str, int], number: int, dice: random.Random, root: Path) -> Iterator[Mutant]:
+    """Mutants of the modules of a room, of as many lines."""
+    sources: dict[str, Source] = {}
+    seen: set[tuple[str, int]] = set()
+    names = list(sizes)
+    made = 0
+    for _ in range(number * 100):
+        if made == number:
+            return
+        name = dice.choices(names, list(sizes.values()))[0]
+        if name not in sources:
+            sources[name] = Source(name, (root / name).read_text())
+        source = sources[name]
+        lines = sorted(source.changes)
+        if not lines:
+            continue
+        line = lines[min(bisect.bisect_left(lines, dice.randint(1, sizes[name])), len(lines) - 1)]
+        kinds = source.changes[line]  # first the operator: most changes of most lines are of arguments
+        mutant = source.mutant(line, dice.choice(kinds[dice.choice(sorted(kinds))]))
+        if (name, line) not in seen and mutant is not None:
+            seen.add((name, line))
+            made += 1
+            yield mutant
+
+
+def invisible(path: Path = INVISIBLE) -> dict[tuple[str, ...], str]:
+    """Why mutants are not visible from outside, by their keys."""
+    entries = tomllib.loads(path.read_text())["mutant"]
+    return {
+        (entry["module"], *(f"-{line}" for line in entry["removed"]), *(f"+{line}" for line in entry["added"])): entry[
+            "reason"
+        ]
+        for entry in entries
+    }
+
+
+# -- showing them to the tests ---------------------------------------------------------------------------------------
+
+Verdict = Literal["killed", "survived", "invisible"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a mutant.
+
+    by  the tests that noticed it, or why none can
+    """
+
+    mutant: Mutant
+    verdict: Verdict
+    seconds: float = 0.0
+    by: str = ""
+
+
+class Stopped(Exception):
+    """The campaign was interrupted."""
+
+
+class Copy:
+    """A copy of the checkout in which mutants are made, one after the other."""
+
+    def __init__(self, folder: Path, root: Path = ROOT) -> None:
+        self.tree, self._temporary = folder / "checkout", folder / "tmp"
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        kernels = [path.relative_to(root).as_posix() for path in (root / "lance_io").glob("_kernels*")]
+        for name in {*listed.stdout.split("\0"), *kernels} - {""}:
+            if (root / name).is_file():
+                (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, self.tree / name)
+        if (beside := root.parent / "shared").is_dir():
+            (folder / "shared").symlink_to(beside)  # where tests look for specimens of other writers
+        # By its hash: a mutant may have the size of the module, and be made in the same second.
+        command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "lance_io"]
+        subprocess.run(command, cwd=self.tree, check=True)
+        self._process: subprocess.Popen[str] | None = None
+        self._is_stopped = False
+
+    def run(self, tests: Iterable[str], limit_s: float | None, *options: str) -> tuple[int | None, str]:
+        """Run tests until one fails: pytest's exit code, None when they did not end in time; and what it printed."""
+        self._temporary.mkdir()
+        pytest = [sys.executable, "-m", "pytest", "-n0", "-x", "-q", "--tb=no", "-p", "no:cacheprovider", *options]
+        command = ["bash", "-c", 'ulimit -v "$0"; exec "$@"', str(ADDRESS_SPACE_KB), *pytest, *tests]
+        environment = {**os.environ, "CI": "true", "PYTHONPATH": str(self.tree), "TMPDIR": str(self._temporary)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        if self._is_stopped:
+            raise Stopped
+        with subprocess.Popen(
+            command,
+            cwd=self.tree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as self._process:
+            try:
+                output, _ = self._process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired:
+                output = ""
+                self.end()
+                self._process.communicate()
+                return None, output
+            finally:
+                self.end()  # servers that were left behind, too
+                shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._is_stopped:
+            raise Stopped
+        return self._process.returncode, output
+
+    def end(self) -> None:
+        """End the tests that run, with every process that they started."""
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def stop(self) -> None:
+        """End what runs and start nothing else."""
+        self._is_stopped = True
+        self.end()
+
+
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
+
+
+class Campaign:
+    """Mutants, and the workers that show them to the tests.
+
+    seconds  how long each test file takes without a mutant
+    """
+
+    def __init__(self, folder: Path, workers: int) -> None:
+        self._copies = [Copy(folder / str(number)) for number in range(workers)]
+        self.seconds: dict[str, float] = {}
+        self._texts: dict[str, str] = {}
+
+    def _spread(self, work: Callable[[Copy, Work], Answer], over: Sequence[Work]) -> list[Answer]:
+        """Do it for each, in all copies at a time."""
+        free: SimpleQueue[Copy] = SimpleQueue()
+        for copy in self._copies:
+            free.put(copy)
+
+        def one(each: Work) -> Answer:
+            copy = free.get()
+            try:
+                return work(copy, each)
+            finally:
+                free.put(copy)
+
+        with ThreadPoolExecutor(len(self._copies)) as pool:
+            jobs = [pool.submit(one, each) for each in over]
+            try:
+                return [job.result() for job in jobs]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for copy in self._copies:
+                    copy.stop()
+                raise
+
+    def rehearse(self, rooms: Iterable[str]) -> None:
+        """Run all tests that may be needed without a mutant; they must pass, and tell how long they take."""
+        tests = sorted({place for room in rooms for group in TESTS[room] for place in group})
+        for found in self._spread(self._rehearsal, tests):
+            self.seconds |= found
+        self._texts = {file: (ROOT / file).read_text() for file in self.seconds}
+
+    def _rehearsal(self, copy: Copy, place: str) -> dict[str, float]:
+        report = copy.tree.parent / "junit.xml"
+        code, output = copy.run([place], None, f"--junitxml={report}", "-o", "junit_family=xunit1")
+        if code != 0:
+            raise RuntimeError(f"{place} fails without any mutant:\n{output[-3000:]}")
+        found: Counter[str] = Counter()
+        for case in ElementTree.parse(report).iter("testcase"):
+            found[case.attrib["file"]] += float(case.attrib["time"])  # type: ignore[assignment]
+        print(f"without a mutant: {place} passes in {sum(found.values()):.0f} s", flush=True)
+        return dict(found)
+
+    def stages(self, mutant: Mutant) -> list[list[str]]:
+        """The test files that look at a mutant, in the order in which they do."""
+        near, wide = ([file for place in group for file in self._below(place)] for group in TESTS[mutant.room])
+        wide = [file for file in wide if file not in near]
+        named = sorted([*near, *wide], key=lambda file: (-self._nearness(mutant, file), self.seconds[file]))
+        first = [file for file in named[:NAMED_MAX] if self._nearness(mutant, file)]
+        rest = [[file for file in group if file not in first] for group in (near, wide)]
+        return [stage for stage in (first, *rest) if stage]
+
+    def _below(self, place: str) -> list[str]:
+        """The files of a folder, the fast ones first."""
+        found = [file for file in self.seconds if file == place or file.startswith(f"{place}/")]
+        return sorted(found, key=lambda file: self.seconds[file])
+
+    def _nearness(self, mutant: Mutant, file: str) -> int:
+        """How much a test file speaks of what was changed."""
+        module = mutant.module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        text = self._texts[file]
+        words = {name for name in mutant.names if len(name) > 5}
+        return (
+            4 * file.endswith(f"/test_{module.rpartition('.')[2]}.py")
+            + 2 * (re.search(rf"\b{re.escape(module)}\b", text) is not None)
+            + sum(re.search(rf"\b{re.escape(word)}\b", text) is not None for word in words)
+        )
+
+    def judge(self, mutants: Sequence[Mutant], told: Callable[[Outcome], None]) -> list[Outcome]:
+        """Show mutants to their tests; each outcome is told as it comes."""
+        reasons, lock = invisible(), threading.Lock()
+
+        def one(copy: Copy, mutant: Mutant) -> Outcome:
+            reason = reasons.get(mutant.key)
+            outcome = Outcome(mutant, "invisible", by=reason) if reason else self._judged(copy, mutant)
+            with lock:
+                told(outcome)
+            return outcome
+
+        return self._spread(one, mutants)
+
+    def _judged(self, copy: Copy, mutant: Mutant) -> Outcome:
+        module, started = copy.tree / mutant.module, time.monotonic()
+        whole = module.read_text()
+        module.write_text(mutant.code)
+        try:
+            for stage in self.stages(mutant):
+                code, output = copy.run(stage, EXTRA_S + 4 * sum(self.seconds[file] for file in stage))
+                if code != 0:
+                    told = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+                    by = "time" if code is None else told[0] if told else f"exit code {code}"
+                    return Outcome(mutant, "killed", time.monotonic() - started, by)
+        finally:
+            module.write_text(whole)
+        return Outcome(mutant, "survived", time.monotonic() - started)
+
+
+def run(number: int, seed: str, workers: int, *, resume: bool) -> list[Outcome]:
+    """Draw mutants and judge them; `resume` believes an earlier run, of the same code, about those that it killed."""
+    mutants = draw(number, seed)
+    killed = set(_killed_before()) if resume else set()
+    if not resume:
+        RESULTS.unlink(missing_ok=True)
+    done = [Outcome(mutant, "killed", by="an earlier run") for mutant in mutants if mutant.key in killed]
+    open_ones = [mutant for mutant in mutants if mutant.key not in killed]
+    count = len(done)
+
+    def told(outcome: Outcome) -> None:
+        nonlocal count
+        count += 1
+        place = f"{outcome.mutant.module}:{outcome.mutant.line}"
+        print(f"[{count}/{number}] {outcome.verdict:9} {place} ({outcome.seconds:.0f} s) {outcome.by}", flush=True)
+        if outcome.verdict == "survived":
+            print(outcome.mutant.diff(), flush=True)
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        with RESULTS.open("a") as out:
+            out.write(json.dumps({"verdict": outcome.verdict, "key": outcome.mutant.key}) + "\n")
+
+    with tempfile.TemporaryDirectory(prefix="lance-io-mutants-", ignore_cleanup_errors=True) as folder:
+        campaign = Campaign(Path(folder), workers)
+        known = invisible()
+        campaign.rehearse({mutant.room for mutant in open_ones if mutant.key not in known})
+        return done + campaign.judge(open_ones, told)
+
+
+def _killed_before() -> Iterator[tuple[str, ...]]:
+    if RESULTS.exists():
+        for line in RESULTS.read_text().splitlines():
+            found = json.loads(line)
+            if found["verdict"] == "killed":
+                yield tuple(found["key"])
