@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from scripts.mutants import Outcome
+    from scripts.mutants import Believed, Outcome
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "campaigns.md"
@@ -282,11 +282,11 @@ def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
 # -- mutants ---------------------------------------------------------------------------------------------------------
 
 
-def run_mutants(seed: str, number: int, workers: int, *, resume: bool) -> Report:
+def run_mutants(seed: str, number: int, workers: int, *, believe: Believed) -> Report:
     """Draw mutants, run the tests on each, and tell which survived."""
     from scripts import mutants  # its libraries are needed for nothing else
 
-    outcomes = mutants.run(number, seed, workers, resume=resume)
+    outcomes = mutants.run(number, seed, workers, believe=believe)
     shown = f"python scripts/campaign.py --seed {seed} --mutants {number} mutants"
     return mutants_report(outcomes, shown)
 
@@ -400,7 +400,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--share", type=float, default=1.0, help="of the full size of what is drawn")
     parser.add_argument("--mutants", type=int, default=MUTANTS, help=f"how many ({MUTANTS})")
     parser.add_argument("--workers", type=int, default=2, help="mutants that are tried at a time (2)")
-    parser.add_argument("--resume", action="store_true", help="believe an earlier run about mutants that it killed")
+    parser.add_argument(
+        "--believe",
+        choices=["nothing", "killed", "all"],
+        default="nothing",
+        help="an earlier run of the same code about mutants: about those that it killed, or all that it judged",
+    )
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
     found = parser.parse_args(arguments)
     if unknown := sorted({*found.names} - {*NAMES}):
@@ -429,7 +434,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if campaign.parts:
                 report = run_tests(campaign, told.seed, told.share)
             else:
-                report = run_mutants(told.seed, told.mutants, told.workers, resume=told.resume)
+                report = run_mutants(told.seed, told.mutants, told.workers, believe=told.believe)
         except KeyboardInterrupt:
             print(f"\ninterrupted; {campaign.name} has not ended, and its section stays as it was", file=sys.stderr)
             return INTERRUPTED

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 INVISIBLE: Final = ROOT / "scripts" / "invisible_mutants.toml"
-RESULTS: Final = ROOT / ".cache" / "campaign" / "mutants.jsonl"
+RESULTS: Final = ROOT / ".cache" / "campaign"  # what a later run may believe
 
 TOP: Final = "(top)"  # the modules beside the rooms
 MINIMUM: Final = 3  # mutants of each room
@@ -262,17 +262,19 @@ def shares(lines: dict[str, int], number: int) -> dict[str, int]:
 
 
 def draw(number: int, seed: str, root: Path = ROOT) -> list[Mutant]:
-    """So many mutants of all rooms, in random order; the same for the same code and seed."""
+    """So many mutants of all rooms, the same for the same code and seed.
+
+    The first ones are, more or less, what a smaller number would have drawn.
+    """
     sizes = {
         room: {name: len((root / name).read_text().splitlines()) for name in names}
         for room, names in modules(root).items()
     }
-    dice = random.Random(seed)
-    drawn: list[Mutant] = []
+    drawn: list[tuple[float, Mutant]] = []
     for room, share in shares({room: sum(each.values()) for room, each in sizes.items()}, number).items():
-        drawn += _drawn_from(sizes[room], share, random.Random(f"{seed} {room}"), root)
-    dice.shuffle(drawn)
-    return drawn
+        of_room = _drawn_from(sizes[room], share, random.Random(f"{seed} {room}"), root)
+        drawn += [((place + 0.5) / share, mutant) for place, mutant in enumerate(of_room)]
+    return [mutant for _, mutant in sorted(drawn, key=lambda each: each[0])]
 
 
 def _drawn_from(sizes: dict[str, int], number: int, dice: random.Random, root: Path) -> Iterator[Mutant]:
@@ -443,11 +445,15 @@ class Campaign:
                     copy.stop()
                 raise
 
-    def rehearse(self, rooms: Iterable[str]) -> None:
-        """Run all tests that may be needed without a mutant; they must pass, and tell how long they take."""
-        tests = sorted({place for room in rooms for group in TESTS[room] for place in group})
-        for found in self._spread(self._rehearsal, tests):
-            self.seconds |= found
+    def rehearse(self, rooms: Iterable[str], known: dict[str, dict[str, float]]) -> None:
+        """Run all tests that may be needed without a mutant; they must pass, and tell how long they take.
+
+        known  what is known of that; comes to hold the rest
+        """
+        tests = sorted({place for room in rooms for group in TESTS[room] for place in group} - known.keys())
+        known.update(zip(tests, self._spread(self._rehearsal, tests), strict=True))
+        for each in known.values():
+            self.seconds |= each
         self._texts = {file: (ROOT / file).read_text() for file in self.seconds}
 
     def _rehearsal(self, copy: Copy, place: str) -> dict[str, float]:
@@ -515,14 +521,29 @@ class Campaign:
         return Outcome(mutant, "survived", time.monotonic() - started)
 
 
-def run(number: int, seed: str, workers: int, *, resume: bool) -> list[Outcome]:
-    """Draw mutants and judge them; `resume` believes an earlier run, of the same code, about those that it killed."""
+Believed = Literal["nothing", "killed", "all"]
+
+
+def run(number: int, seed: str, workers: int, *, believe: Believed) -> list[Outcome]:
+    """Draw mutants and judge them.
+
+    believe  what an earlier run of the same code is believed about: how long tests take, and the mutants that it
+             killed, or all that it judged; nothing by default
+    """
     mutants = draw(number, seed)
-    killed = set(_killed_before()) if resume else set()
-    if not resume:
-        RESULTS.unlink(missing_ok=True)
-    done = [Outcome(mutant, "killed", by="an earlier run") for mutant in mutants if mutant.key in killed]
-    open_ones = [mutant for mutant in mutants if mutant.key not in killed]
+    verdicts, times = RESULTS / "mutants.jsonl", RESULTS / "tests.json"
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if believe == "nothing":
+        verdicts.unlink(missing_ok=True)
+        times.unlink(missing_ok=True)
+    before = {key: verdict for key, verdict in _before(verdicts) if believe == "all" or verdict == "killed"}
+    reasons = invisible()
+    done = [
+        Outcome(mutant, before[mutant.key], by="an earlier run")
+        for mutant in mutants
+        if mutant.key in before and mutant.key not in reasons
+    ]
+    others = [mutant for mutant in mutants if mutant.key not in before or mutant.key in reasons]
     count = len(done)
 
     def told(outcome: Outcome) -> None:
@@ -532,20 +553,21 @@ def run(number: int, seed: str, workers: int, *, resume: bool) -> list[Outcome]:
         print(f"[{count}/{number}] {outcome.verdict:9} {place} ({outcome.seconds:.0f} s) {outcome.by}", flush=True)
         if outcome.verdict == "survived":
             print(outcome.mutant.diff(), flush=True)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with RESULTS.open("a") as out:
-            out.write(json.dumps({"verdict": outcome.verdict, "key": outcome.mutant.key}) + "\n")
+        if outcome.verdict != "invisible":
+            with verdicts.open("a") as out:
+                out.write(json.dumps({"verdict": outcome.verdict, "key": outcome.mutant.key}) + "\n")
 
     with tempfile.TemporaryDirectory(prefix="lance-io-mutants-", ignore_cleanup_errors=True) as folder:
         campaign = Campaign(Path(folder), workers)
-        known = invisible()
-        campaign.rehearse({mutant.room for mutant in open_ones if mutant.key not in known})
-        return done + campaign.judge(open_ones, told)
+        known = json.loads(times.read_text()) if times.exists() else {}
+        campaign.rehearse({mutant.room for mutant in others if mutant.key not in reasons}, known)
+        times.write_text(json.dumps(known, indent=1))
+        return done + campaign.judge(others, told)
 
 
-def _killed_before() -> Iterator[tuple[str, ...]]:
-    if RESULTS.exists():
-        for line in RESULTS.read_text().splitlines():
+def _before(verdicts: Path) -> Iterator[tuple[tuple[str, ...], Verdict]]:
+    """Keys and verdicts of an earlier run."""
+    if verdicts.exists():
+        for line in verdicts.read_text().splitlines():
             found = json.loads(line)
-            if found["verdict"] == "killed":
-                yield tuple(found["key"])
+            yield tuple(found["key"]), found["verdict"]

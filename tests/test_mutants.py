@@ -102,7 +102,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (root / name).write_text(text)
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     monkeypatch.setattr(mutants, "ROOT", root)
-    monkeypatch.setattr(mutants, "RESULTS", root / "results.jsonl")
+    monkeypatch.setattr(mutants, "RESULTS", root / "results")
     monkeypatch.setattr(Copy.__init__, "__defaults__", (root,))
     monkeypatch.setattr(
         mutants, "TESTS", {"a": (("tests/a",), ("tests/b",)), "b": (("tests/b",), ("tests/a",)), "(top)": ((), ())}
@@ -134,7 +134,7 @@ def test_mutants_are_killed_survive_or_are_known(
     ]
     monkeypatch.setattr(mutants, "draw", lambda number, seed: all_of_them)
     monkeypatch.setattr(mutants, "invisible", lambda: {all_of_them[2].key: "for a reason"})
-    outcomes = mutants.run(3, "1", 1, resume=False)
+    outcomes = mutants.run(3, "1", 1, believe="nothing")
     assert [outcome.verdict for outcome in outcomes] == ["killed", "survived", "invisible"]
     assert outcomes[0].by == "tests/a/test_sum.py::test_it"
     assert "+return y < 4" in capsys.readouterr().out
@@ -145,8 +145,9 @@ def test_mutants_are_killed_survive_or_are_known(
     assert "-return y < 3\n+return y < 4" in report.details and "| b | 2 | 0 | 1 | 1 |" in report.details
 
     monkeypatch.setattr(mutants.Campaign, "_judged", lambda self, copy, mutant: Outcome(mutant, "killed"))
-    resumed = mutants.run(3, "1", 1, resume=True)
-    assert {outcome.mutant.key: outcome.by for outcome in resumed}[all_of_them[0].key] == "an earlier run"
+    for believe, believed in (("killed", [0]), ("all", [0, 1])):
+        again = {outcome.mutant.key: outcome.by for outcome in mutants.run(3, "1", 1, believe=believe)}
+        assert [again[mutant.key] == "an earlier run" for mutant in all_of_them] == [n in believed for n in range(3)]
 
 
 def test_whoever_does_not_end_is_ended_with_all_its_processes(project: Path, tmp_path: Path) -> None:
