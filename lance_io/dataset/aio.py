@@ -6,6 +6,7 @@ there. `async for` over batches that ends early (`break`, an exception, `aclose`
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -55,30 +56,42 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Opening:
-    """What `AsyncDataset.open` returns: await it for a dataset, or enter it with `async with`."""
+class Opening(Coroutine[Any, Any, "AsyncDataset"]):
+    """What `AsyncDataset.open` returns: a coroutine that gives the dataset, to be entered by `async with` as well.
 
-    def __init__(self, uri: str | PathLike[str], version: Ref | None, options: dict[str, Any]) -> None:
-        self._arguments = (uri, version, options)
+    To the event loop it is a coroutine as those of `async def` are: `asyncio.run` and tasks take it. But nothing exists
+    before it is begun, so that one that is left alone needs no closing and warns of nothing.
+    """
+
+    def __init__(
+        self, uri: str | PathLike[str], version: Ref | None, timeout: Timeout, options: dict[str, Any]
+    ) -> None:
+        self._arguments = (uri, version, timeout, options)
+        self._running: Coroutine[Any, Any, AsyncDataset] | None = None
         self._dataset: AsyncDataset | None = None
 
-    async def _open(self) -> AsyncDataset:
-        from lance_io.dataset.entry import open_options
-        from lance_io.io.scheduler import OpenSchedulers
-
-        uri, version, options = self._arguments
-        timeout = options.pop("timeout", None)
-        await load_client(uri)
-        checked = open_options(uri, version, **options)
-        meter = IoMeter(checked.location.store)
-        state = await execute.run_async(open_steps(checked), timeout)
-        return AsyncDataset._of(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
-
     def __await__(self) -> Generator[Any, None, AsyncDataset]:
-        return self._open().__await__()
+        return _opened(*self._arguments).__await__()
+
+    def _begun(self) -> Coroutine[Any, Any, AsyncDataset]:
+        if self._running is None:
+            self._running = _opened(*self._arguments)
+        return self._running
+
+    def send(self, value: Any, /) -> Any:
+        """Run it up to where it waits; for event loops, as the two below."""
+        return self._begun().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where it waits."""
+        return self._begun().throw(*error)
+
+    def close(self) -> None:
+        """Give it up."""
+        self._begun().close()
 
     async def __aenter__(self) -> AsyncDataset:
-        self._dataset = await self._open()
+        self._dataset = await _opened(*self._arguments)
         return self._dataset
 
     async def __aexit__(
@@ -86,6 +99,19 @@ class Opening:
     ) -> None:
         assert self._dataset is not None
         await self._dataset.aclose()
+
+
+async def _opened(
+    uri: str | PathLike[str], version: Ref | None, timeout: Timeout, options: dict[str, Any]
+) -> AsyncDataset:
+    from lance_io.dataset.entry import open_options
+    from lance_io.io.scheduler import OpenSchedulers
+
+    await load_client(uri)
+    checked = open_options(uri, version, **options)
+    meter = IoMeter(checked.location.store)
+    state = await execute.run_async(open_steps(checked), timeout)
+    return AsyncDataset._of(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
 
 
 class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
@@ -105,9 +131,11 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         return dataset
 
     @staticmethod
-    def open(uri: str | PathLike[str], version: Ref | None = None, **options: Any) -> Opening:
-        """Open a table; keywords as for `lance_io.dataset`. Await the result, or use it in `async with`."""
-        return Opening(uri, version, options)
+    def open(
+        uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
+    ) -> Opening:
+        """Open a table; keywords as for `lance_io.dataset`. A coroutine, which `async with` takes too."""
+        return Opening(uri, version, timeout, options)
 
     @classmethod
     def of(cls, dataset: LanceDataset) -> Self:

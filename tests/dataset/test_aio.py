@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import lance_io
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 async def test_everything_equals_the_synchronous_dataset(mixed_uri: str) -> None:
@@ -34,6 +40,53 @@ async def test_everything_equals_the_synchronous_dataset(mixed_uri: str) -> None
         assert (await table.checkout_version(1)).version == 1
         assert table.to_sync().to_table() == await lance_io.AsyncDataset.of(sync).to_table()
         assert await table.scanner(["s"]).explain_plan() == sync.scanner(["s"]).explain_plan()
+
+
+async def open_in_a_task(uri: str) -> list[lance_io.AsyncDataset]:
+    """Opened in all the ways in which a loop takes a coroutine."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(lance_io.AsyncDataset.open(uri)) for _ in range(2)]
+    named = loop.create_task(lance_io.AsyncDataset.open(uri), name="opening")
+    within = await asyncio.wait_for(lance_io.AsyncDataset.open(uri), 60)
+    gathered = await asyncio.gather(lance_io.AsyncDataset.open(uri, 1), lance_io.AsyncDataset.open(uri))
+    return [*(task.result() for task in tasks), await named, within, *gathered]
+
+
+def test_loops_take_an_opening_for_a_coroutine(mixed_uri: str) -> None:
+    num_rows = lance_io.dataset(mixed_uri).count_rows()
+    table = asyncio.run(lance_io.AsyncDataset.open(mixed_uri))
+    assert asyncio.run(table.count_rows()) == num_rows
+    opened = asyncio.run(open_in_a_task(mixed_uri), debug=True)
+    assert [one.version for one in opened] == [table.version] * 4 + [1, table.version]
+    with pytest.raises(ValueError, match="was not found"):
+        asyncio.run(lance_io.AsyncDataset.open(mixed_uri, version=99))
+    once = lance_io.AsyncDataset.open(mixed_uri)
+    asyncio.run(once)
+    with pytest.raises(RuntimeError, match="already awaited"):
+        asyncio.run(once)
+
+
+def test_an_opening_that_nobody_awaits_does_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Nothing is looked for, nothing is left to be collected, and Python does not warn."""
+    opening = lance_io.AsyncDataset.open(tmp_path / "nothing")
+    gone = weakref.ref(opening)
+    opening.close()
+    with pytest.raises(RuntimeError, match="already awaited"):
+        opening.send(None)
+    del opening
+    assert gone() is None
+
+    async def cancel() -> None:
+        task = asyncio.get_running_loop().create_task(lance_io.AsyncDataset.open(tmp_path / "nothing"))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    lance_io.AsyncDataset.open(tmp_path / "nothing")
+    gc.collect()
+    assert not recwarn.list
 
 
 async def test_batches_are_those_of_the_synchronous_scan(mixed_uri: str) -> None:

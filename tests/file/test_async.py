@@ -61,11 +61,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, dict[st
 
 
 class Gate(WrappedStore):
-    """Reads of data files wait while it is shut; `waiting` counts them."""
+    """Reads in `folder`, at first of data files, wait while it is shut; `waiting` counts them."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__(inner)
         self.is_shut = False
+        self.folder = "/data/"
         self.waiting = 0
         self._opened: list[Callable[[], None]] = []
         self._lock = threading.Lock()  # it is opened by another thread than those that wait
@@ -73,7 +74,7 @@ class Gate(WrappedStore):
     async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
         loop, opened = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
-            if must_wait := self.is_shut and "/data/" in request.key:
+            if must_wait := self.is_shut and self.folder in request.key:
                 self._opened.append(lambda: loop.call_soon_threadsafe(opened.set))
         if must_wait:
             self.waiting += 1
@@ -252,6 +253,16 @@ async def test_cancelling_ends_what_is_in_flight(name: str, gate: Gate, written:
     await until(lambda: not gate.waiting)  # the requests themselves were cancelled
     gate.open()
     assert await table.to_table() == written[0]
+
+
+async def test_cancelling_a_task_cancels_its_opening(gate: Gate, written: Any) -> None:
+    gate.is_shut, gate.folder = True, "/_versions/"
+    task = asyncio.get_running_loop().create_task(AsyncDataset.open("t", session=session_of(gate)))
+    await until(lambda: gate.waiting)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(lambda: not gate.waiting)
 
 
 @pytest.mark.parametrize("name", CALLS)
