@@ -105,13 +105,19 @@ async def _opened(
     uri: str | PathLike[str], version: Ref | None, timeout: Timeout, options: dict[str, Any]
 ) -> AsyncDataset:
     from lance_io.dataset.entry import open_options
-    from lance_io.io.scheduler import OpenSchedulers
 
     await load_client(uri)
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)
     state = await execute.run_async(open_steps(checked), timeout)
-    return AsyncDataset._of(replace(state, schedulers=OpenSchedulers("the dataset")), meter)
+    return AsyncDataset._of(_closing(state), meter)
+
+
+def _closing(state: DatasetState) -> DatasetState:
+    """The state of a dataset whose `aclose` ends its reads."""
+    from lance_io.io.scheduler import OpenSchedulers
+
+    return replace(state, schedulers=OpenSchedulers("the dataset"))
 
 
 class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
@@ -354,5 +360,15 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         """Ranges of blobs, as `(number of the request, row address, bytes or None)`."""
         return await self._run(read_blob_ranges(self._state, blob_column, requests, selector, None), timeout)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self._state, self._state.schedulers is not None)
+
+    def __copy__(self) -> Self:
+        return type(self)._of(self._state)
+
     def __repr__(self) -> str:
         return f"<AsyncDataset {self._state.location.uri} version {self.version}>"
+
+
+def _unpickled(cls: type[AsyncDataset], state: DatasetState, is_closing: bool) -> AsyncDataset:
+    return cls._of(_closing(state) if is_closing else state)

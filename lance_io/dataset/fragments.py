@@ -11,7 +11,6 @@ from lance_io.dataset.facts import FragmentFacts
 from lance_io.dataset.fragmentsession import FragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import FragmentNotOffered
-from lance_io.dataset.opening import pickled, restored
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.take import take_fragment_positions
@@ -200,7 +199,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         return self.scanner().__arrow_c_stream__(requested_schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), pickled(self._state), self._place)
+        return type(self)._of, (self._state, self._place)
 
     def __repr__(self) -> str:
         deletion = self.deletion_file()
@@ -219,7 +218,3 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
 def _public(fragment: Fragment_ | None) -> FragmentMetadata | None:
     return None if fragment is None else fragment_metadata(fragment)
-
-
-def _unpickle(cls: type[LanceFragment], pickled: Any, place: int) -> LanceFragment:
-    return cls._of(restored(pickled), place)

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lance_io.commit.steps import Read
 from lance_io.dataset.moments import latest_before
 from lance_io.dataset.places import branch_location
-from lance_io.dataset.session import Session
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
-from lance_io.proto import table_pb2
-from lance_io.table.manifest import VERSION_MAX, Manifest, from_message
+from lance_io.table.manifest import VERSION_MAX, Manifest
 from lance_io.table.refs import decode_tag, tag_path
 
 if TYPE_CHECKING:
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lance_io.commit.steps import Plan
+    from lance_io.dataset.session import Session
     from lance_io.store.url import Location
     from lance_io.table.refs import Tag
 
@@ -147,39 +146,3 @@ def tag_of(root: Location, tag: str) -> Plan[Tag]:
     except FormatError as error:
         error.path = root.key(tag_path(tag))
         raise
-
-
-# -- pickles ---------------------------------------------------------------------------------------------------------
-
-
-def pickled(state: DatasetState) -> dict[str, Any]:
-    """What a pickle of a dataset holds: enough to open the same version elsewhere without a request."""
-    return {
-        "uri": state.root.uri,
-        "branch": state.manifest.branch,
-        "manifest": state.manifest.message.SerializeToString(),
-        "storage_options": state.storage_options_copy(),
-        "default_scan_options": state.default_scan_options,
-        "read_params": state.read_params,
-        "base_store_params": state.base_store_params,
-    }
-
-
-def restored(values: dict[str, Any]) -> DatasetState:
-    """The state that `pickled` described, with a session of its own."""
-    message = table_pb2.Manifest()
-    message.ParseFromString(values["manifest"])
-    session = Session()
-    root = session.locate(values["uri"], values["storage_options"])
-    branch = values["branch"]
-    return DatasetState(
-        location=branch_location(root, branch),
-        root=root,
-        manifest=from_message(message, VERSION_MAX),
-        session=session,
-        given_uri=values["uri"],
-        storage_options=values["storage_options"],
-        default_scan_options=values["default_scan_options"],
-        read_params=values["read_params"],
-        base_store_params=values["base_store_params"],
-    )

@@ -115,6 +115,12 @@ class LanceScanner(Scanner):  # type: ignore[misc]
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._of, (self._state, self._options)
+
+    def __copy__(self) -> Self:
+        return type(self)._of(self._state, self._options)
+
     def __repr__(self) -> str:
         return f"<LanceScanner of {self._state.location.uri} version {self._state.manifest.version}>"
 

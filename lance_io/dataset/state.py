@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.dataset.blobs import with_binaries
-from lance_io.dataset.places import Places, Sources
+from lance_io.dataset.places import Places, Sources, branch_location
 from lance_io.dataset.projection import fields_along, prune
 from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
 from lance_io.file.source import ReadContext
+from lance_io.proto import table_pb2
 from lance_io.store.api import offers_sync_reads
+from lance_io.table.manifest import VERSION_MAX, Manifest, from_message
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
-    from lance_io.table.manifest import Manifest
 
 PREPARED_MAX: Final = 64  # column lists whose preparation is remembered
 
@@ -83,6 +84,21 @@ class DatasetState:
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
     schedulers: OpenSchedulers | None = field(default=None, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.root.uri.startswith("memory:"):
+            raise UsageError("a table at memory:// is its dataset's own and cannot be pickled; write it to a folder")
+        values = {
+            "uri": self.root.uri,
+            "branch": self.manifest.branch,
+            "manifest": self.manifest.message.SerializeToString(),
+            "session": self.session,
+            "storage_options": self.storage_options_copy(),
+            "default_scan_options": self.default_scan_options,
+            "read_params": self.read_params,
+            "base_store_params": self.base_store_params,
+        }
+        return _unpickled, (values,)
 
     # -- the store ---------------------------------------------------------------------------------------------------
 
@@ -298,3 +314,22 @@ class DatasetState:
     def storage_options_copy(self) -> dict[str, str] | None:
         """Storage options as given."""
         return None if self.storage_options is None else dict(self.storage_options)
+
+
+def _unpickled(values: dict[str, Any]) -> DatasetState:
+    """The same version, in the session that came with it, whose cache is empty; no request."""
+    message = table_pb2.Manifest()
+    message.ParseFromString(values["manifest"])
+    session: Session = values["session"]
+    root = session.locate(values["uri"], values["storage_options"])
+    return DatasetState(
+        location=branch_location(root, values["branch"]),
+        root=root,
+        manifest=from_message(message, VERSION_MAX),
+        session=session,
+        given_uri=values["uri"],
+        storage_options=values["storage_options"],
+        default_scan_options=values["default_scan_options"],
+        read_params=values["read_params"],
+        base_store_params=values["base_store_params"],
+    )

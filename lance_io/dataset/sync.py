@@ -12,7 +12,7 @@ from lance_io.dataset.describe import describe_versions, version_refs
 from lance_io.dataset.facts import DatasetFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import DatasetNotOffered
-from lance_io.dataset.opening import checked_out, latest_of, open_steps, pickled, restored
+from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import Branches, Tags
 from lance_io.dataset.scanner import LanceScanner, fragment_ids
@@ -350,7 +350,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         return self.scanner().__arrow_c_stream__(requested_schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), pickled(self._state))
+        return type(self)._of, (self._state,)
 
     def __copy__(self) -> LanceDataset:
         return type(self)._of(self._state)
@@ -408,7 +408,3 @@ def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:
     if timeout is None and offers_sync_reads(options.location.store):
         return drive_now(plan)
     return runtime.run(runtime.within(runtime.seconds(timeout), drive(plan)))
-
-
-def _unpickle(cls: type[LanceDataset], pickled: Any) -> LanceDataset:
-    return cls._of(restored(pickled))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import lance
@@ -21,7 +22,6 @@ from lance_io.levels.compact import Portable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -84,6 +84,62 @@ def test_pickles_open_the_same_version_without_a_request(table: lance_io.LanceDa
     assert received._state.location.store.stats.snapshot().requests == 0
     assert (received.version, received.to_table()) == (table.version, expected)
     assert copy.copy(table).to_table() == expected
+
+
+def sent_elsewhere(thing: Any, folder: Path) -> Any:
+    """What another process gets of a thing, made while nothing of its table can be read."""
+    sent = pickle.dumps(thing)
+    folder.rename(folder.with_suffix(".away"))
+    received = pickle.loads(sent)
+    folder.with_suffix(".away").rename(folder)
+    return received
+
+
+SCAN: dict[str, Any] = {"columns": ["s"], "filter": pc.field("a") > 20, "limit": 3, "batch_size": 2, "offset": 1}
+
+
+def test_what_belongs_to_a_dataset_travels_too(table: lance_io.LanceDataset) -> None:
+    """With version and options; a scan, and tags of what is the newest version where they arrive."""
+    scan = table.scanner(**SCAN)
+    expected = scan.to_table()
+    received = sent_elsewhere((scan, table.tags, table.branches, table.stats), Path(table.uri))
+    lance.write_dataset(table.to_table(), table.uri, mode="append")
+    table.tags.create("named")
+    again, tags, branches, stats = received
+    assert again.to_table() == expected == lance.dataset(table.uri, version=table.version).scanner(**SCAN).to_table()
+    assert [one.num_rows for one in again.to_batches()] == [one.num_rows for one in scan.to_batches()]
+    assert tags.list() == table.tags.list()
+    tags.update("named", 1)
+    assert (table.tags.get_version("named"), branches.list()) == (1, {})
+    assert stats.dataset_stats() == table.stats.dataset_stats()
+    assert copy.copy(scan).to_table() == expected
+
+
+async def test_asynchronous_twins_travel_too(table: lance_io.LanceDataset) -> None:
+    session = lance_io.Session(metadata_cache_size_bytes=12_345, io_scheduler=lance_io.IoScheduler(concurrency=3))
+    options = {"session": session, "default_scan_options": {"batch_size": 7}}
+    here = await lance_io.AsyncDataset.open(table.uri, 1, **options)
+    opened = await lance_io.AsyncDataset.open(table.uri, **options)
+    things = (here, opened.scanner(**SCAN), opened.get_fragments()[1], lance_io.AsyncDataset.of(table))
+    there, scan, fragment, shared = sent_elsewhere(things, Path(table.uri))
+    assert there.version == 1
+    assert pickle.dumps(there.session()) == pickle.dumps(session)
+    assert [len(one) async for one in there.to_batches()] == [len(one) async for one in here.to_batches()]
+    assert await scan.to_table() == table.to_table(**SCAN)
+    assert await fragment.to_table() == table.get_fragments()[1].to_table()
+    await shared.aclose()  # shares nothing that it could end
+    assert await shared.take([3]) == await copy.copy(here).take([3]) == table.take([3])
+    await there.aclose()
+    with pytest.raises(RuntimeError, match="the dataset was closed"):
+        await there.take([3])
+
+
+def test_a_table_in_memory_stays_here() -> None:
+    """Its bytes are this process's; what was pickled opened a place with nothing in it."""
+    made = lance_io.write_dataset(pa.table({"a": [1]}), "memory://")
+    for thing in (made, made.tags, made.scanner()):
+        with pytest.raises(ValueError, match="write it to a folder"):
+            pickle.dumps(thing)
 
 
 NESTED = pa.table(
