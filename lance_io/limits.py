@@ -34,7 +34,7 @@ SCAN_JOB_ROWS: Final = 128 * KIB  # and so many rows: few bytes may become many
 SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk
 
 # -- takes -----------------------------------------------------------------------------------------------------
-TAKE_FILES_AT_ONCE: Final = 256  # files of one take that are read side by side: as many as a store takes requests
+TAKE_FILES_AT_ONCE: Final = 512  # files of one take that are read side by side: as many as a store takes requests
 
 # -- decoding hostile input ------------------------------------------------------------------------------------
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4

@@ -22,6 +22,7 @@ from lance_io.limits import (
     WHOLE_FILE_BYTES_CLOUD,
     WHOLE_FILE_BYTES_LOCAL,
 )
+from lance_io.store.costs import CLIENT_GETS, SIGNED_GETS, requests_within_descriptors
 from lance_io.store.failures import (
     ConflictRetry,
     InvalidRange,
@@ -106,12 +107,12 @@ NAMES_DIRECTLY_BELOW: Final = Selection(delimiter="/", keys_only=True)
 
 @dataclass(frozen=True, slots=True)
 class StoreProfile:
-    """The numbers by which reads from a store are planned; the reasons are those of a request's cost there.
+    """The numbers by which reads from a store are planned; those of the cloud follow from its `costs.py`.
 
     take_gap_bytes, scan_gap_bytes            ranges closer than this share a read, for takes and for scans
     take_read_bytes_max, scan_read_bytes_max  how large a read may grow by merging
     split_bytes                               a range longer than this is read in several requests
-    requests_start, requests_max              requests in flight: at first, and at most
+    requests_start, requests_max              requests in flight: of a scan at first, and of everything at most
     tail_bytes, tail_bytes_max                how much of a file's end the first read of it asks for: the first, or of
                                               large files with page indexes there a 256th, at most the second. A store
                                               that is waited for has a larger second one
@@ -150,8 +151,14 @@ class StoreProfile:
                 changes[field_.name] = _whole_number(field_.name, options[field_.name])
         if not changes:
             return self
-        changed = replace(self, **changes)
-        return replace(changed, requests_start=min(changed.requests_start, changed.requests_max))
+        return replace(self, **changes)._at_most(changes.get("requests_max", self.requests_max))
+
+    def within_descriptors(self) -> StoreProfile:
+        """This profile with no more requests in flight than the process has file descriptors for their connections."""
+        return self._at_most(requests_within_descriptors(self.requests_max))
+
+    def _at_most(self, requests: int) -> StoreProfile:
+        return replace(self, requests_start=min(self.requests_start, requests), requests_max=requests)
 
 
 _MAY_BE_ZERO = frozenset(
@@ -182,13 +189,13 @@ LOCAL = StoreProfile(
 MEMORY = replace(LOCAL, name="memory", take_gap_bytes=0, scan_gap_bytes=0)
 CLOUD = StoreProfile(
     name="cloud",
-    take_gap_bytes=64 * KIB,
-    scan_gap_bytes=1 * MIB,
-    take_read_bytes_max=16 * MIB,
-    scan_read_bytes_max=16 * MIB,
-    split_bytes=16 * MIB,
-    requests_start=64,
-    requests_max=256,
+    take_gap_bytes=SIGNED_GETS.take_gap_bytes,
+    scan_gap_bytes=SIGNED_GETS.scan_gap_bytes,
+    take_read_bytes_max=SIGNED_GETS.read_bytes_max,
+    scan_read_bytes_max=SIGNED_GETS.read_bytes_max,
+    split_bytes=SIGNED_GETS.read_bytes_max,
+    requests_start=SIGNED_GETS.requests_start,
+    requests_max=SIGNED_GETS.requests_max,
     tail_bytes=TAIL_BYTES_CLOUD,
     tail_bytes_max=TAIL_BYTES_CLOUD_MAX,
     whole_file_bytes=WHOLE_FILE_BYTES_CLOUD,
@@ -197,11 +204,11 @@ CLOUD = StoreProfile(
 SLOW_CLIENT = replace(
     CLOUD,
     name="slow-client",
-    take_gap_bytes=512 * KIB,
-    requests_start=32,
-    requests_max=64,
+    take_gap_bytes=CLIENT_GETS.take_gap_bytes,
+    requests_start=CLIENT_GETS.requests_start,
+    requests_max=CLIENT_GETS.requests_max,
     hedge_percent=0,
-)  # a client that costs a millisecond of CPU per request
+)  # a client that costs a millisecond of processor time per request
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
         message = f"s3:// needs the package {error.name}: pip install 'lance_io[s3]'"
         raise ModuleNotFoundError(message, name=error.name) from error
     parsed = parse_s3(bucket, options)
-    return S3Store(parsed, profile=(CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options)))
+    profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
+    return S3Store(parsed, profile=profile.within_descriptors())
 
 
 class S3Store:

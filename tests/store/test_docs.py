@@ -32,5 +32,5 @@ def test_defaults() -> None:
     assert (parsed.retry.attempts_max - 1, parsed.retry.total_s, parsed.user_agent) == (7, 120, "lance_io")
     assert options.durability({}) == "full"
     assert (LOCAL.hedge_percent, CLOUD.hedge_percent, LOCAL.split_bytes, CLOUD.split_bytes) == (0, 5, 8 * MIB, 16 * MIB)
-    assert (LOCAL.requests_start, LOCAL.requests_max, CLOUD.requests_start, CLOUD.requests_max) == (8, 32, 64, 256)
+    assert (LOCAL.requests_start, LOCAL.requests_max, CLOUD.requests_start, CLOUD.requests_max) == (8, 32, 64, 512)
     assert (PART_BYTES, PARTS_IN_FLIGHT) == (16 * MIB, 8)
