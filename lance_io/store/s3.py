@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.s3_session import LoopState
     from lance_io.store.stats import Operation
+    from lance_io.store.throttle import Place
 
 T = TypeVar("T")
 
@@ -218,7 +219,7 @@ class S3Store:
         """Attempts until all bytes are here."""
         loop = self._loop()
         gate = loop.gates["read"]
-        place: int | None = None
+        place: Place | None = None
         began_s, attempts, breaks = loop.clock(), 0, 0
         while True:
             attempts += 1
@@ -260,7 +261,7 @@ class S3Store:
         """
         loop = self._loop()
         gate = loop.gates[_CATEGORIES.get(operation, "write")]
-        place: int | None = None
+        place: Place | None = None
         began_s, attempts = loop.clock(), 0
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}

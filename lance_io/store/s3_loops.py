@@ -52,7 +52,7 @@ def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLi
     """The limit that all stores of one bucket share."""
     limit = _limits.get((identity, category))
     if limit is None:
-        limit = _limits[identity, category] = AdaptiveLimit(profile.requests_start, profile.requests_max)
+        limit = _limits[identity, category] = AdaptiveLimit(profile.requests_max)
     return limit
 
 

@@ -1,8 +1,9 @@
-"""How many requests one bucket gets at once: halved when it complains, raised slowly while it does not.
+"""What waits before it is sent to one bucket, and in which order.
 
-`AdaptiveLimit` decides and is pure (the clock is an argument), as is `Rate`, for stores with a speed limit; `Gate`
-makes requests of one event loop wait. Who waits for another attempt holds no slot here; the slot of the process that
-its read has (`io/slots.py`) it keeps: that one bounds what is asked of a store, these what is sent to it.
+`Gate` makes requests of one event loop wait: for a slot (`AdaptiveLimit`), for their turn in the pace of a bucket that
+refuses some (`pace.py`), and for that of a store with a speed limit (`Rate`). These three decide and are pure (the
+clock is an argument). Who waits for another attempt holds no slot here; the slot of the process that its read has
+(`io/slots.py`) it keeps: that one bounds what is asked of a store, these what is sent to it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from typing import TYPE_CHECKING
+import weakref
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
 
 from lance_io.store.failures import Throttled
+from lance_io.store.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,27 +27,44 @@ WINDOW_S = 1.0
 LIMIT_MIN = 4
 BURST_MIN = 3  # connections lost in one window that are no accident,
 BURST_SHARE = 0.05  # if they are more than this share of its requests
+DECREASE = 0.7
+
+Place = tuple[int, int]
+"""Where a request stands in line: its turn, and when it came."""
+
+
+class Flow:
+    """The requests of one operation: those of several take turns where they wait."""
+
+    __slots__ = ("__weakref__",)
+
+
+flow: Final[ContextVar[Flow | None]] = ContextVar("lance_io.store.flow", default=None)
+"""What requests of this context belong to. Those of no operation (manifests and the like) go ahead."""
 
 
 class AdaptiveLimit:
-    """Additive increase, multiplicative decrease, at most one change per window of a second.
+    """Requests in flight to one bucket: as many as there may be, until connections are lost in bursts.
 
-    A window with a sign of throttling, or with a burst of lost connections, halves the limit (not below 4, or the
-    maximum if that is less). A clean window in which the limit was reached adds an eighth of the start value. A window
-    without pressure changes nothing.
+    A window of a second with such a burst takes the limit to 0.7 of it (not below 4, or the maximum if that is less): a
+    server or something before it has too many connections. A clean window in which the limit was reached adds an
+    eighth of the maximum. A window without pressure changes nothing.
+
+    maximum  also where it starts: a bucket that has not complained is asked for everything at once
+    pace     how fast they may follow each other, since the bucket refused some
     """
 
     _window_began_s: float | None
-    _throttled: bool
     _reached: bool
     _num_requests: int
     _num_lost: int
 
-    def __init__(self, start: int, maximum: int) -> None:
+    def __init__(self, maximum: int) -> None:
         self._maximum = maximum
         self._least = min(LIMIT_MIN, maximum)
-        self._step = max(1, start // 8)
-        self.limit = min(start, maximum)
+        self._step = max(1, maximum // 8)
+        self.limit = maximum
+        self.pace = Pace()
         self._begin(None)
 
     def note(self, now_s: float, in_flight: int, *, throttled: bool = False, lost: bool = False) -> None:
@@ -52,17 +73,16 @@ class AdaptiveLimit:
         throttled  the store asked for fewer
         lost       the connection broke, or there was no answer in time
         """
+        self.pace.note(now_s, in_flight, refused=throttled)
         self._num_requests += 1
         self._num_lost += lost
-        self._throttled |= throttled
         self._reached |= in_flight >= self.limit
         if self._window_began_s is None:
             self._window_began_s = now_s
         if now_s - self._window_began_s < WINDOW_S:
             return
-        is_burst = self._num_lost >= max(BURST_MIN, BURST_SHARE * self._num_requests)
-        if self._throttled or is_burst:
-            self.limit = max(self._least, self.limit // 2)
+        if self._num_lost >= max(BURST_MIN, BURST_SHARE * self._num_requests):
+            self.limit = max(self._least, int(self.limit * DECREASE))
         elif self._reached:
             self.limit = min(self._maximum, self.limit + self._step)
         self._begin(now_s)
@@ -70,7 +90,7 @@ class AdaptiveLimit:
     def _begin(self, now_s: float | None) -> None:
         """A new window; None before the first request."""
         self._window_began_s = now_s
-        self._throttled = self._reached = False
+        self._reached = False
         self._num_requests = self._num_lost = 0
 
 
@@ -91,12 +111,13 @@ class Rate:
 
 
 class Gate:
-    """Lets at most `limit.limit` requests of one event loop through; the others wait in order of arrival.
+    """Lets at most `limit.limit` requests of one event loop through, at the pace of the limit; the others wait.
 
-    A request that has to be made again leaves while it pauses, and comes back to the place that it had in line: ahead
-    of all that have not been let through yet.
+    Operations take turns (`flow`), and the requests of each go in order of arrival. A request that has to be made
+    again leaves while it pauses, and comes back to the place that it had in line: ahead of all that have not been let
+    through yet.
 
-    rate  how fast they may follow each other; None for no limit
+    rate  how fast they may follow each other at most; None for no limit
     """
 
     def __init__(self, limit: AdaptiveLimit, clock: Callable[[], float], rate: Rate | None = None) -> None:
@@ -104,17 +125,24 @@ class Gate:
         self._clock = clock
         self._rate = rate
         self._token_due = False
-        self._places = itertools.count()
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # a heap
+        self._arrivals = itertools.count()
+        self._turn = 0  # of who was let through last
+        self._turns: weakref.WeakKeyDictionary[Flow, int] = (
+            weakref.WeakKeyDictionary()
+        )  # the last one of each operation
+        self._waiting: list[tuple[Place, asyncio.Future[None]]] = []  # a heap
         self.in_flight = 0
 
-    async def enter(self, place: int | None = None) -> int:
+    async def enter(self, place: Place | None = None) -> Place:
         """Wait for a slot and take it; `leave` must follow.
 
         place  what this returned when the same request was made before; None: it is a new one
         """
         if place is None:
-            place = next(self._places)
+            if not self._waiting and self._is_open():
+                self.in_flight += 1
+                return self._turn, next(self._arrivals)
+            place = self._new_place()
         turn = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (place, turn))
         self._admit()
@@ -134,23 +162,36 @@ class Gate:
         self.in_flight -= 1
         self._admit()
 
+    def _is_open(self) -> bool:
+        """Whether a request may go out without asking for a token."""
+        return self.in_flight < self._limit.limit and self._limit.pace.per_s is None and self._rate is None
+
+    def _new_place(self) -> Place:
+        """At the end of the line of its operation, whose requests stand between those of others one by one."""
+        operation, turn = flow.get(), self._turn
+        if operation is not None:
+            turn = self._turns[operation] = max(turn, self._turns.get(operation, 0)) + 1
+        return turn, next(self._arrivals)
+
     def _admit(self, *, has_token: bool = False) -> None:
         """Let through who is first in line, as long as there are slots and tokens."""
         while self._waiting and self.in_flight < self._limit.limit:
-            turn = self._waiting[0][1]
+            place, turn = self._waiting[0]
             if not turn.done():
                 if not (has_token or self._take_token()):
                     return
                 has_token = False
                 self.in_flight += 1
+                self._turn = max(self._turn, place[0])
                 turn.set_result(None)
             heapq.heappop(self._waiting)
 
     def _take_token(self) -> bool:
         """Take a token; if there is none, one of the future, for whoever is first in line when it comes."""
-        if self._rate is None or self._token_due:
-            return self._rate is None
-        wait_s = self._rate.wait_s(self._clock())
+        if self._token_due:
+            return False
+        now_s = self._clock()
+        wait_s = max(self._limit.pace.wait_s(now_s), 0.0 if self._rate is None else self._rate.wait_s(now_s))
         if wait_s > 0:
             self._token_due = True
             self._waiting[0][1].get_loop().call_later(wait_s, self._token_came)
