@@ -25,11 +25,14 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::thread;
 use std::time::Instant;
 
+use rustix::net::listen;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 
 use control::Board;
 use model::Model;
 use settings::Settings;
+
+const BACKLOG: i32 = 4096;
 
 fn main() -> Result<(), Error> {
     let server = std::env::args()
@@ -40,6 +43,8 @@ fn main() -> Result<(), Error> {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
 
     let listener = TcpListener::bind("127.0.0.1:0")?;
+    // Clients open hundreds of connections at once. Of more than the 128 of the standard library, some wait a second.
+    listen(&listener, BACKLOG)?;
     let control_listener = TcpListener::bind("127.0.0.1:0")?;
     let ports = (listener.local_addr()?.port(), control_listener.local_addr()?.port());
     let board = Board::new(Instant::now(), Model::new(Settings::default(), 0));
