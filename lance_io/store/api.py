@@ -117,7 +117,7 @@ class StoreProfile:
                                               large files with page indexes there a 256th, at most the second. A store
                                               that is waited for has a larger second one
     whole_file_bytes                          files up to this size are read whole, if that is of use
-    hedge_percent                             of 100 reads, how many may be made twice when the answer is late
+    hedge_percent                             for 100 reads, how many more may go out where an answer is late
     max_requests_per_second                   for stores with a speed limit; 0 for none
     """
 

@@ -71,7 +71,9 @@ def _hedging_of(identity: str, profile: StoreProfile) -> Hedging:
     """What all stores of one bucket know of its latency."""
     hedging = _hedgings.get((identity, profile.hedge_percent))
     if hedging is None:
-        hedging = _hedgings[identity, profile.hedge_percent] = Hedging(profile.hedge_percent)
+        hedging = _hedgings[identity, profile.hedge_percent] = Hedging(
+            profile.hedge_percent, _limit_of(identity, "read", profile).pace
+        )
     return hedging
 
 

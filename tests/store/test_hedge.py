@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import LOCAL, Transient
 from lance_io.store.download import Download
-from lance_io.store.hedge import LEAST_S, SAMPLES_MIN, Hedging, attempt_hedged
+from lance_io.store.hedge import LARGE_BYTES, SAMPLES_MAX, SAMPLES_MIN, Hedging, attempt_hedged
+from lance_io.store.pace import Pace
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.stats import StoreStats
 from lance_io.testing.latency import run_virtual
@@ -27,16 +30,24 @@ CONTENT = bytes(range(256)) * 800  # 200 KiB
 # -- when -------------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.floats(0, 5), max_size=200))
-def test_patience_follows_what_answers_take(times: list[float]) -> None:
+@given(st.lists(st.floats(0, 5), max_size=200), st.sampled_from([0, 4096, LARGE_BYTES]))
+def test_patience_follows_what_answers_take(times: list[float], num_bytes: int) -> None:
     hedging = Hedging(5)
     for time in times:
-        hedging.note(time)
+        hedging.note(time, num_bytes)
     if len(times) < SAMPLES_MIN:
-        assert hedging.patience_s is None
+        assert hedging.patience_s(num_bytes) is None
     else:
         seen = sorted(times[: len(times) // 32 * 32])
-        assert hedging.patience_s == max(LEAST_S, 4 * seen[len(seen) // 2], seen[len(seen) * 95 // 100])
+        assert hedging.patience_s(num_bytes) == max(2 * seen[len(seen) // 2], seen[len(seen) * 95 // 100])
+    assert hedging.patience_s(0 if num_bytes == LARGE_BYTES else LARGE_BYTES) is None  # nothing is known of these
+
+
+def test_what_answers_took_long_ago_does_not_count() -> None:
+    hedging = Hedging(5)
+    for time_s in [*[3.0] * 512, *[0.01] * SAMPLES_MAX]:
+        hedging.note(time_s)
+    assert hedging.patience_s() == 0.02
 
 
 @given(st.integers(0, 100), st.integers(0, 500))
@@ -48,11 +59,68 @@ def test_no_more_than_its_share_is_spent(percent: int, requests: int) -> None:
     assert spent <= requests * percent / 100 + 1e-6
 
 
+def test_a_take_of_hundreds_may_spend_its_share_at_once() -> None:
+    hedging = Hedging(5)
+    for _ in range(500):
+        hedging.note(0.01)
+    assert [hedging.spend() for _ in range(26)] == [True] * 25 + [False]
+    for _ in range(100_000):
+        hedging.note(0.01)
+    assert sum(hedging.spend() for _ in range(1000)) == 32  # and no more, however long nothing was late
+
+
 def test_none_when_switched_off() -> None:
     hedging = Hedging(0)
     for _ in range(100):
         hedging.note(0.01)
-    assert hedging.patience_s is None and not hedging.spend()
+    assert hedging.patience_s() is None and not hedging.spend()
+
+
+def test_none_while_the_bucket_refuses_requests() -> None:
+    pace = Pace()
+    hedging = Hedging(5, pace)
+    for _ in range(100):
+        hedging.note(0.01)
+    assert hedging.spend()
+    pace.note(0.0, 1, refused=True)
+    assert not hedging.spend()
+    pace.note(100.0, 1, refused=False)
+    assert hedging.spend()
+
+
+def tail(seed: int, num_takes: int, num_gets: int) -> tuple[list[float], float]:
+    """Seconds of takes whose GETs take 30 ms (lognormal, sigma 0.3), one of a hundred 50 times as long; GETs for each."""
+    random, sent = Random(seed), 0
+
+    class Slow:
+        async def attempt(self, download: Download) -> None:
+            nonlocal sent
+            sent += 1
+            latency_s = 0.03 * math.exp(random.gauss(0, 0.3)) * (50 if random.random() < 0.01 else 1)
+            await asyncio.sleep(latency_s)
+            download.begin(206, {"Content-Range": "bytes 0-9/10"})
+            download.add(CONTENT[:10])
+
+    async def body() -> list[float]:
+        clock, hedging, took_s = asyncio.get_running_loop().time, Hedging(5), []
+        for _ in range(SAMPLES_MAX):
+            hedging.note(0.03 * math.exp(random.gauss(0, 0.3)))
+        for _ in range(num_takes):
+            began_s = clock()
+            downloads = [Download.of_range("key", 0, 10) for _ in range(num_gets)]
+            await asyncio.gather(*(attempt_hedged(Slow(), one, hedging, StoreStats()) for one in downloads))
+            took_s.append(clock() - began_s)
+        return took_s
+
+    took_s, _ = run_virtual(body)
+    return sorted(took_s), sent / (num_takes * num_gets)
+
+
+@pytest.mark.parametrize(("num_takes", "num_gets", "times"), [(1000, 7, 3.5), (30, 460, 3.0)])
+def test_the_tail_of_takes_is_short(num_takes: int, num_gets: int, times: float) -> None:
+    took_s, sent = tail(1, num_takes, num_gets)
+    assert took_s[num_takes * 99 // 100] <= times * took_s[num_takes // 2]
+    assert 1.01 < sent <= 1.05
 
 
 # -- who wins, in virtual time ----------------------------------------------------------------------------------------
@@ -89,10 +157,10 @@ class Scripted:
 
 
 def race(*steps: Step) -> tuple[str, float, Scripted, StoreStats]:
-    """Read once when answers take 10 ms as a rule: the etag or the error, after how long, and what is left."""
+    """Read once when answers take 100 ms as a rule: the etag or the error, after how long, and what is left."""
     gets, stats, hedging = Scripted(*steps), StoreStats(), Hedging(100)
     for _ in range(SAMPLES_MIN):
-        hedging.note(0.01)
+        hedging.note(0.1)
 
     async def read() -> str:
         download = Download.of_range("key", 0, len(CONTENT))
@@ -120,10 +188,17 @@ def race(*steps: Step) -> tuple[str, float, Scripted, StoreStats]:
         ([(0.3, 0.5, None), (0.1, 9.0, None)], '"0"', 0.5, [1]),
         ([(0.3, 0.9, None), (0.2, 0.5, None)], '"1"', 0.7, [0]),  # the first one's half body is dropped
         ([(1.0, 1.1, None), (0.1, 0.2, Transient)], '"0"', 1.1, []),
-        ([(1.0, 1.1, Transient), (0.5, 2.0, None)], '"1"', 2.2, []),
-        ([(1.0, 1.1, Transient), (0.5, 2.0, Transient)], "Transient", 2.2, []),
-        ([(1.0, 1.1, NotFound), (0.5, 2.0, None)], "NotFound", 1.0, [1]),
+        ([(1.0, 1.1, Transient), (0.1, 2.0, None)], '"1"', 2.2, []),
+        ([(1.0, 1.1, Transient), (0.1, 2.0, Transient)], "Transient", 2.2, []),
+        ([(1.0, 1.1, NotFound), (0.1, 2.0, None)], "NotFound", 1.0, [1]),
+        ([(0.2, 0.3, None)], '"0"', 0.3, []),  # it came as the patience ended: what is here is looked at first
         ([(0.1, 0.15, Transient)], "Transient", 0.15, []),
+        ([(0.1, 0.15, NotFound)], "NotFound", 0.1, []),
+        ([(9.0, 9.1, None), (9.0, 9.1, None), (0.1, 0.2, None)], '"2"', 0.6, [0, 1]),  # unlucky twice
+        ([(0.3, 9.1, None), (0.05, 2.0, None)], '"1"', 2.2, [0]),  # no third one: an answer has begun
+        ([(9.0, 9.1, None), (9.0, 9.1, None), (9.0, 9.2, None)], '"0"', 9.1, [1, 2]),  # and no fourth
+        ([(1.0, 1.1, Transient), (0.5, 0.7, Transient), (0.5, 2.0, None)], '"2"', 2.4, []),
+        ([(1.0, 1.1, Transient), (0.5, 2.0, None), (0.5, 0.7, Transient)], '"1"', 2.2, []),
     ],
 )
 def test_the_first_complete_answer_wins(steps: list[Step], outcome: str, took_s: float, cancelled: list[int]) -> None:
@@ -221,7 +296,7 @@ async def test_it_can_be_switched_off() -> None:
 
 
 async def test_errors_are_not_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.hedge.LEAST_S", 30.0)  # so none of them is late
+    monkeypatch.setattr(Hedging, "patience_s", lambda self, num_bytes=0: 30.0)  # so none of them is late
     async with FaultServer(CONTENT, [*[serve] * 32, status(404, "NoSuchKey")]) as server:
         store = store_on(server)
         for _ in range(32):
