@@ -89,7 +89,7 @@ def test_none_while_the_bucket_refuses_requests() -> None:
 
 
 def tail(seed: int, num_takes: int, num_gets: int) -> tuple[list[float], float]:
-    """Seconds of takes whose GETs take 30 ms (lognormal, sigma 0.3), one of a hundred 50 times as long; GETs for each."""
+    """How long takes took, and requests for each GET: 30 ms (lognormal, sigma 0.3), for 1 of 100 GETs 50 times that."""
     random, sent = Random(seed), 0
 
     class Slow:
