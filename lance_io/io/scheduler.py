@@ -30,13 +30,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget, Ticket, process_pool
 from lance_io.io.charges import Charges, charge_apart
+from lance_io.io.growth import Growth
 from lance_io.io.handles import FileReads, Handle
 from lance_io.io.reads import CallRead, Merging, Request, plan_jobs, plan_ranges
-from lance_io.io.slots import slots_of
+from lance_io.io.slots import SlotChain, scan_requests_max, scan_slots_of, slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.spans import Fetched, no_ranges
 from lance_io.store.stats import on_retry
+from lance_io.store.throttle import Flow, flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from lance_io.io.reads import Read
     from lance_io.io.sharing import IoScheduler
     from lance_io.io.slots import SlotSource
+    from lance_io.io.stats import Sinks
     from lance_io.spans import Ranges
     from lance_io.store.api import ObjectMeta, ObjectReads
 
@@ -63,7 +66,8 @@ class ReadScheduler:
                     the store's profile hold
     budget_bytes    bound on what is in flight or fetched and not yet taken; 0 for none
     requests_max    reads of this scheduler in flight at once; None for the profile's: `requests_max` for a take, which
-                    needs everything at once, `requests_start` for a scan, where order counts
+                    needs everything at once; a scan, where order counts, begins with `requests_start` and grows to
+                    half of that (`growth.py`)
     gap_bytes_max   ranges closer than this share a read; None for the profile's
     read_bytes_max  longest read; None for the profile's
     operation       first part of every priority: smaller goes first
@@ -99,13 +103,20 @@ class ReadScheduler:
                 "scan", _or(gap_bytes_max, profile.scan_gap_bytes), _or(read_bytes_max, profile.scan_read_bytes_max)
             ),
         }
-        self._requests_max = max(1, _or(requests_max, profile.requests_max if take else profile.requests_start))
+        if requests_max is not None:
+            self._growth = Growth(requests_max, requests_max)
+        elif take:
+            self._growth = Growth(profile.requests_max, profile.requests_max)
+        else:
+            self._growth = Growth(profile.requests_start, scan_requests_max(profile))
+        self._flow = Flow()
         self._takes_plans = hasattr(store, "read_ranges")
         self._sinks = io_stats.sinks(self.stats, store.identity)
-        self._slots: SlotSource = slots_of(store)
+        links = (slots_of(store),) if take else (scan_slots_of(store), slots_of(store))
+        self._slots: SlotSource = links[0] if take else SlotChain(*links)
         if shared is not None:
             self._sinks += (shared.stats,)
-            self._slots = shared.slots(store)
+            self._slots = shared.slots(links)
             pool = pool or shared.pool
         self._budget = Budget(
             budget_bytes,
@@ -322,7 +333,7 @@ class ReadScheduler:
             read = self._queue[0][2]
             if not read.holders:
                 heapq.heappop(self._queue)
-            elif len(self._in_flight) >= self._requests_max and not read.is_urgent:
+            elif len(self._in_flight) >= self._growth.limit and not read.is_urgent:
                 return
             elif not self._take_slot():
                 return
@@ -362,11 +373,13 @@ class ReadScheduler:
         self._in_flight.add(read)
         io_stats.begin_read(read.sinks)
         context = copy_context()
-        context.run(on_retry.set, partial(io_stats.count_retry, read.sinks))
+        context.run(on_retry.set, partial(_made_again, read.sinks, self._growth))
+        context.run(flow.set, self._flow)
         read.task = self._loop.create_task(read.fetch(self.store), context=context)
         read.task.add_done_callback(partial(self._ended, read))
 
     def _ended(self, read: Read, task: asyncio.Task[Any]) -> None:
+        self._growth.ended(held_back=bool(self._queue) and len(self._in_flight) >= self._growth.limit)
         self._in_flight.discard(read)
         self._slots.release()
         read.state, read.task = "ended", None
@@ -442,6 +455,13 @@ class OpenSchedulers:
         """Close all of them, wait until their reads in flight have ended, and refuse new ones."""
         self._closed = True
         await asyncio.gather(*(scheduler.aclose(self._owner) for scheduler in list(self._live)))
+
+
+def _made_again(sinks: Sinks, growth: Growth, late: bool) -> None:
+    """A read is made again (`store.stats.on_retry`)."""
+    io_stats.count_retry(sinks)
+    if not late:
+        growth.failed()
 
 
 def _room_elsewhere(reference: weakref.ref[ReadScheduler]) -> None:

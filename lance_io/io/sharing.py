@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.errors import UsageError
 from lance_io.io.budget import Pool, process_pool
-from lance_io.io.slots import Slots, slots_of
+from lance_io.io.slots import SlotChain, Slots
 from lance_io.io.stats import IoStats
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
-    from lance_io.io.slots import SlotSource, Taker
-    from lance_io.store.api import ObjectReads
+    from lance_io.io.slots import SlotSource
 
 _LEAST: Final = {"concurrency": 1, "io_buffer_size": 0, "retries": 0, "gap_bytes_max": 0, "read_bytes_max": 1}
 
@@ -76,9 +75,10 @@ class IoScheduler:
         """The bound on what is held."""
         return process_pool() if self._pool is None else self._pool
 
-    def slots(self, store: ObjectReads) -> SlotSource:
-        """Places for requests to a store."""
-        return _SlotsWithin(self._places, slots_of(store), self.priority)
+    def slots(self, links: tuple[Slots, ...]) -> SlotSource:
+        """Places for requests that take these slots of a store, too."""
+        places = () if self._places is None else (self._places,)
+        return SlotChain(*places, *links, priority=self.priority)
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -100,53 +100,3 @@ class IoScheduler:
 
 def _made_again(values: dict[str, Any]) -> IoScheduler:
     return IoScheduler(**values)
-
-
-class _SlotsWithin:
-    """Slots of a store for an owner that takes no more than its own places. The shared slot is taken last."""
-
-    def __init__(self, places: Slots | None, shared: Slots, priority: int) -> None:
-        self.places = places
-        self.shared = shared
-        self.priority = priority
-
-    def acquire(self, taker: Taker) -> bool:
-        """See `Slots`."""
-        waiting = _Waiting(self, taker, has_place=self.places is None)
-        if self.places is not None and not self.places.acquire(waiting):
-            return False
-        return waiting.go_on()
-
-    def release(self) -> None:
-        """See `Slots`."""
-        self.shared.release()
-        if self.places is not None:
-            self.places.release()
-
-
-class _Waiting:
-    """A taker on its way: in line for a place of its owner, then for a slot of the store."""
-
-    def __init__(self, slots: _SlotsWithin, taker: Taker, *, has_place: bool) -> None:
-        self._slots = slots
-        self._taker = taker
-        self._has_place = has_place
-
-    def go_on(self) -> bool:
-        """It has a place: take a slot too, or stand in line for it."""
-        self._has_place = True
-        return self._slots.shared.acquire(self, self._slots.priority)
-
-    def slot_granted(self) -> bool:
-        """See `Taker`; of the owner's places first, then of the store."""
-        slots = self._slots
-        if not self._has_place:
-            if not self.go_on() or self._taker.slot_granted():
-                return True
-            slots.shared.release()
-            return False
-        if self._taker.slot_granted():
-            return True
-        if slots.places is not None:
-            slots.places.release()
-        return False

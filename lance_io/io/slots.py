@@ -1,8 +1,8 @@
 """How many requests one store gets at once from this whole process, whoever sends them.
 
 A scheduler that finds no slot free stands in line and is given the next one; it stands there once, however many
-reads it has waiting, so several scans of one bucket take turns. Where sessions have priorities, theirs are lines of
-their own, one before the other.
+reads it has waiting, so several operations on one bucket take turns. All scans together have half of the slots. Where
+sessions have priorities, theirs are lines of their own, one before the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lance_io.store.api import ObjectReads
+    from lance_io.store.api import ObjectReads, StoreProfile
 
 
 class Taker(Protocol):
@@ -91,7 +91,57 @@ class Slots:
                 self.release()
 
 
+class SlotChain:
+    """Slots that are taken one after the other, those that most share last: who waits for the first holds no other.
+
+    priority  its line in each of them
+    """
+
+    def __init__(self, *links: Slots, priority: int = 0) -> None:
+        self.links = links
+        self.priority = priority
+
+    def acquire(self, taker: Taker) -> bool:
+        """See `SlotSource`."""
+        return _Waiting(self, taker).go_on()
+
+    def release(self) -> None:
+        """See `SlotSource`."""
+        for link in reversed(self.links):
+            link.release()
+
+
+class _Waiting:
+    """A taker on its way through a chain."""
+
+    def __init__(self, chain: SlotChain, taker: Taker) -> None:
+        self._chain = chain
+        self._taker = taker
+        self._num_taken = 0
+
+    def go_on(self) -> bool:
+        """Take the next slots; False when it stands in line for one."""
+        links = self._chain.links
+        while self._num_taken < len(links):
+            if not links[self._num_taken].acquire(self, self._chain.priority):
+                return False
+            self._num_taken += 1
+        return True
+
+    def slot_granted(self) -> bool:
+        """See `Taker`."""
+        granted = self._num_taken
+        self._num_taken += 1
+        if not self.go_on() or self._taker.slot_granted():
+            return True
+        for number, link in enumerate(self._chain.links):
+            if number != granted:  # that one its owner passes on
+                link.release()
+        return False
+
+
 _all_slots: weakref.WeakValueDictionary[str, Slots] = weakref.WeakValueDictionary()
+_scan_slots: weakref.WeakValueDictionary[str, Slots] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
@@ -104,9 +154,24 @@ def slots_of(store: ObjectReads) -> Slots:
         return slots
 
 
+def scan_slots_of(store: ObjectReads) -> Slots:
+    """What all scans of a store have together: half of its slots, so that a take finds some free."""
+    with _lock:
+        slots = _scan_slots.get(store.identity)
+        if slots is None:
+            slots = _scan_slots[store.identity] = Slots(scan_requests_max(store.profile))
+        return slots
+
+
+def scan_requests_max(profile: StoreProfile) -> int:
+    """Requests that scans have in flight at most."""
+    return max(1, profile.requests_max // 2)
+
+
 def _after_fork() -> None:
-    global _all_slots, _lock
+    global _all_slots, _scan_slots, _lock
     _all_slots = weakref.WeakValueDictionary()
+    _scan_slots = weakref.WeakValueDictionary()
     _lock = threading.Lock()
 
 

@@ -165,7 +165,7 @@ class _Race:
     def _start_another(self) -> None:
         twin = self._download.again()
         twin.on_answer = self._answer
-        self._stats.retry("get")
+        self._stats.retry("get", late=True)
         self._stats.begin("get", twin.key, twin.start or 0, -1 if twin.end is None else twin.end)
         other = asyncio.ensure_future(self._attempt(twin))
         self._others[other] = twin

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
 
-on_retry: Final[ContextVar[Callable[[], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)
-"""Called whenever a store repeats a request of this context: who reads may want to know."""
+on_retry: Final[ContextVar[Callable[[bool], None] | None]] = ContextVar("lance_io.store.on_retry", default=None)
+"""Called whenever a store repeats a request of this context: who reads may want to know. True: as it was late only."""
 
 
 class LoggedRequest(NamedTuple):
@@ -140,12 +140,12 @@ class StoreStats:
         with self._lock:
             self._add(operation, 1, 0, 1, 0)
 
-    def retry(self, operation: Operation) -> None:
-        """The next request of this class repeats one that failed."""
+    def retry(self, operation: Operation, *, late: bool = False) -> None:
+        """The next request of this class repeats one that failed, or one that is `late`."""
         with self._lock:
             self._add(operation, 0, 0, 0, 1)
         if (told := on_retry.get()) is not None:
-            told()
+            told(late)
 
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:
         counts = self._counts.get(operation)

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from lance_io.errors import FormatError, NotFound
 from lance_io.io.budget import Pool
 from lance_io.io.scheduler import Handle, ReadScheduler
-from lance_io.io.slots import Slots, slots_of
+from lance_io.io.sharing import IoScheduler
+from lance_io.io.slots import scan_slots_of, slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
+from lance_io.store.stats import on_retry
+from lance_io.store.throttle import Flow, flow
 from tests.io.fakes import PROFILE, FakePlanStore, FakeStore, content
 
 SIZE = 2000
@@ -42,7 +45,7 @@ def assert_clean(scheduler: ReadScheduler) -> None:
     assert scheduler._budget.held_bytes == 0
     assert not scheduler._live
     assert not scheduler._in_flight
-    assert isinstance(scheduler._slots, Slots) and scheduler._slots.in_use == 0
+    assert slots_of(scheduler.store).in_use == scan_slots_of(scheduler.store).in_use == 0
 
 
 # -- answers ---------------------------------------------------------------------------------------------------
@@ -226,8 +229,8 @@ async def test_metadata_does_not_wait_for_the_scans_own_slots() -> None:
     assert_answers(await data, "a", Ranges.of((0, 5)))
 
 
-async def test_scans_of_one_store_share_its_slots_and_take_turns() -> None:
-    store = FakeStore(FILES, profile=replace(PROFILE, requests_max=3))
+async def test_scans_of_one_store_share_half_of_its_slots_and_take_turns() -> None:
+    store = FakeStore(FILES, profile=replace(PROFILE, requests_max=6))
     one, two = ReadScheduler(store, requests_max=9), ReadScheduler(store, requests_max=9)
     handles = [
         scheduler.file(key).submit(Ranges.of((100 * i, 100 * i + 5)), i)
@@ -262,7 +265,7 @@ async def test_a_scheduler_that_gives_up_in_line_passes_its_slot_on() -> None:
 async def test_raising_the_limit_serves_those_in_line() -> None:
     store = FakeStore(FILES, profile=replace(PROFILE, requests_max=1))
     store.held = True
-    scheduler = ReadScheduler(store)
+    scheduler = ReadScheduler(store, merge="take", requests_max=3)
     handles = [scheduler.file("a").submit(Ranges.of((100 * i, 100 * i + 5)), i) for i in range(3)]
     await turns()
     assert store.in_flight == 1
@@ -274,6 +277,96 @@ async def test_raising_the_limit_serves_those_in_line() -> None:
     await asyncio.gather(*handles)
     await turns()
     assert_clean(scheduler)
+
+
+async def test_a_take_finds_slots_beside_scans() -> None:
+    store = FakeStore(FILES, profile=replace(PROFILE, requests_max=8))
+    store.held = True
+    scans = [ReadScheduler(store, requests_max=9), ReadScheduler(store, shared=IoScheduler())]
+    parts = [Ranges.of((100 * i, 100 * i + 5)) for i in range(12)]
+    handles = [scan.file("a").submit(part, i) for i, part in enumerate(parts) for scan in scans]
+    await turns()
+    assert store.in_flight == 4
+    take = ReadScheduler(store, merge="take")
+    taken = [take.file("b").submit(part, i) for i, part in enumerate(parts[:4])]
+    await turns()
+    assert [key for key, _, _ in store.log[4:]] == ["b"] * 4
+    store.held = False
+    store.release()
+    await asyncio.gather(*handles, *taken)
+    await turns()
+    for scheduler in (*scans, take):
+        assert_clean(scheduler)
+
+
+async def in_flight_by_round(store: FakeStore, scheduler: ReadScheduler, rounds: int) -> list[int]:
+    """How many reads are in flight in each round of a scan of many parts."""
+    file, seen = scheduler.file("long"), []
+    handles = [file.submit(Ranges.of((100 * i, 100 * i + 5)), i) for i in range(400)]
+    for _ in range(rounds):
+        await turns()
+        seen.append(store.in_flight)
+        store.release()
+    await turns()
+    for handle in handles:
+        handle.cancel()
+    await scheduler.aclose()
+    return seen
+
+
+LONG = {"long": content(40_000)}
+
+
+async def test_a_scan_doubles_what_it_has_in_flight_while_more_is_wanted() -> None:
+    store = FakeStore(LONG, profile=replace(PROFILE, requests_start=4, requests_max=64))
+    store.held = True
+    assert await in_flight_by_round(store, ReadScheduler(store), 6) == [4, 8, 16, 32, 32, 32]
+    store = FakeStore(LONG, profile=replace(PROFILE, requests_start=4, requests_max=64))
+    store.held = True
+    assert await in_flight_by_round(store, ReadScheduler(store, merge="take"), 2) == [64, 64]
+    assert await in_flight_by_round(store, ReadScheduler(store, requests_max=5), 3) == [5, 5, 5]
+
+
+@pytest.mark.parametrize(("late", "expected"), [(True, [4, 8, 16]), (False, [4, 5, 6])])
+async def test_a_read_that_failed_slows_its_scan_down_and_a_late_one_does_not(late: bool, expected: list[int]) -> None:
+    class Again(FakeStore):
+        async def get_range(self, key: str, start: int, end: int) -> bytes:
+            if start == 0:
+                told = on_retry.get()
+                assert told is not None
+                told(late)
+            return await super().get_range(key, start, end)
+
+    store = Again(LONG, profile=replace(PROFILE, requests_start=4, requests_max=64))
+    store.held = True
+    scheduler = ReadScheduler(store)
+    assert await in_flight_by_round(store, scheduler, 3) == expected
+    assert scheduler.stats.retries == 1
+
+
+async def test_a_scan_whose_limit_is_not_reached_keeps_it() -> None:
+    store = FakeStore(FILES)
+    scheduler = ReadScheduler(store)
+    for i in range(12):
+        await scheduler.file("a").submit(Ranges.of((100 * i, 100 * i + 5)), i)
+    assert scheduler._growth.limit == PROFILE.requests_start
+
+
+async def test_a_store_is_told_which_operation_asks() -> None:
+    seen: dict[str, set[Flow | None]] = {"a": set(), "b": set()}
+
+    class Told(FakeStore):
+        async def get_range(self, key: str, start: int, end: int) -> bytes:
+            seen[key].add(flow.get())
+            return await super().get_range(key, start, end)
+
+    store = Told(FILES)
+    schedulers = {key: ReadScheduler(store) for key in "ab"}
+    parts = [Ranges.of((100 * i, 100 * i + 5)) for i in range(3)]
+    await asyncio.gather(*(schedulers[key].file(key).submit(part) for key in "ab" for part in parts))
+    assert len(seen["a"]) == len(seen["b"]) == 1
+    assert None not in seen["a"] | seen["b"] and seen["a"] != seen["b"]
+    assert flow.get() is None
 
 
 # -- budget ------------------------------------------------------------------------------------------------------
