@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from lance_io.limits import KIB
+from lance_io.limits import KIB, MIB
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import InvalidRange, LongBody, RangeIgnored, ShortRead, StoreFailure, Transient
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # MinIO answers a suffix of an empty object with `bytes 0--1/0`.
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|-1)|\*)/(\d{1,19}|\*)")
 SMALL_BYTES = 64 * KIB
+TRUSTED_BYTES = 256 * MIB  # of memory that is asked for because an answer announces so much
 
 
 class Download:
@@ -133,6 +134,7 @@ class Download:
         if self.start is None or self.end is None or self._may_move:  # a suffix: now we know which
             wanted = self.suffix or 0
             self.start, self.end = max(0, size_bytes - wanted), size_bytes
+            self._memory = None
         if first != self.start + self.received or end > self.end or end > size_bytes:
             self._refuse(RangeIgnored, f"asked for {self.headers()}, the answer is content-range {text!r}", 206)
         if end < self.end:
@@ -200,6 +202,28 @@ class Download:
         else:
             self._memory[self.received : self.received + len(chunk)] = chunk
         self.received += len(chunk)
+
+    def room(self, num_bytes: int) -> memoryview | None:
+        """Memory for the next bytes, at most `num_bytes`, which `advance` then says are there.
+
+        None where there is none, for objects of a size that only the answer vouches for: `add` takes their bytes.
+        Call it after `begin`; no more than what is still missing may be asked for.
+        """
+        if self._memory is None or len(self._memory) != self.num_bytes:
+            if self._whole and self.num_bytes > TRUSTED_BYTES:
+                return None
+            memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
+            at = 0
+            for piece in self._pieces:
+                memory[at : at + len(piece)] = piece
+                at += len(piece)
+            self._pieces.clear()
+            self._memory = memory
+        return self._memory[self.received : self.received + num_bytes]
+
+    def advance(self, num_bytes: int) -> None:
+        """So many bytes more are in the memory that `room` gave."""
+        self.received += num_bytes
 
     def finish(self) -> None:
         """The body is over; `Transient` unless all of it is here."""

@@ -1,8 +1,9 @@
 """Tables in S3 and in everything that speaks its protocol.
 
 aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
-over a bare HTTP session (`s3_gets.py`). Requests are repeated here and nowhere else, so that attempts are counted and
-do not multiply. A write under a condition is sent once: after a lost answer only reading back tells who won.
+over connections of our own (`http/`), or through a client (`s3_gets.py`). Requests are repeated here and nowhere else,
+so that attempts are counted and do not multiply. A write under a condition is sent once: after a lost answer only
+reading back tells who won.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
     try:
         import aiobotocore.session  # noqa: F401  (imported here, in the caller's thread, and not on the engine's loop)
         import aiohttp  # noqa: F401
+
+        import lance_io.store.http.gets  # noqa: F401  (httptools)
     except ModuleNotFoundError as error:
         message = f"s3:// needs the package {error.name}: pip install 'lance_io[s3]'"
         raise ModuleNotFoundError(message, name=error.name) from error

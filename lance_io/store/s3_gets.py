@@ -1,18 +1,17 @@
-"""Two ways to send one GET to S3: signed by us over aiohttp, or by aiobotocore. Both make one attempt and no more.
+"""Two more ways to send a GET to S3: signed by us over aiohttp, or by aiobotocore. Both make one attempt and no more.
 
-The first costs a tenth of the CPU; the second knows everything that botocore knows (S3 Express, access points).
+The first knows proxies; the second everything that botocore knows (S3 Express, access points), at ten times the cost.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
 
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState
-from lance_io.store.sigv4 import wire_path
+from lance_io.store.s3_site import Address, is_moved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +31,9 @@ class GetTransport(Protocol):
         Raises our errors only; `Transient` where another attempt may help.
         """
 
+    async def close(self) -> None:
+        """Close the connections that are its own; what is asked for afterwards opens anew."""
+
 
 class SignedGets:
     """GETs over a bare HTTP session."""
@@ -46,12 +48,17 @@ class SignedGets:
             self._state.region = region
             await self._once(download)
 
+    async def close(self) -> None:
+        """See `GetTransport`; the session is the state's."""
+
     async def _once(self, download: Download) -> str | None:
         """One request; gives the region to ask instead, or None when the answer was the right one."""
         import aiohttp
         from yarl import URL
 
-        url, host, path = self._address(download.key)
+        address = Address(self._options, self._state.region)
+        host, path = address.host, address.path(download.key)
+        url = f"{address.scheme}://{host}{path}"
         headers = {**download.headers(), **self._options.read_headers}
         signer = await self._state.signer(download.key)
         if signer is not None:
@@ -80,7 +87,7 @@ class SignedGets:
 
     async def _not_served(self, answer: Any, download: Download) -> str | None:
         moved_to: str | None = answer.headers.get("x-amz-bucket-region")
-        if moved_to and moved_to != self._state.region and self._options.endpoint is None and answer.status != 403:
+        if is_moved(answer.status, moved_to, self._options, self._state.region):
             return moved_to
         if answer.status == 412 and download.received:
             download.object_changed()
@@ -91,21 +98,6 @@ class SignedGets:
         raise answer_error(
             answer.status, answer.headers, body, key=download.key, operation="get", secrets=self._state.secrets
         )
-
-    def _address(self, key: str) -> tuple[str, str, str]:
-        """URL, host header and path of an object."""
-        options, path = self._options, f"/{wire_path(key)}"
-        if options.endpoint is not None:
-            parts = urlsplit(options.endpoint)
-            scheme, host, base = parts.scheme, parts.netloc, parts.path
-        else:
-            suffix = ".cn" if self._state.region.startswith("cn-") else ""
-            scheme, host, base = "https", f"s3.{self._state.region}.amazonaws.com{suffix}", ""
-        if options.virtual_hosted:
-            host = f"{options.bucket}.{host}"
-        else:
-            base = f"{base}/{wire_path(options.bucket)}"
-        return f"{scheme}://{host}{base}{path}", host, base + path
 
     def _timeout(self, download: Download) -> Any:
         import aiohttp
@@ -157,6 +149,9 @@ class ClientGets:
             raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise _unanswered(download, error) from None
+
+    async def close(self) -> None:
+        """See `GetTransport`; the client is the state's."""
 
     def _not_served(self, error: Any, download: Download) -> None:
         from multidict import CIMultiDict

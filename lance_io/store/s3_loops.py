@@ -14,6 +14,7 @@ from lance_io import runtime
 from lance_io.store.hedge import Hedging
 from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
 from lance_io.store.s3_session import LoopState
+from lance_io.store.s3_site import S3Site
 from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 
 if TYPE_CHECKING:
@@ -33,19 +34,36 @@ class Connections:
     def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
         self.clock = asyncio.get_running_loop().time
         self.state = LoopState(options, profile.requests_max)
-        self.gets: GetTransport = (SignedGets if options.fast_get else ClientGets)(options, self.state)
+        self.gets: GetTransport = _transport(options, self.state, profile.requests_max)
         rate = _rate_of(identity, profile)
         self.gates = {
             name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")
         }
         self.hedging = _hedging_of(identity, profile)
-        self._forget = runtime.on_engine_close(self.state.close) if runtime.on_engine_thread() else None
+        self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 
     async def close(self) -> None:
         """Close everything; runs on the loop that it belongs to."""
         if self._forget is not None:
             self._forget()
-        await self.state.close()
+        await self._close_all()
+
+    async def _close_all(self) -> None:
+        try:
+            await self.gets.close()
+        finally:
+            await self.state.close()
+
+
+def _transport(options: S3Options, state: LoopState, connections_max: int) -> GetTransport:
+    """What sends the GETs of a store. A proxy is for aiohttp, which knows how to speak to it."""
+    if options.transport == "aiobotocore":
+        return ClientGets(options, state)
+    if options.transport == "aiohttp" or state.proxy is not None:
+        return SignedGets(options, state)
+    from lance_io.store.http.gets import HttpGets
+
+    return HttpGets(S3Site(options, state), connections_max)
 
 
 def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:

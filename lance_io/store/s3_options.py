@@ -17,7 +17,8 @@
     proxy_url, proxy_excludes                 the same, HTTP_PROXY http://[user:password@]host:port; hosts without it
     proxy_ca_certificate                      the same; or         the certificates to trust instead of the usual
                                               AWS_CA_BUNDLE        ones, as a file or as PEM text
-    fast_get                                  -                    false: reads through aiobotocore, too
+    fast_get                                  -                    aiohttp: GETs go through that; false: through
+                                                                   aiobotocore
 
 Unprefixed environment variables such as REGION are not read: they belong to somebody else.
 """
@@ -27,7 +28,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
@@ -49,6 +50,9 @@ _ALIASES = {
     "aws_request_payer": ("aws_request_payer", "request_payer"),
     "allow_http": ("allow_http", "aws_allow_http"),
 }
+Transport = Literal["http", "aiohttp", "aiobotocore"]
+"""What sends ranged GETs: our own client, a bare aiohttp session, or aiobotocore with all that it knows."""
+
 _FROM_CHAIN = frozenset({"aws_access_key_id", "aws_secret_access_key", "aws_session_token"})  # read by aiobotocore
 _CLIENT_ENVIRONMENT = frozenset(
     {"allow_http", "allow_invalid_certificates", "connect_timeout", "request_timeout", "user_agent", "proxy_url",
@@ -70,7 +74,7 @@ class S3Options:
     virtual_hosted: bool = False
     skip_signature: bool = False
     express: bool = False
-    fast_get: bool = True
+    transport: Transport = "http"
     verify: bool = True
     ca_certificates: str | None = None  # a file, or PEM text
     proxy: str | None = field(default=None, repr=False)  # may hold a password
@@ -88,6 +92,11 @@ class S3Options:
     def identity(self) -> str:
         """The bucket and where it is."""
         return f"s3://{self.bucket}@{self.endpoint or 'aws'}"
+
+    @property
+    def fast_get(self) -> bool:
+        """Are GETs signed here?"""
+        return self.transport != "aiobotocore"
 
     @property
     def is_amazon(self) -> bool:
@@ -130,7 +139,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         virtual_hosted=found.switch("aws_virtual_hosted_style_request", endpoint is None and "." not in bucket),
         skip_signature=found.switch("aws_skip_signature", False),
         express=express,
-        fast_get=found.switch("fast_get", True) and not express and not bucket.startswith("arn:"),
+        transport="aiobotocore" if express or bucket.startswith("arn:") else _transport(found),
         verify=not found.switch("allow_invalid_certificates", False),
         ca_certificates=found.text("proxy_ca_certificate"),
         proxy=found.text("proxy_url"),
@@ -205,6 +214,14 @@ def _endpoint(found: _Found, bucket: str) -> str | None:
     if parts.scheme == "http" and not found.switch("allow_http", False):
         raise UsageError(f"the endpoint {text} is not encrypted; set the storage option allow_http to 'true' to use it")
     return f"{parts.scheme}://{parts.netloc.removeprefix(f'{bucket}.')}{parts.path.rstrip('/')}"
+
+
+def _transport(found: _Found) -> Transport:
+    """What is to send GETs, as far as that can be chosen."""
+    text = found.text("fast_get")
+    if text is not None and text.strip().lower() == "aiohttp":
+        return "aiohttp"
+    return "http" if found.switch("fast_get", True) else "aiobotocore"
 
 
 def _put_arguments(found: _Found) -> dict[str, object]:

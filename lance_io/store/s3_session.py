@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from functools import cache
+from functools import cache, cached_property
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3_errors import client_error, no_credentials
 from lance_io.store.sigv4 import Signer
 
@@ -27,6 +28,7 @@ SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every 
 STALL_S = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
+LOOK_S = 1.0  # between two looks at credentials, which are refreshed minutes before they expire
 
 
 @cache
@@ -92,7 +94,7 @@ class LoopState:
         self._http: aiohttp.ClientSession | None = None
         self._signer: tuple[tuple[str, str, str | None, str], Signer] | None = None
         self._region: str | None = options.region
-        self._proxy: str | None = None
+        self._looked_s = float("-inf")  # when credentials were last looked at, by the loop's clock
 
     # -- configuration and credentials ------------------------------------------------------------------------------
 
@@ -118,6 +120,7 @@ class LoopState:
     @region.setter
     def region(self, region: str) -> None:
         self._region = region
+        self._looked_s = float("-inf")
 
     async def signer(self, key: str) -> Signer | None:
         """Signs with the credentials of this moment, refreshed if they are about to expire; None if anonymous.
@@ -138,7 +141,17 @@ class LoopState:
         identity = (frozen.access_key, frozen.secret_key, frozen.token, self.region)
         if self._signer is None or self._signer[0] != identity:
             self._signer = identity, Signer(*identity)
+        self._looked_s = asyncio.get_running_loop().time()
         return self._signer[1]
+
+    def has_signer(self, now_s: float) -> bool:
+        """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
+        return self._options.skip_signature or now_s - self._looked_s < LOOK_S
+
+    @property
+    def signer_at_hand(self) -> Signer | None:
+        """What `signer` gave last; None if anonymous."""
+        return None if self._signer is None else self._signer[1]
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -221,13 +234,19 @@ class LoopState:
                 skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent"),
                 headers={"Accept-Encoding": "identity", "User-Agent": self._options.user_agent},
             )
-            self._proxy = self._find_proxy()
         return self._http
 
-    @property
+    @cached_property
     def proxy(self) -> str | None:
-        """The proxy of the ranged GETs, by option or environment; known once `http` was called."""
-        return self._proxy
+        """The proxy of the ranged GETs, by option or environment."""
+        return self._find_proxy()
+
+    def tls_settings(self) -> TlsSettings:
+        """Whom our own HTTP client has to trust."""
+        options = self._options
+        if not options.verify:
+            return TlsSettings(verify=False)
+        return TlsSettings(authorities=options.ca_certificates or self.session().get_config_variable("ca_bundle"))
 
     def _tls(self) -> ssl.SSLContext | bool:
         if not self._options.verify or self._is_plain_http:

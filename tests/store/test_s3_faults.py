@@ -143,7 +143,7 @@ REQUESTS: dict[str, Callable[[S3Store], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("name", ["Retry_After", "retry_after", "RETRY_AFTER"])
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 @pytest.mark.parametrize("operation", REQUESTS)
 async def test_retry_after_is_honoured_however_it_is_spelled(
     operation: str, fast_get: str, name: str, monkeypatch: pytest.MonkeyPatch
@@ -181,7 +181,7 @@ async def test_patience_ends() -> None:
 
 
 @pytest.mark.parametrize(("retries", "requests"), [("0", 1), ("2", 3)])
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 async def test_answers_may_break_off_only_so_often(retries: str, requests: int, fast_get: str) -> None:
     async with FaultServer(CONTENT, [broken_after(10)] * 9) as server:
         store = store_on(server, download_retry_count=retries, fast_get=fast_get)
@@ -196,7 +196,7 @@ async def test_answers_that_say_no_are_not_counted_among_those_that_break_off() 
     assert len(server.requests) == 5
 
 
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 async def test_errors_name_the_bucket(fast_get: str) -> None:
     import pickle
 
@@ -239,7 +239,7 @@ async def test_an_endless_pause_is_not_waited_for() -> None:
         (status(418, "Teapot", "short and stout"), StoreError),
     ],
 )
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceError], fast_get: str) -> None:
     async with FaultServer(CONTENT, [answer] * 9) as server:
         store = store_on(server, fast_get=fast_get)
@@ -252,8 +252,9 @@ async def test_answers_that_no_retry_can_help(answer: Answer, error: type[LanceE
 
 
 @pytest.mark.parametrize("script", [[broken_after(70_000)], [hang_up, hang_up], [status(503)], [broken_after(0)]])
-async def test_the_slow_way_recovers_too(script: list[Answer]) -> None:
-    await read(script, fast_get="false")
+@pytest.mark.parametrize("fast_get", ["aiohttp", "false"])
+async def test_the_other_ways_recover_too(script: list[Answer], fast_get: str) -> None:
+    await read(script, fast_get=fast_get)
 
 
 async def test_nobody_listens() -> None:
@@ -432,7 +433,7 @@ async def test_cancelling_closes_the_connection_and_frees_the_slot() -> None:
 @pytest.mark.parametrize(
     "script", [[status(403, "SignatureDoesNotMatch", f"your key AKIDEXAMPLE {SECRET} is wrong")], [whole]]
 )
-@pytest.mark.parametrize("fast_get", ["true", "false"])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 async def test_no_credential_shows(script: list[Answer], fast_get: str, caplog: pytest.LogCaptureFixture) -> None:
     import logging
     import pickle

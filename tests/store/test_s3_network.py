@@ -68,7 +68,7 @@ async def use(endpoint: str, **options: str) -> None:
     module = load_minio_module()
     keys = {"aws_access_key_id": module.USER, "aws_secret_access_key": module.USER_SECRET}
     options = {"aws_endpoint": endpoint, "aws_region": module.REGION, **keys, **options}
-    for fast_get in ("true", "false"):
+    for fast_get in ("true", "aiohttp", "false"):
         store = open_store(f"s3://{BUCKET}", {**options, "fast_get": fast_get}).store
         key = f"network/{os.urandom(8).hex()}"
         try:

@@ -1,0 +1,382 @@
+"""One connection: a request out, an answer in.
+
+    head    comes into memory that all connections of a pool share: it is looked at before the loop reads another socket
+    body    of known length: a small one is there with the head, a large one is received where the download wants it
+            of any other form (in chunks, to the end of the connection), and of a refusal: through the parser
+
+What a server may do is bounded: length and number of headers, interim answers, the body of a refusal. An answer that is
+not HTTP/1.1, or does not fit the request, ends the connection; so do bytes that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import httptools
+
+from lance_io.errors import LanceError
+from lance_io.limits import KIB
+from lance_io.store.http.exchange import REFUSAL_BYTES_MAX, Headers
+
+if TYPE_CHECKING:
+    from lance_io.store.download import Download
+    from lance_io.store.http.exchange import Exchange
+    from lance_io.store.http.pool import OriginPool
+
+HEAD_BYTES_MAX: Final = 64 * KIB
+HEADERS_MAX: Final = 200
+INTERIM_MAX: Final = 8  # answers like "100 Continue" before the real one
+SCRATCH_BYTES: Final = 132 * KIB
+# Bodies up to this size are received together with their head and copied once, which costs less than a second call of
+# the system; of larger ones as little as possible comes with the head.
+COPIED_BYTES_MAX: Final = 96 * KIB
+HEAD_READ_BYTES: Final = 4 * KIB
+
+_KEPT: Final = {
+    name.encode(): name
+    for name in (
+        "connection",
+        "content-length",
+        "content-range",
+        "etag",
+        "last-modified",
+        "location",
+        "retry-after",
+        "transfer-encoding",
+        "x-amz-bucket-region",
+    )
+}
+_ONCE: Final = frozenset({"content-range", "etag"})  # twice, they say two things
+
+
+class BadAnswer(Exception):
+    """What came is no answer in HTTP/1.1, or goes beyond all measure."""
+
+
+class Scratch:
+    """Memory for what has just been read, shared by connections that look at it before another one reads."""
+
+    __slots__ = ("head", "memory", "whole")
+
+    def __init__(self) -> None:
+        self.memory = bytearray(SCRATCH_BYTES)
+        self.whole = memoryview(self.memory)
+        self.head = self.whole[:HEAD_READ_BYTES]
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Carries one exchange at a time; tells its pool when it is free, and when it is gone."""
+
+    __slots__ = (
+        "_ends_with_connection",
+        "_error",
+        "_exchange",
+        "_has_ended",
+        "_has_head",
+        "_headers",
+        "_interim",
+        "_is_kept",
+        "_is_placed",
+        "_left",
+        "_mode",
+        "_num_headers",
+        "_parser",
+        "_partial",
+        "_pool",
+        "_scratch",
+        "_surplus",
+        "_transport",
+        "_view",
+        "address",
+        "idle_since_s",
+        "num_served",
+    )
+
+    def __init__(self, pool: OriginPool, scratch: Scratch, address: str) -> None:
+        self._pool = pool
+        self._scratch = Scratch() if sys.platform == "win32" else scratch  # there, reads overlap
+        self._transport: Any = None
+        self._exchange: Exchange | None = None
+        self.address = address
+        self.num_served = 0
+        self.idle_since_s = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        """Ready for a head."""
+        self._mode: Literal["head", "body", "feed"] = "head"
+        self._view = self._scratch.head  # where the next bytes go
+        self._left = 0  # bytes of a body of known length that are still to come
+        self._partial: bytearray | None = None  # what has come of a head
+        self._interim = 0
+        self._parser: Any = None
+        self._error: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"Connection({self.address!r}, num_served={self.num_served}, mode={self._mode!r})"
+
+    # -- a request ---------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = transport
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a request may be sent over it."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def exchange(self) -> Exchange | None:
+        """The request that is under way on it."""
+        return self._exchange
+
+    def start(self, exchange: Exchange, now_s: float) -> None:
+        """Send a request."""
+        self._exchange = exchange
+        exchange.connection = self
+        exchange.heard_s = now_s
+        if exchange.download.num_bytes <= COPIED_BYTES_MAX:
+            self._view = self._scratch.whole
+        self._transport.write(exchange.head)
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._exchange = None
+        self.close()
+
+    def fail(self, error: BaseException) -> None:
+        """End the exchange with an error, and the connection with it."""
+        exchange, self._exchange = self._exchange, None
+        self.close()
+        if exchange is not None:
+            exchange.end(error)
+
+    def close(self) -> None:
+        """Close at once; the loop tells the pool."""
+        self._mode = "head"
+        self._view = self._scratch.head
+        self._pool.unusable(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- its answer, as the loop reads it ----------------------------------------------------------------------------
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come."""
+        exchange = self._exchange
+        if exchange is None:
+            self.close()  # bytes that nobody asked for
+            return
+        exchange.heard_s = self._pool.loop.time()
+        if self._mode == "body":
+            self._body_came(exchange, nbytes)
+        elif self._mode == "feed":
+            self._feed(exchange, self._view[:nbytes])
+        elif self._partial is None:
+            self._head_came(exchange, self._scratch.memory, nbytes)
+        else:
+            self._partial += self._view[:nbytes]
+            self._head_came(exchange, self._partial, len(self._partial))
+
+    def eof_received(self) -> bool:
+        """The server says no more: what remains is done by `connection_lost`."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._pool.lost(self)
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        if self._mode == "feed" and self._ends_with_connection and exc is None:
+            exchange.end()
+        elif self._mode == "head" and self._partial is None and self.num_served and not exchange.resent:
+            self._pool.resend(exchange)  # the server closed it while the request was on its way
+        else:
+            exchange.end(exc or ConnectionResetError("the server closed the connection"))
+
+    # -- heads -------------------------------------------------------------------------------------------------------
+
+    def _head_came(self, exchange: Exchange, memory: bytearray, num_bytes: int) -> None:
+        """Look at the first `num_bytes` of what is there: perhaps it holds the end of a head."""
+        start = 0
+        while True:
+            end = memory.find(b"\r\n\r\n", start, num_bytes) + 4
+            if end < 4:
+                self._keep_partial(memory, start, num_bytes)
+                return
+            if end - start > HEAD_BYTES_MAX or not self._parse(memory, start, end):
+                self.fail(self._error or BadAnswer("the head of the answer is no head, or too long"))
+                return
+            status = self._parser.get_status_code()
+            if status >= 200:
+                break
+            self._interim += 1
+            if status == 101 or self._interim > INTERIM_MAX:
+                self.fail(BadAnswer(f"{self._interim} interim answers, the last one {status}"))
+                return
+            start = end
+        self._partial = None
+        exchange.status, exchange.headers = status, self._headers
+        try:
+            self._begin(exchange, memory, end, num_bytes)
+        except (BadAnswer, LanceError, MemoryError) as error:
+            self.fail(error)
+
+    def _keep_partial(self, memory: bytearray, start: int, num_bytes: int) -> None:
+        if num_bytes - start > HEAD_BYTES_MAX:
+            self.fail(BadAnswer(f"a head of more than {HEAD_BYTES_MAX} bytes"))
+            return
+        if num_bytes > start:
+            self._partial = bytearray(memoryview(memory)[start:num_bytes])
+        else:
+            self._partial = bytearray()  # not None: an interim answer has come
+
+    def _parse(self, memory: bytearray, start: int, end: int) -> bool:
+        """Read a head; False, and perhaps an error, for what is none."""
+        self._headers = Headers()
+        self._num_headers = 0
+        self._has_head = self._has_ended = self._surplus = False
+        self._parser = parser = httptools.HttpResponseParser(self)
+        try:
+            with memoryview(memory) as view, view[start:end] as head:
+                parser.feed_data(head)
+        except httptools.HttpParserUpgrade:
+            return False
+        except httptools.HttpParserError as error:
+            self._error = self._error or BadAnswer(str(error))
+            return False
+        return self._has_head
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser, also for what stands behind the last chunk."""
+        self._num_headers += 1
+        if self._num_headers > HEADERS_MAX:
+            self._error = BadAnswer(f"more than {HEADERS_MAX} headers")
+            raise self._error
+        kept = _KEPT.get(name.lower())
+        if kept is not None and not (self._has_head and self._mode == "feed"):
+            text = value.decode("latin-1")
+            if kept in _ONCE and kept in self._headers:
+                text = f"{self._headers[kept]}, {text}"
+            self._headers[kept] = text
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self._has_head = True
+        self._is_kept = self._parser.should_keep_alive()
+
+    # -- bodies ------------------------------------------------------------------------------------------------------
+
+    def _begin(self, exchange: Exchange, memory: bytearray, end: int, num_bytes: int) -> None:
+        """The head is read, what came behind it begins at `end`. Raises what the download says of it."""
+        headers, download = exchange.headers, exchange.download
+        coding = headers.get("transfer-encoding")
+        length = headers.get("content-length")
+        is_served = exchange.status in (200, 206)
+        if is_served:
+            if coding and coding.lower() != "chunked":
+                raise BadAnswer(f"an answer in transfer-encoding {coding!r}")
+            download.begin(exchange.status, headers)
+        if not is_served or coding or not length:
+            self._ends_with_connection = not (coding or length or self._has_ended)
+            self._mode, self._view = "feed", self._scratch.whole
+            self._feed(exchange, memoryview(memory)[end:num_bytes])
+            return
+        self._left = int(length)
+        here = num_bytes - end
+        if here >= self._left:
+            if self._left:
+                download.add(bytes(memoryview(memory)[end : end + self._left]))
+            self._complete(exchange, is_clean=here == self._left)
+            return
+        self._mode = "body"
+        self._make_room(download)
+        if here:
+            room = self._view[:here]  # all of it fits: a body that does not say how long it is goes through the parser
+            room[:] = memoryview(memory)[end:num_bytes]
+            self._body_came(exchange, here)
+
+    def _make_room(self, download: Download) -> None:
+        """Receive the rest of the body where the download wants it, or, if it has no place, in what all share."""
+        room = download.room(self._left)
+        self._is_placed = room is not None
+        self._view = self._scratch.whole[: self._left] if room is None else room
+
+    def _body_came(self, exchange: Exchange, num_bytes: int) -> None:
+        """So many bytes are where the view begins."""
+        download = exchange.download
+        if self._is_placed:
+            download.advance(num_bytes)
+        else:
+            download.add(bytes(self._view[:num_bytes]))
+        self._left -= num_bytes
+        if not self._left:
+            self._complete(exchange, is_clean=True)
+        elif self._is_placed:
+            self._view = self._view[num_bytes:]
+        else:
+            self._view = self._scratch.whole[: self._left]
+
+    def _feed(self, exchange: Exchange, data: memoryview) -> None:
+        """Bytes of a body that the parser has to look at."""
+        if self._has_ended:
+            self._surplus = len(data) > 0
+        else:
+            self._parse_body(data)
+        if self._error is not None:
+            self.fail(self._error)
+        elif self._has_ended:
+            self._complete(exchange, is_clean=not self._surplus)
+        elif len(exchange.body) >= REFUSAL_BYTES_MAX:
+            self._complete(exchange, is_clean=False)
+
+    def _parse_body(self, data: memoryview) -> None:
+        """The callbacks below take what is in it; an error that they or the parser find is left for the caller."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if self._has_ended:
+                self._surplus = True
+            elif self._error is None:
+                self._error = BadAnswer(f"the body of the answer is broken: {error}")
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        exchange = self._exchange
+        if exchange is None or self._error is not None or self._surplus:
+            return
+        if exchange.status in (200, 206):
+            try:
+                exchange.download.add(body)
+            except LanceError as error:
+                self._error = error
+        else:
+            exchange.body += body[: REFUSAL_BYTES_MAX - len(exchange.body)]
+
+    def on_message_begin(self) -> None:
+        """Called by the parser; a second time for bytes behind the end of the answer."""
+        if self._has_ended:
+            self._surplus = True
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self._has_ended = True
+
+    def _complete(self, exchange: Exchange, *, is_clean: bool) -> None:
+        """All of the answer is here."""
+        self._exchange = None
+        self.num_served += 1
+        if is_clean and self._is_kept and self.is_open:
+            self._reset()
+            self._pool.free(self)
+        else:
+            self.close()
+        exchange.end()

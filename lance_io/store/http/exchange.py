@@ -1,0 +1,110 @@
+"""One request and its answer: what is sent, how long that may take, what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.store.download import Download
+    from lance_io.store.http.connection import Connection
+    from lance_io.store.http.tls import TlsSettings
+
+REFUSAL_BYTES_MAX: Final = 1 << 16  # of the body of an answer that refuses; the rest says nothing more
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where requests go: what connections have in common.
+
+    tls  None for plain HTTP
+    """
+
+    host: str
+    port: int
+    tls: TlsSettings | None = None
+
+
+class Patience(NamedTuple):
+    """How long to wait, in seconds.
+
+    connect_s  for a connection
+    silence_s  between two signs of life, the first byte of the answer among them
+    total_s    for everything, from the moment that the request is made
+    """
+
+    connect_s: float
+    silence_s: float
+    total_s: float
+
+
+class Headers(dict[str, str]):
+    """The headers of an answer that anybody asks for; names compare without case."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a header, or `default`."""
+        return super().get(name.lower(), default)
+
+
+class Exchange:
+    """A GET on its way through a pool.
+
+    head      request line and headers, complete
+    download  takes the body of a right answer (200, 206)
+    patience  how long it may take
+    done      called once, when it is over, on the loop; not after `cancel`
+
+    What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the download, of
+    others there are `headers` and the beginning of the `body`.
+    """
+
+    __slots__ = (
+        "body",
+        "connection",
+        "done",
+        "download",
+        "ends_s",
+        "error",
+        "head",
+        "headers",
+        "heard_s",
+        "is_over",
+        "patience",
+        "resent",
+        "status",
+    )
+
+    def __init__(
+        self, head: bytes, download: Download, patience: Patience, done: Callable[[Exchange], None], now_s: float
+    ) -> None:
+        self.head = head
+        self.download = download
+        self.patience = patience
+        self.done = done
+        self.ends_s = now_s + patience.total_s
+        self.heard_s = now_s
+        self.connection: Connection | None = None
+        self.resent = False
+        self.is_over = False
+        self.error: BaseException | None = None
+        self.status = 0
+        self.headers = Headers()
+        self.body = b""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is over, with an answer or with an error."""
+        if not self.is_over:
+            self.is_over = True
+            self.connection = None
+            self.error = error
+            self.done(self)
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: `done` is not called; a connection that it is on is given up."""
+        if not self.is_over:
+            self.is_over = True
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                connection.abandon()

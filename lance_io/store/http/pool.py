@@ -1,0 +1,346 @@
+"""The connections to one origin on one event loop, shared by all stores that read there.
+
+    idle       the one used last is used next, so that those which are not needed grow old and are closed
+    waiting    requests in order of arrival; as many connections are opened as there are requests that wait, no more
+               than `OPENING_MAX` at a time
+    the sweep  one timer for all deadlines and for idle connections; it looks at all of them every so often
+
+A request whose reused connection turns out to be closed goes out once more, over a new one: the server closed it while
+the request was on its way. A connection that cannot be opened fails the requests that wait only if no other one can
+serve them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from lance_io.store.forking import never_finalize
+from lance_io.store.http.addresses import Addresses
+from lance_io.store.http.connection import Connection, Scratch
+from lance_io.store.http.descriptors import count_sockets, is_out_of_descriptors, may_open
+from lance_io.store.http.tls import tls_context
+
+if TYPE_CHECKING:
+    from lance_io.store.http.exchange import Exchange, Origin, Patience
+
+IDLE_S: Final = 15.0  # idle connections are closed before S3 closes them (20 s)
+IDLE_MAX: Final = 1024  # and those beyond so many, at once
+OPENING_MAX: Final = 256  # a server refuses connections that come faster than it takes them
+AHEAD_MAX: Final = 16  # of those that nobody waits for yet
+SWEEP_S: Final = 1.0  # between two looks at deadlines, or an eighth of the shortest silence that is waited for
+PAUSE_FIRST_S: Final = 0.1  # after a connection could not be opened; doubled each time
+PAUSE_MAX_S: Final = 5.0
+CONNECT_S: Final = 5.0  # for connections that are opened ahead
+
+
+class OriginPool:
+    """See the module's description; every method is called on its loop."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.loop = asyncio.get_running_loop()
+        self.num_users = 0
+        self.connections_max = 1  # of those that stores ask for, the largest
+        self._addresses = Addresses(origin.host, origin.port)
+        self._scratch = Scratch()
+        self._idle: list[Connection] = []
+        self._open: set[Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._waiting: deque[Exchange] = deque()
+        self._resent: deque[Exchange] = deque()  # these wait for a connection that is new
+        self._ahead = 0  # connections to have open, whether they are needed yet or not
+        self._pause_s = PAUSE_FIRST_S
+        self._paused_until_s = 0.0
+        self._sweep_s = SWEEP_S
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._all_lost: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        where = f"{self.origin.host}:{self.origin.port}"
+        return f"OriginPool({where!r}, open={len(self._open)}, idle={self.num_idle}, waiting={self.num_waiting})"
+
+    @property
+    def num_open(self) -> int:
+        """Connections, idle ones among them."""
+        return len(self._open)
+
+    @property
+    def num_idle(self) -> int:
+        """Connections that carry no request."""
+        return len(self._idle)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests without a connection, some of them perhaps cancelled."""
+        return len(self._waiting) + len(self._resent)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def send(self, exchange: Exchange, now_s: float) -> None:
+        """Send a request as soon as there is a connection for it."""
+        if self._is_closed:
+            self.loop.call_soon(exchange.end, ConnectionError("the connections of this store were closed"))
+            return
+        sweep_s = exchange.patience.silence_s / 8
+        if self._sweeping is None or sweep_s < self._sweep_s:
+            self._sweep_by(min(SWEEP_S, sweep_s))
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.is_open:
+                connection.start(exchange, now_s)
+                return
+        self._waiting.append(exchange)
+        self._open_more()
+
+    def resend(self, exchange: Exchange) -> None:
+        """The connection was closed before it carried an answer: once more, over a new one."""
+        if self._is_closed:
+            exchange.end(ConnectionResetError("the server closed the connection"))
+            return
+        exchange.resent = True
+        exchange.connection = None
+        self._resent.append(exchange)
+        self._open_more()
+
+    def open_ahead(self, num_connections: int) -> None:
+        """Have so many connections, idle ones included, as fast as is polite; they grow old like all others."""
+        self._ahead = min(num_connections, self.connections_max)
+        if self._sweeping is None:
+            self._sweep_by(SWEEP_S)
+        self._open_more()
+
+    # -- connections come and go ---------------------------------------------------------------------------------------
+
+    def free(self, connection: Connection) -> None:
+        """A connection has carried an answer and may carry the next request."""
+        now_s = self.loop.time()
+        waiting = self._waiting
+        while waiting:
+            exchange = waiting.popleft()
+            if not exchange.is_over:
+                connection.start(exchange, now_s)
+                return
+        connection.idle_since_s = now_s
+        if self._is_closed or len(self._open) > self.connections_max or len(self._idle) >= IDLE_MAX:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def unusable(self, connection: Connection) -> None:
+        """A connection is being closed."""
+        if connection.exchange is None and connection in self._idle:
+            self._idle.remove(connection)
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is closed."""
+        if connection not in self._open:
+            return
+        self.unusable(connection)
+        self._open.remove(connection)
+        count_sockets(-1)
+        if self._all_lost is not None and not self._open and not self._all_lost.done():
+            self._all_lost.set_result(None)
+        if self._waiting or self._resent:
+            self.loop.call_soon(self._open_more)
+
+    def _open_more(self) -> None:
+        """Open what is missing, within all bounds."""
+        if self._is_closed or self.loop.time() < self._paused_until_s:
+            return
+        opening = len(self._opening)
+        wanted = self._missing()
+        if wanted > opening:
+            self._drop_cancelled()
+            wanted = self._missing()
+        for _ in range(wanted - opening):
+            if not may_open() and (self._open or self._opening):  # without one, nothing would go on
+                return
+            count_sockets(1)
+            task = self.loop.create_task(self._open_one(self._connect_s()))
+            self._opening.add(task)
+            task.add_done_callback(self._opened)
+
+    def _missing(self) -> int:
+        """How many connections should be on their way."""
+        num_open = len(self._open)
+        wanted = max(self.num_waiting, min(AHEAD_MAX, self._ahead - num_open))
+        return min(wanted, OPENING_MAX, self.connections_max - num_open)
+
+    def _drop_cancelled(self) -> None:
+        self._waiting = deque(exchange for exchange in self._waiting if not exchange.is_over)
+        self._resent = deque(exchange for exchange in self._resent if not exchange.is_over)
+
+    def _connect_s(self) -> float:
+        """The patience of who waits."""
+        first: Patience | None = None
+        for queue in (self._resent, self._waiting):
+            if queue:
+                first = queue[0].patience
+        return CONNECT_S if first is None else first.connect_s
+
+    async def _open_one(self, connect_s: float) -> None:
+        tls = self.origin.tls
+        async with asyncio.timeout(connect_s) as scope:
+            context = None if tls is None else await tls_context(tls)
+            addresses = await self._addresses.in_turn()
+            for index, address in enumerate(addresses):
+                is_last = index == len(addresses) - 1
+                try:
+                    async with asyncio.timeout(None if is_last else _share(scope, self.loop)):
+                        _, connection = await self.loop.create_connection(
+                            lambda address=address: Connection(self, self._scratch, address),
+                            address,
+                            self.origin.port,
+                            ssl=context,
+                            server_hostname=None if context is None else self.origin.host,
+                        )
+                    break
+                except OSError as error:  # TimeoutError among them
+                    self._addresses.shun(address)
+                    if is_last or is_out_of_descriptors(error):
+                        raise
+        self._take(connection)
+
+    def _take(self, connection: Connection) -> None:
+        """A connection is open: those that need a new one come first."""
+        count_sockets(1)
+        self._open.add(connection)
+        self._pause_s = PAUSE_FIRST_S
+        while self._resent:
+            exchange = self._resent.popleft()
+            if not exchange.is_over:
+                connection.start(exchange, self.loop.time())
+                return
+        self.free(connection)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        """A connection is open, or it cannot be."""
+        self._opening.discard(task)
+        count_sockets(-1)  # what the task had reserved
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._open_more()
+            return
+        self._ahead = 0
+        if not self._open and not self._opening:
+            for queue in (self._resent, self._waiting):
+                while queue:
+                    queue.popleft().end(_same(error))
+        self._paused_until_s = self.loop.time() + self._pause_s if self._open else 0.0
+        self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s) if self._open else PAUSE_FIRST_S
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _sweep_by(self, sweep_s: float) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._sweep_s = sweep_s
+        self._sweeping = self.loop.call_later(sweep_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Look at all deadlines."""
+        self._sweeping = None
+        now_s = self.loop.time()
+        shortest_s = 8 * SWEEP_S
+        for connection in list(self._open):
+            exchange = connection.exchange
+            if exchange is None:
+                if now_s - connection.idle_since_s >= IDLE_S:
+                    connection.close()
+                continue
+            shortest_s = min(shortest_s, exchange.patience.silence_s)
+            if now_s - exchange.heard_s >= exchange.patience.silence_s or now_s >= exchange.ends_s:
+                connection.fail(TimeoutError())
+        self._drop_cancelled()
+        for queue in (self._resent, self._waiting):
+            for exchange in list(queue):
+                shortest_s = min(shortest_s, exchange.patience.silence_s)
+                if now_s >= exchange.ends_s:
+                    exchange.end(TimeoutError())
+        self._drop_cancelled()
+        if self.num_waiting:
+            self._open_more()
+        if (self._open or self._opening or self.num_waiting) and not self._is_closed and self._sweeping is None:
+            self._sweep_by(shortest_s / 8)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are; requests that wait or are under way end with an error."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._addresses.close()
+        opening = list(self._opening)
+        for task in opening:
+            task.cancel()
+        error = ConnectionError("the connections of this store were closed")
+        for queue in (self._resent, self._waiting):
+            while queue:
+                queue.popleft().end(error)
+        for connection in list(self._open):
+            connection.fail(error)
+        if opening:
+            await asyncio.wait(opening)
+        for connection in list(self._open):  # one that was opened in this moment
+            connection.close()
+        if self._open:
+            self._all_lost = self.loop.create_future()
+            await self._all_lost
+
+
+def _share(scope: asyncio.Timeout, loop: asyncio.AbstractEventLoop) -> float | None:
+    """Half of what is left of the time: the next address is to have some, too."""
+    ends_s = scope.when()
+    return None if ends_s is None else max(0.0, ends_s - loop.time()) / 2
+
+
+def _same(error: BaseException) -> BaseException:
+    """An error for each who is told of it: a raised one gets a traceback of its own."""
+    try:
+        return type(error)(*error.args)
+    except TypeError:
+        return error
+
+
+_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Origin, OriginPool]] = weakref.WeakKeyDictionary()
+
+
+def join_pool(origin: Origin, connections_max: int) -> OriginPool:
+    """The pool of an origin on the running loop, for one more user, who leaves it in the end."""
+    pools = _pools.setdefault(asyncio.get_running_loop(), {})
+    pool = pools.get(origin)
+    if pool is None:
+        pool = pools[origin] = OriginPool(origin)
+    pool.num_users += 1
+    pool.connections_max = max(pool.connections_max, connections_max)
+    return pool
+
+
+async def leave_pool(pool: OriginPool) -> None:
+    """One user less; with the last one go the connections."""
+    pool.num_users -= 1
+    if pool.num_users == 0:
+        pools = _pools.get(pool.loop, {})
+        if pools.get(pool.origin) is pool:
+            del pools[pool.origin]
+        await pool.close()
+
+
+def _forget_pools() -> None:
+    """In a forked child: the connections are the parent's, which still uses them."""
+    global _pools
+    never_finalize(dict(_pools))
+    _pools = weakref.WeakKeyDictionary()
+
+
+os.register_at_fork(after_in_child=_forget_pools)

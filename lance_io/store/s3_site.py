@@ -1,0 +1,125 @@
+"""What the HTTP transport has to know of a bucket: where its objects are, who reads them, what its refusals mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lance_io.store.failures import StoreFailure
+from lance_io.store.http.exchange import Origin, Patience
+from lance_io.store.s3_errors import answer_error
+from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S
+from lance_io.store.sigv4 import wire_path
+
+if TYPE_CHECKING:
+    from lance_io.store.download import Download
+    from lance_io.store.http.exchange import Exchange
+    from lance_io.store.s3_options import S3Options
+    from lance_io.store.s3_session import LoopState
+
+PATHS_MAX = 4096  # keys whose encoded path is kept
+
+
+class Address:
+    """Where a bucket is: scheme, host header, and what stands before a key in a path."""
+
+    def __init__(self, options: S3Options, region: str) -> None:
+        if options.endpoint is not None:
+            parts = urlsplit(options.endpoint)
+            self.scheme, host, base = parts.scheme, parts.netloc, parts.path
+        else:
+            suffix = ".cn" if region.startswith("cn-") else ""
+            self.scheme, host, base = "https", f"s3.{region}.amazonaws.com{suffix}", ""
+        self.host = f"{options.bucket}.{host}" if options.virtual_hosted else host
+        self.base = base if options.virtual_hosted else f"{base}/{wire_path(options.bucket)}"
+
+    def path(self, key: str) -> str:
+        """Of an object."""
+        return f"{self.base}/{wire_path(key)}"
+
+
+def is_moved(exchange_status: int, moved_to: str | None, options: S3Options, region: str) -> bool:
+    """Does an answer say that the bucket lives in another region, which is to be asked?"""
+    return bool(moved_to) and moved_to != region and options.endpoint is None and exchange_status != 403
+
+
+class S3Site:
+    """A bucket, for `HttpGets`."""
+
+    def __init__(self, options: S3Options, state: LoopState) -> None:
+        self._options = options
+        self._state = state
+        self._silence_s = min(STALL_S, options.request_timeout_s)
+        self._tail = f"accept-encoding: identity\r\nuser-agent: {options.user_agent}\r\n\r\n"
+        self._move()
+
+    def _move(self) -> None:
+        """Look where the bucket is."""
+        self._region: str | None = None
+        self._paths: dict[str, str] = {}
+
+    def _settle(self) -> None:
+        """The region is known."""
+        self._region = self._state.region
+        self._address = Address(self._options, self._region)
+        parts = urlsplit(f"{self._address.scheme}://{self._address.host}")
+        host = self._address.host
+        if not parts.hostname or not host.isascii() or not host.isprintable() or " " in host:
+            raise StoreFailure(f"{host!r} is no name of a host", operation="get")
+        is_secure = parts.scheme == "https"
+        port = parts.port or (443 if is_secure else 80)
+        self._origin = Origin(parts.hostname, port, self._state.tls_settings() if is_secure else None)
+
+    def is_ready(self, now_s: float) -> bool:
+        """See `Site`."""
+        return self._region is not None and self._state.has_signer(now_s)
+
+    async def make_ready(self, key: str) -> None:
+        """See `Site`."""
+        if self._region is None:
+            self._settle()
+        await self._state.signer(key)
+
+    def request(self, download: Download) -> tuple[Origin, bytes]:
+        """See `Site`."""
+        path = self._paths.get(download.key)
+        if path is None:
+            if len(self._paths) >= PATHS_MAX:
+                self._paths.clear()
+            path = self._paths[download.key] = self._address.path(download.key)
+        host = self._address.host
+        headers = {**download.headers(), **self._options.read_headers}
+        signer = self._state.signer_at_hand
+        if signer is not None:
+            headers = signer.headers(host, path, headers)
+        lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+        return self._origin, f"GET {path} HTTP/1.1\r\nhost: {host}\r\n{lines}{self._tail}".encode("latin-1")
+
+    def patience(self, download: Download) -> Patience:
+        """See `Site`."""
+        rest = max(0, download.num_bytes - download.received)
+        options = self._options
+        total_s = options.request_timeout_s + rest / SLOWEST_BYTES_PER_S
+        return Patience(options.connect_timeout_s, self._silence_s, total_s)
+
+    def not_served(self, exchange: Exchange) -> bool:
+        """See `Site`; a bucket that turns out to live in another region is asked there."""
+        download, headers = exchange.download, exchange.headers
+        moved_to = headers.get("x-amz-bucket-region")
+        if is_moved(exchange.status, moved_to, self._options, self._state.region):
+            self._state.region = moved_to
+            self._move()
+            return True
+        if exchange.status == 412 and download.received:
+            download.object_changed()
+        if exchange.status == 416:
+            download.no_such_range(headers)
+            return False
+        raise answer_error(
+            exchange.status,
+            headers,
+            exchange.body,
+            key=download.key,
+            operation="get",
+            secrets=self._state.secrets,
+        )
