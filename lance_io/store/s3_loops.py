@@ -63,7 +63,7 @@ def _transport(options: S3Options, state: LoopState, connections_max: int) -> Ge
         return SignedGets(options, state)
     from lance_io.store.http.gets import HttpGets
 
-    return HttpGets(S3Site(options, state), connections_max)
+    return HttpGets(S3Site(options, state), options.identity, connections_max)
 
 
 def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:

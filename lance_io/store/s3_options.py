@@ -144,7 +144,7 @@ def parse_s3(bucket: str, options: Mapping[str, str], environment: Mapping[str, 
         ca_certificates=found.text("proxy_ca_certificate"),
         proxy=found.text("proxy_url"),
         proxy_excludes=tuple(filter(None, (found.text("proxy_excludes") or "").split(","))),
-        user_agent=found.text("user_agent") or "lance_io",
+        user_agent=_header_text("user_agent", found.text("user_agent") or "lance_io"),
         connect_timeout_s=found.seconds("connect_timeout", 5.0),
         request_timeout_s=found.seconds("request_timeout", 30.0),
         retry=RetryPolicy(
@@ -222,6 +222,17 @@ def _transport(found: _Found) -> Transport:
     if text is not None and text.strip().lower() == "aiohttp":
         return "aiohttp"
     return "http" if found.switch("fast_get", True) else "aiobotocore"
+
+
+def _header_text(name: str, text: str) -> str:
+    if not is_header_text(text):
+        raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")
+    return text
+
+
+def is_header_text(text: str) -> bool:
+    """Whether it can be a header's value without becoming two headers."""
+    return text.isascii() and text.isprintable()
 
 
 def _put_arguments(found: _Found) -> dict[str, object]:

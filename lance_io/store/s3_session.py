@@ -12,8 +12,10 @@ from functools import cache, cached_property
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from lance_io.errors import AccessDenied
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3_errors import client_error, no_credentials
+from lance_io.store.s3_options import is_header_text
 from lance_io.store.sigv4 import Signer
 
 if TYPE_CHECKING:
@@ -140,6 +142,8 @@ class LoopState:
             raise client_error(error, key=key, operation="get", secrets=self._options.secrets) from None
         identity = (frozen.access_key, frozen.secret_key, frozen.token, self.region)
         if self._signer is None or self._signer[0] != identity:
+            if not all(is_header_text(text) for text in (frozen.access_key, frozen.token or "", self.region)):
+                raise AccessDenied("access key, session token or region hold characters that no header can", path=key)
             self._signer = identity, Signer(*identity)
         self._looked_s = asyncio.get_running_loop().time()
         return self._signer[1]

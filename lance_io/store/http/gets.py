@@ -11,6 +11,7 @@ from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.connection import BadAnswer
 from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.pool import join_pool, leave_pool
+from lance_io.store.http.tls import NoTrust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +49,12 @@ class Site(Protocol):
 class HttpGets:
     """Sends the downloads of one store on one event loop.
 
-    connections_max  of its endpoint, unless another store needs more
+    who              the bucket: all stores of it share `connections_max` to an endpoint
     """
 
-    def __init__(self, site: Site, connections_max: int) -> None:
+    def __init__(self, site: Site, who: str, connections_max: int) -> None:
         self._site = site
+        self._who = who
         self._connections_max = connections_max
         self._loop = asyncio.get_running_loop()
         self._pools: dict[Origin, OriginPool] = {}
@@ -96,7 +98,7 @@ class HttpGets:
         """The connections to an origin."""
         pool = self._pools.get(origin)
         if pool is None:
-            pool = self._pools[origin] = join_pool(origin, self._connections_max)
+            pool = self._pools[origin] = join_pool(origin, self._who, self._connections_max)
         return pool
 
     async def close(self) -> None:
@@ -135,4 +137,4 @@ def _failure(download: Download, error: BaseException) -> LanceError:
 def _is_distrust(error: BaseException) -> bool:
     import ssl
 
-    return isinstance(error, (ssl.SSLCertVerificationError, ssl.CertificateError))
+    return isinstance(error, (ssl.SSLCertVerificationError, NoTrust))

@@ -43,8 +43,8 @@ class OriginPool:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self.loop = asyncio.get_running_loop()
-        self.num_users = 0
-        self.connections_max = 1  # of those that stores ask for, the largest
+        self._num_users = 0
+        self._asked: dict[str, int] = {}  # connections, by who asked for them
         self._addresses = Addresses(origin.host, origin.port)
         self._scratch = Scratch()
         self._idle: list[Connection] = []
@@ -78,6 +78,21 @@ class OriginPool:
     def num_waiting(self) -> int:
         """Requests without a connection, some of them perhaps cancelled."""
         return len(self._waiting) + len(self._resent)
+
+    @property
+    def connections_max(self) -> int:
+        """How many connections there may be."""
+        return max(1, sum(self._asked.values()))
+
+    def join(self, who: str, connections_max: int) -> None:
+        """One user more, see `join_pool`."""
+        self._num_users += 1
+        self._asked[who] = max(connections_max, self._asked.get(who, 0))
+
+    def leave(self) -> bool:
+        """One user less; True when nobody is left."""
+        self._num_users -= 1
+        return self._num_users == 0
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -312,35 +327,37 @@ def _same(error: BaseException) -> BaseException:
         return error
 
 
-_pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Origin, OriginPool]] = weakref.WeakKeyDictionary()
+_pools: weakref.WeakValueDictionary[tuple[int, Origin], OriginPool] = weakref.WeakValueDictionary()  # by loop
 
 
-def join_pool(origin: Origin, connections_max: int) -> OriginPool:
-    """The pool of an origin on the running loop, for one more user, who leaves it in the end."""
-    pools = _pools.setdefault(asyncio.get_running_loop(), {})
-    pool = pools.get(origin)
+def join_pool(origin: Origin, who: str, connections_max: int) -> OriginPool:
+    """The pool of an origin on the running loop, for one more user, who leaves it in the end.
+
+    who              what reads there, such as a bucket: each has connections of its own number at most
+    connections_max  that number
+    """
+    place = (id(asyncio.get_running_loop()), origin)  # a pool keeps its loop, whose number is nobody else's meanwhile
+    pool = _pools.get(place)
     if pool is None:
-        pool = pools[origin] = OriginPool(origin)
-    pool.num_users += 1
-    pool.connections_max = max(pool.connections_max, connections_max)
+        pool = _pools[place] = OriginPool(origin)
+    pool.join(who, connections_max)
     return pool
 
 
 async def leave_pool(pool: OriginPool) -> None:
     """One user less; with the last one go the connections."""
-    pool.num_users -= 1
-    if pool.num_users == 0:
-        pools = _pools.get(pool.loop, {})
-        if pools.get(pool.origin) is pool:
-            del pools[pool.origin]
+    if pool.leave():
+        place = (id(pool.loop), pool.origin)
+        if _pools.get(place) is pool:
+            del _pools[place]
         await pool.close()
 
 
 def _forget_pools() -> None:
     """In a forked child: the connections are the parent's, which still uses them."""
     global _pools
-    never_finalize(dict(_pools))
-    _pools = weakref.WeakKeyDictionary()
+    never_finalize(list(_pools.values()))
+    _pools = weakref.WeakValueDictionary()
 
 
 os.register_at_fork(after_in_child=_forget_pools)

@@ -26,9 +26,13 @@ class TlsSettings:
 async def tls_context(settings: TlsSettings) -> ssl.SSLContext:
     """The context of these settings, made in a thread where it was not made yet.
 
-    Raises `OSError` for a file that cannot be read, `ssl.SSLError` for what is no certificate.
+    Raises `NoTrust` for authorities that cannot be read.
     """
     return await asyncio.get_running_loop().run_in_executor(None, _context, settings)
+
+
+class NoTrust(Exception):
+    """The certificates that were named as authorities cannot be read."""
 
 
 @cache
@@ -36,10 +40,11 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     import ssl
 
     named = settings.authorities
-    if named is not None and named.lstrip().startswith("-----BEGIN"):
-        context = ssl.create_default_context(cadata=named)
-    else:
-        context = ssl.create_default_context(cafile=named)
+    is_text = named is not None and named.lstrip().startswith("-----BEGIN")
+    try:
+        context = ssl.create_default_context(**{"cadata" if is_text else "cafile": named})  # type: ignore[arg-type]
+    except OSError as error:  # that of ssl among them
+        raise NoTrust(f"the certificates in {'the text given' if is_text else named}: {error}") from None
     if not settings.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -1,0 +1,735 @@
+"""Our HTTP client on real sockets: connections that are kept, shared, spread, bounded, given up; deadlines; forks."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import random
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+import trustme
+
+from lance_io.errors import AccessDenied, NotFound
+from lance_io.store.api import StoreFailure, Transient
+from lance_io.store.download import Download
+from lance_io.store.http import descriptors, pool
+from lance_io.store.http.addresses import Addresses
+from lance_io.store.http.exchange import Origin
+from lance_io.store.http.gets import HttpGets
+from lance_io.store.s3 import S3Store, open_s3
+from tests.http_faults import Answer, Asked, FaultServer, broken_after, hang_up, head, serve, status
+from tests.listening import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+CONTENT = random.Random(2).randbytes(300_000)
+SILENCE = "0.3s"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries follow at once: jitter draws 0."""
+    monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No test leaves a socket counted, or a pool behind."""
+    yield
+    gc.collect()
+    assert descriptors.num_sockets() == 0
+    assert not list(pool._pools.values())
+
+
+def store_at(endpoint: str, **options: str) -> S3Store:
+    keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "secret", "aws_region": "us-east-1"}
+    given = {"aws_endpoint": endpoint, "allow_http": "true", "hedge_percent": "0", **keys, **options}
+    return open_s3(given.pop("bucket", "bucket"), {name: text for name, text in given.items() if text})
+
+
+def pool_of(store: S3Store) -> pool.OriginPool:
+    """The connections of a store that has read something on this loop."""
+    gets = store._loop().gets
+    assert isinstance(gets, HttpGets)
+    (found,) = gets._pools.values()
+    return found
+
+
+async def turns_until(happened: Callable[[], bool]) -> None:
+    """Let the loop turn until something has happened; the test's own time limit ends what never does."""
+    while not happened():  # noqa: ASYNC110 (what is watched has no event, and is not to have one for tests)
+        await asyncio.sleep(0.001)
+
+
+class Counting(FaultServer):
+    """Counts connections, too, and knows when one is over."""
+
+    def __init__(self, *script: Answer) -> None:
+        super().__init__(CONTENT, script)
+        self.connections = self.alive = self.most_alive = 0
+        self.clients: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Count."""
+        self.connections += 1
+        self.alive += 1
+        self.most_alive = max(self.most_alive, self.alive)
+        self.clients[to_client] = client
+        try:
+            await super().serve(client, to_client)
+        finally:
+            self.alive -= 1
+
+
+async def read(store: S3Store, start: int = 0, end: int = 1000) -> None:
+    """Read a range and check it."""
+    assert bytes(await store.get_range("key", start, end)) == CONTENT[start:end]
+
+
+async def stall(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """Silence, until the client goes away."""
+    assert isinstance(server, Counting)
+    await server.clients[writer].read()
+    writer.close()
+
+
+async def serve_last(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The right answer, which says that it is the last one."""
+    start, end = asked.span(len(CONTENT)) or (0, 0)
+    body = CONTENT[start:end]
+    fields = {"Content-Range": f"bytes {start}-{end - 1}/{len(CONTENT)}", "Content-Length": len(body)}
+    writer.write(head(206, {**fields, "Connection": "close"}) + body)
+
+
+# -- connections are kept and shared ----------------------------------------------------------------------------------
+
+
+async def test_one_connection_serves_what_comes_one_after_the_other() -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        for start in range(0, 200_000, 20_000):
+            await read(store, start, start + 100_000)
+        assert (server.connections, pool_of(store).num_open, pool_of(store).num_idle) == (1, 1, 1)
+        await store.aclose()
+        await turns_until(lambda: server.alive == 0)
+
+
+async def test_what_is_asked_at_once_has_connections_of_its_own_up_to_the_limit() -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint, requests_start="7", requests_max="7")
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(50)))
+        assert server.most_alive == 7
+        assert (pool_of(store).num_idle, len(server.requests)) == (7, 50)
+        await store.aclose()
+
+
+async def test_stores_of_one_endpoint_share_connections_until_the_last_one_leaves() -> None:
+    async with Counting() as server:
+        first, second = store_at(server.endpoint), store_at(server.endpoint, bucket="other")
+        await read(first)
+        await read(second)
+        assert pool_of(first) is pool_of(second)
+        assert server.connections == 1
+        await first.aclose()
+        assert server.alive == 1
+        await read(second)
+        await read(first)  # it may come back
+        assert server.connections == 1
+        await first.aclose()
+        await second.aclose()
+        await turns_until(lambda: server.alive == 0)
+
+
+async def test_an_answer_may_be_the_last_one_of_its_connection() -> None:
+    async with Counting(serve_last, serve) as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        assert pool_of(store).num_idle == 0
+        await read(store)
+        assert server.connections == 2
+        await store.aclose()
+
+
+async def test_a_connection_that_was_closed_meanwhile_costs_no_attempt() -> None:
+    """The server closes as the request comes; over a new connection it is served."""
+    async with Counting(serve, serve, hang_up, serve) as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        await asyncio.gather(read(store), read(store))
+        await read(store)
+        assert (len(server.requests), server.connections) == (4, 3)
+        assert store.stats.snapshot()["get"].errors == 0
+        await store.aclose()
+
+
+async def test_but_only_once_and_not_over_a_new_connection() -> None:
+    async with Counting(serve, hang_up, hang_up) as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        await read(store)
+        with pytest.raises(Transient, match="no answer"):
+            await read(store)
+        assert (len(server.requests), server.connections) == (3, 2)
+        await store.aclose()
+    async with Counting(hang_up) as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        with pytest.raises(Transient, match="no answer"):
+            await read(store)
+        assert len(server.requests) == 1
+        await store.aclose()
+
+
+async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "IDLE_S", 0.0)
+    monkeypatch.setattr(pool, "SWEEP_S", 0.01)
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        await turns_until(lambda: server.connections == 1 and server.alive == 0)
+        assert pool_of(store).num_open == 0
+        await turns_until(lambda: pool_of(store)._sweeping is None)  # nothing to look at: the loop is left alone
+        await read(store)
+        await store.aclose()
+
+
+async def test_connections_can_be_opened_ahead_and_not_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, opening, most = asyncio.get_running_loop(), 0, 0
+    connect = loop.create_connection
+
+    async def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal opening, most
+        opening += 1
+        most = max(most, opening)
+        try:
+            return await connect(*arguments, **named)
+        finally:
+            opening -= 1
+
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        monkeypatch.setattr(loop, "create_connection", counted)
+        pool_of(store).open_ahead(50)
+        await turns_until(lambda: pool_of(store).num_idle == 50)
+        assert most == pool.AHEAD_MAX
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(50)))
+        assert server.connections == 50
+        pool_of(store).open_ahead(10_000)
+        assert pool_of(store)._ahead == store.profile.requests_max
+        await store.aclose()
+
+
+async def test_a_get_takes_no_task_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        made: list[Any] = []
+        gets = store._loop().gets
+        for name in ("create_task", "call_later", "call_at"):
+            real = getattr(loop, name)
+            monkeypatch.setattr(loop, name, lambda *a, real=real, **n: made.append(a) or real(*a, **n))
+        for start in (0, 100_000):
+            download = Download.of_range("key", start, start + 200_000)
+            await gets.attempt(download)
+            assert bytes(download.buffer()) == CONTENT[start : start + 200_000]
+        assert made == []
+        monkeypatch.undo()
+        await store.aclose()
+
+
+# -- addresses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Gives a name some addresses; returns the list of look-ups."""
+
+    def name(*addresses: str) -> list[str]:
+        asked: list[str] = []
+        real = socket.getaddrinfo
+
+        def resolve(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
+            if host != "store.test.invalid":
+                return real(host, port, *rest, **more)
+            asked.append(host)
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+        return asked
+
+    return name
+
+
+class OnAddresses(Counting):
+    """Listens on several addresses of this machine; knows which of them were used."""
+
+    def __init__(self, *addresses: str) -> None:
+        super().__init__()
+        self._addresses = addresses
+        self.used: list[str] = []
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._connected, self._addresses, 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self._server.close()
+        await self._server.wait_closed()
+        self._server = await asyncio.start_server(self._connected, self._addresses, port)
+        self.endpoint = f"http://store.test.invalid:{port}"
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Note the address."""
+        self.used.append(to_client.get_extra_info("sockname")[0])
+        await super().serve(client, to_client)
+
+
+async def test_connections_spread_over_all_addresses_of_a_name(named: Callable[..., list[str]]) -> None:
+    asked = named("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    async with OnAddresses("127.0.0.1", "127.0.0.2", "127.0.0.3") as server:
+        store = store_at(server.endpoint)
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(12)))
+        assert sorted(server.used) == sorted(["127.0.0.1", "127.0.0.2", "127.0.0.3"] * 4)
+        assert len(asked) == 1
+        await store.aclose()
+
+
+async def test_an_address_where_nobody_listens_is_passed_over(named: Callable[..., list[str]]) -> None:
+    named("127.0.0.9", "127.0.0.1")
+    async with OnAddresses("127.0.0.1") as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(6)))
+        assert set(server.used) == {"127.0.0.1"}
+        await store.aclose()
+
+
+async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    store = store_at("http://nowhere.test.invalid", client_max_retries="1")
+    with pytest.raises(Transient, match=r"no answer \(gaierror") as caught:
+        await read(store)
+    assert caught.value.attempts == 2
+    await store.aclose()
+
+
+# -- descriptors ------------------------------------------------------------------------------------------------------
+
+
+async def test_no_more_connections_than_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "sockets_max", lambda: 3)
+    async with Counting() as server, Counting() as other:
+        store, second = store_at(server.endpoint), store_at(other.endpoint)
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(20)))
+        assert server.most_alive == 3
+        await asyncio.gather(*(read(second, at, at + 1000) for at in range(5)))  # one it may always have
+        assert other.most_alive == 1
+        await store.aclose()
+        await second.aclose()
+
+
+async def test_a_process_without_descriptors_goes_on_with_the_connections_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    connect, left = loop.create_connection, 2
+
+    async def refused(*arguments: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await connect(*arguments, **named)
+
+    monkeypatch.setattr(loop, "create_connection", refused)
+    async with Counting() as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(40)))
+        assert (server.most_alive, len(server.requests)) == (2, 40)
+        await store.aclose()
+
+
+def test_half_of_what_the_system_allows() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, hard))
+        assert descriptors.sockets_max() == 250
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- deadlines --------------------------------------------------------------------------------------------------------
+
+
+async def stall_in_body(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """The head, a few bytes, then silence."""
+    start, end = asked.span(len(CONTENT)) or (0, 0)
+    fields = {"Content-Range": f"bytes {start}-{end - 1}/{len(CONTENT)}", "Content-Length": end - start}
+    writer.write(head(206, fields) + CONTENT[start : start + 5])
+    await stall(server, asked, writer)
+
+
+async def stall_in_head(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """Half a head, then silence."""
+    writer.write(b"HTTP/1.1 206 Par")
+    await stall(server, asked, writer)
+
+
+async def drip(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """A head, and ever more headers of it: never silent, never done."""
+    assert isinstance(server, Counting)
+    writer.write(b"HTTP/1.1 206 OK\r\n")
+    while not server.clients[writer].at_eof():
+        writer.write(b"X")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("answer", [stall, stall_in_head, stall_in_body, drip])
+async def test_silence_and_endless_answers_end(answer: Answer) -> None:
+    async with Counting(answer) as server:
+        store = store_at(server.endpoint, request_timeout=SILENCE, client_max_retries="0")
+        with pytest.raises(Transient, match="no answer in time"):
+            await read(store)
+        await turns_until(lambda: server.alive == 0)
+        assert pool_of(store).num_open == 0
+        await read(store)
+        await store.aclose()
+
+
+async def test_the_rest_after_a_silence_is_asked_for_over_another_connection() -> None:
+    async with Counting(stall_in_body, stall_in_body) as server:
+        store = store_at(server.endpoint, request_timeout=SILENCE)
+        await read(store)
+        assert server.asked == ["bytes=0-999", "bytes=5-999", "bytes=10-999"]
+        await store.aclose()
+
+
+class Silent(Listener):
+    """Accepts connections and says nothing; who wants TLS waits for ever."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive = 0
+        self.came = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Wait for its end."""
+        self.alive += 1
+        self.came.set()
+        try:
+            while await client.read(1000):
+                pass
+        finally:
+            self.alive -= 1
+
+
+async def test_a_connection_that_does_not_come_about_in_time() -> None:
+    async with Silent() as server:
+        store = store_at(server.endpoint.replace("http:", "https:"), connect_timeout="0.2s", client_max_retries="0")
+        with pytest.raises(Transient, match="no answer in time"):
+            await read(store)
+        await turns_until(lambda: server.alive == 0)
+        await store.aclose()
+
+
+# -- cancelling -------------------------------------------------------------------------------------------------------
+
+
+async def cancel(work: asyncio.Task[None]) -> None:
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+
+
+@pytest.mark.parametrize("answer", [stall, stall_in_head, stall_in_body])
+async def test_cancelling_while_an_answer_is_due(answer: Answer) -> None:
+    async with Counting(answer) as server:
+        store = store_at(server.endpoint)
+        work = asyncio.create_task(read(store))
+        await server.arrived.wait()
+        if answer is not stall:
+            exchange = next(iter(pool_of(store)._open)).exchange
+            assert exchange is not None
+            connection = exchange.connection
+            assert connection is not None
+            await turns_until(lambda: connection._partial is not None or exchange.download.received > 0)
+        await cancel(work)
+        await turns_until(lambda: server.alive == 0)
+        assert (pool_of(store).num_open, pool_of(store).num_waiting, store.stats.in_flight) == (0, 0, 0)
+        await read(store)
+        await store.aclose()
+
+
+async def test_cancelling_while_a_connection_is_being_opened() -> None:
+    async with Silent() as server:
+        store = store_at(server.endpoint.replace("http:", "https:"))
+        work = asyncio.create_task(read(store))
+        await server.came.wait()
+        await cancel(work)
+        assert store.stats.in_flight == 0
+        await store.aclose()
+        await turns_until(lambda: server.alive == 0)
+
+
+async def test_cancelling_while_others_have_all_connections() -> None:
+    async with Counting(stall, serve) as server:
+        store = store_at(server.endpoint, requests_max="1", requests_start="1")
+        gets = store._loop().gets
+        await store._loop().state.signer("key")
+        first = asyncio.create_task(gets.attempt(Download.of_range("key", 0, 10)))
+        await server.arrived.wait()
+        second, third = (asyncio.create_task(gets.attempt(Download.of_range("key", at, at + 5))) for at in (1, 2))
+        await turns_until(lambda: pool_of(store).num_waiting == 2)
+        await cancel(second)
+        await cancel(first)  # its connection goes with it, and a new one is opened for the third
+        await third
+        assert server.asked == ["bytes=0-9", "bytes=2-6"]
+        await store.aclose()
+
+
+async def test_closing_ends_what_is_under_way() -> None:
+    async with Counting(stall, stall) as server:
+        store = store_at(server.endpoint, client_max_retries="0", requests_max="1")
+        work = asyncio.create_task(read(store))
+        await server.arrived.wait()
+        await store.aclose()
+        with pytest.raises(Transient, match="were closed"):
+            await work
+        await turns_until(lambda: server.alive == 0)
+
+
+# -- trust ------------------------------------------------------------------------------------------------------------
+
+
+class Secure(Counting):
+    """Speaks TLS."""
+
+    def __init__(self, certificate: trustme.LeafCert) -> None:
+        super().__init__()
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        certificate.configure_cert(self._context)
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._context)
+        self.endpoint = f"https://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+async def test_tls_with_an_authority_of_our_own(authority: trustme.CA, tmp_path: Path) -> None:
+    pem = authority.cert_pem.bytes().decode()
+    (tmp_path / "ca.pem").write_text(pem)
+    async with Secure(authority.issue_cert("127.0.0.1")) as server:
+        for named in (pem, str(tmp_path / "ca.pem")):
+            store = store_at(server.endpoint, proxy_ca_certificate=named)
+            await asyncio.gather(*(read(store, at, at + 200_000) for at in range(4)))
+            await store.aclose()
+
+
+@pytest.mark.parametrize("flaw", ["expired", "another host", "unknown authority", "file is missing"])
+async def test_certificates_that_are_not_trusted(flaw: str, authority: trustme.CA, tmp_path: Path) -> None:
+    import datetime
+
+    past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    host = "example.com" if flaw == "another host" else "127.0.0.1"
+    certificate = authority.issue_cert(host, not_after=past if flaw == "expired" else None)
+    trusted = trustme.CA() if flaw == "unknown authority" else authority
+    named = str(tmp_path / "none.pem") if flaw == "file is missing" else trusted.cert_pem.bytes().decode()
+    async with Secure(certificate) as server:
+        store = store_at(server.endpoint, proxy_ca_certificate=named, client_max_retries="3")
+        with pytest.raises(StoreFailure, match="cannot connect") as caught:
+            await read(store)
+        assert (type(caught.value), caught.value.attempts, server.requests) == (StoreFailure, 1, [])
+        await store.aclose()
+
+
+class Plain(Silent):
+    """Takes what comes for a bad request."""
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Say so."""
+        await client.read(1)
+        to_client.write(head(400, {"Content-Length": 0}))
+        await to_client.drain()
+
+
+async def test_tls_where_none_is_spoken() -> None:
+    async with Plain() as server:
+        store = store_at(server.endpoint.replace("http:", "https:"), client_max_retries="0")
+        with pytest.raises(Transient, match=r"no answer .SSLError"):
+            await read(store)
+        await store.aclose()
+
+
+# -- buckets that have moved ------------------------------------------------------------------------------------------
+
+
+async def test_a_bucket_in_another_region_is_asked_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over plain HTTP here, since nobody has Amazon's certificates."""
+    moved = status(301, "PermanentRedirect", x_amz_bucket_region="eu-west-3")
+    async with Counting(moved, serve, serve) as server:
+        port = int(server.endpoint.rpartition(":")[2])
+        names: list[str] = []
+
+        class Near(Addresses):
+            def __init__(self, host: str, _: int) -> None:
+                names.append(host)
+                super().__init__("127.0.0.1", port)
+
+        monkeypatch.setattr(pool, "Addresses", Near)
+        real = pool.OriginPool.__init__
+        monkeypatch.setattr(
+            pool.OriginPool, "__init__", lambda self, origin: real(self, Origin(origin.host, port, None))
+        )
+        store = store_at("")
+        await read(store)
+        await read(store)
+        await store.aclose()
+    assert names == ["bucket.s3.us-east-1.amazonaws.com", "bucket.s3.eu-west-3.amazonaws.com"]
+    regions = [request.headers["authorization"].split("/")[2] for request in server.requests]
+    assert regions == ["us-east-1", "eu-west-3", "eu-west-3"]
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+async def test_no_other_redirection_is_followed(code: int) -> None:
+    """It would show the request to whom the server names."""
+    async with Counting() as other:
+        moved = status(code, "Moved", Location=f"{other.endpoint}/bucket/key", x_amz_bucket_region="eu-west-3")
+        async with Counting(moved) as server:
+            store = store_at(server.endpoint)
+            with pytest.raises(StoreFailure, match=f"HTTP {code} Moved"):
+                await read(store)
+            await store.aclose()
+        assert other.connections == 0
+
+
+# -- credentials ------------------------------------------------------------------------------------------------------
+
+
+async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        session, looks = store._loop().state.session(), 0
+        real = session.get_credentials
+
+        async def counted() -> Any:
+            nonlocal looks
+            looks += 1
+            return await real()
+
+        monkeypatch.setattr(session, "get_credentials", counted)
+        await read(store)
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(30)))
+        assert looks == 1
+        session.set_credentials("AKIDOTHER", "changed")
+        monkeypatch.setattr("lance_io.store.s3_session.LOOK_S", 0.0)  # the time has come
+        await read(store)
+        assert "AKIDOTHER" in server.requests[-1].headers["authorization"]
+        await store.aclose()
+
+
+@pytest.mark.parametrize("text", ["agent\r\nx-evil: 1", "agent\nx"])
+async def test_an_option_cannot_add_a_header(text: str) -> None:
+    async with Counting() as server:
+        with pytest.raises(Exception, match="user_agent"):
+            store_at(server.endpoint, user_agent=text)
+        assert server.requests == []
+
+
+# -- threads and forks ------------------------------------------------------------------------------------------------
+
+
+def test_each_loop_has_connections_of_its_own() -> None:
+    counts: list[int] = []
+
+    async def run() -> None:
+        async with Counting() as server:
+            store = stores.setdefault(server.endpoint, store_at(server.endpoint))
+            await asyncio.gather(*(read(store, at, at + 1000) for at in range(10)))
+            counts.append(len(server.requests))
+            await store.aclose()
+
+    stores: dict[str, S3Store] = {}
+    threads = [threading.Thread(target=asyncio.run, args=(run(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [10, 10, 10]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+async def test_a_forked_child_opens_connections_of_its_own() -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        readable, writable = os.pipe()
+        child = os.fork()
+        if child == 0:
+            outcome = b"failed"
+            try:
+                asyncio.events._set_running_loop(None)
+                asyncio.run(_in_child(store))
+                outcome = b"read"
+            finally:
+                os.write(writable, outcome)
+                os._exit(0)
+        os.close(writable)
+        outcome = await asyncio.to_thread(os.read, readable, 100)
+        os.close(readable)
+        await asyncio.to_thread(os.waitpid, child, 0)
+        await read(store)  # the parent's connection is as it was
+        assert outcome == b"read"
+        assert (server.connections, pool_of(store).num_open) == (2, 1)
+        await store.aclose()
+
+
+async def _in_child(store: S3Store) -> None:
+    assert descriptors.num_sockets() == 0
+    await read(store, 5, 200_000)
+    await store.aclose()
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+async def test_refusals_keep_the_connection() -> None:
+    async with Counting(status(404, "NoSuchKey"), status(403, "AccessDenied"), status(416)) as server:
+        store = store_at(server.endpoint)
+        for error in (NotFound, AccessDenied):
+            with pytest.raises(error):
+                await read(store)
+        tail, size_bytes, _ = await store.get_suffix("key", 5)
+        assert (bytes(tail), size_bytes) == (b"", 0)
+        await read(store)
+        assert server.connections == 1
+        await store.aclose()
+
+
+async def test_a_broken_answer_is_told_with_what_has_come() -> None:
+    async with Counting(broken_after(70_000)) as server:
+        store = store_at(server.endpoint, client_max_retries="0")
+        with pytest.raises(Transient, match="broke off after 70000 of 200000 bytes"):
+            await read(store, 0, 200_000)
+        await store.aclose()
