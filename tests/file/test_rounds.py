@@ -383,6 +383,5 @@ def test_a_call_ends_at_its_deadline(objects) -> None:
         await late(ds.sample(3, timeout=0.75), 0.75)
         await late(ds.checkout_latest(timeout=0.5), 0.5)
         await late(ds.get_fragments()[0].to_table(timeout=0.125), 0.125)
-        assert (await ds.take([5], timeout=60)).num_rows == 1
 
     bench.run(work)
