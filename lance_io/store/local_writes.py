@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import logging
 import os
 import stat
 from itertools import islice
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})  # a file system where folders are not flushed
@@ -141,7 +144,7 @@ class NewFile:
     def publish(self, *, if_absent: bool) -> ObjectMeta:
         """Give the file its name; `FileExistsError` if it was to be created and another is there.
 
-        Raises `OutcomeUnknown` if the file has its name, but the system could not say that the name is durable.
+        Raises `OutcomeUnknown` if the file has its name, but the system could not say that name or content are durable.
         """
         if self._durability == "full":
             os.fsync(self._fd)
@@ -153,23 +156,51 @@ class NewFile:
         elif self._durability == "full" or not exchange(self._temporary, self._key):
             os.replace(self._temporary, self._key)
             self._is_renamed = True
-        self.discard()
+        self._let_go()
         if self._durability == "full":
             try:
                 sync_folder(self._folder)
             except OSError as error:
-                message = f"the file is there, but its folder could not be flushed to the disk ({error.strerror})"
-                raise OutcomeUnknown(message, path=self._key, operation="put") from error
+                raise self._unsure("its folder could not be flushed to the disk", error) from error
         return meta
+
+    def _let_go(self) -> None:
+        """Remove the temporary name of a file that has its own: whatever fails now, it is there, and nobody may be told
+        that it is not.
+        """
+        fd, self._fd = self._fd, -1
+        try:
+            self._close_named(fd)
+        finally:
+            try:
+                self._unlink()
+            except OSError as error:
+                _logger.warning("%s stays behind for a cleanup: %s", self._temporary, error)
+
+    def _close_named(self, fd: int) -> None:
+        try:
+            os.close(fd)
+        except OSError as error:
+            if self._durability != "full":  # what was not flushed may be written now
+                raise self._unsure("its content may not have been written", error) from error
+
+    def _unsure(self, reason: str, error: OSError) -> OutcomeUnknown:
+        message = f"the file is there, but {reason} ({error.strerror})"
+        return OutcomeUnknown(message, path=self._key, operation="put")
 
     def discard(self) -> None:
         """Remove what is left of the temporary file."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
-            os.close(fd)
-            if not self._is_renamed:
-                with contextlib.suppress(FileNotFoundError):  # somebody cleaned up
-                    os.unlink(self._temporary)
+            try:
+                os.close(fd)
+            finally:
+                self._unlink()
+
+    def _unlink(self) -> None:
+        if not self._is_renamed:
+            with contextlib.suppress(FileNotFoundError):  # somebody cleaned up
+                os.unlink(self._temporary)
 
     def _link(self) -> None:
         try:
@@ -181,12 +212,29 @@ class NewFile:
 
     def _copy_exclusively(self) -> None:
         """Create on file systems without hard links: still one winner, but a crash may leave half a file."""
-        with open(self._temporary, "rb") as source, open(self._key, "xb") as target:
-            while piece := source.read(1 << 20):
-                target.write(piece)
-            target.flush()
+        fd = os.open(self._key, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            self._copy_to(fd)
+        except OSError:  # half a manifest would make the table unreadable
+            os.close(fd)
+            os.unlink(self._key)
+            raise
+        try:
             if self._durability == "full":
-                os.fsync(target.fileno())
+                os.fsync(fd)
+        except OSError as error:
+            raise self._unsure("it could not be flushed to the disk", error) from error
+        finally:
+            self._close_named(fd)
+
+    def _copy_to(self, fd: int) -> None:
+        at = 0
+        with open(self._temporary, "rb") as source:
+            while piece := source.read(1 << 20):
+                rest = memoryview(piece)
+                while len(rest):
+                    written = os.pwrite(fd, rest, at)
+                    rest, at = rest[written:], at + written
 
 
 class LocalUpload:
