@@ -239,6 +239,16 @@ def test_descriptors_have_a_limit(size, is_refused):
         decode_globals_table(table, footer)
 
 
+@pytest.mark.parametrize(("length", "is_refused"), [((1 << 63) - 1, False), (1 << 63, True)])
+def test_files_have_no_more_rows_than_63_bits_count(length, is_refused):
+    data = file_pb2.FileDescriptor(length=length).SerializeToString()
+    if not is_refused:
+        assert decode_file_descriptor(data).num_rows == length
+        return
+    with pytest.raises(FormatError, match=f"{length} rows"):
+        decode_file_descriptor(data)
+
+
 def survives(data: bytes) -> bool:
     """True when the container parses; any error but the two named ones fails the test."""
     try:

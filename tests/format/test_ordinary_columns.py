@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -11,6 +12,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.columns import _decode_column, _ordinary_column, decode_column
 from lance_io.format.footer import Footer
 from lance_io.format.version import V2_0, V2_1, V2_2
+from lance_io.limits import PAGE_ROWS_MAX
 from lance_io.proto import encodings_pb2, file_pb2
 
 FOOTER = Footer(1 << 20, 0, 0, 1, 1, V2_1, 1 << 21)
@@ -91,7 +93,9 @@ def test_whatever_is_accepted_is_what_the_general_parser_finds() -> None:
         (([32], [8], 5, 0, b"x"), "not aligned"),
         (([0, 64], [8], 5, 0, b"x"), "2 buffer offsets, but 1 buffer sizes"),
         (([0], [8], 1 << 62, 0, b"x"), "rows, at most"),
+        (([0], [8], PAGE_ROWS_MAX + 1, 0, b"x"), "rows, at most"),
         (([0], [8], 5, (1 << 64) - 1, b"x"), "first row"),
+        (([0], [8], 5, 1 << 63, b"x"), "first row"),
     ],
 )
 def test_what_is_refused_is_told_by_the_general_parser(
@@ -101,6 +105,22 @@ def test_what_is_refused_is_told_by_the_general_parser(
     assert _ordinary_column(data, 0, FOOTER) is None
     with pytest.raises(FormatError, match=text):
         list(decode_column(data, 0, FOOTER).pages)
+
+
+def in_general(data: bytes, number: int, footer: Footer) -> Any:
+    return _decode_column(data, number, footer, None)
+
+
+@pytest.mark.parametrize("parse", [_ordinary_column, in_general])
+@pytest.mark.parametrize(
+    "page",
+    [([0], [8], PAGE_ROWS_MAX, 0, b"x"), ([0], [8], 5, (1 << 63) - 1, b"x"), ([(1 << 20) - 64], [64], 5, 0, b"x")],
+    ids=["rows", "first row", "end of the data"],
+)
+def test_limits_belong_to_what_is_accepted(page: tuple[list[int], list[int], int, int, bytes], parse: Any) -> None:
+    found = parse(column([page]).SerializeToString(), 0, FOOTER)
+    assert [tuple(one)[:4] for one in found.pages] == [((page[0][0],), (page[1][0],), page[2], page[3])]
+    assert found.row_starts.tolist() == [0, page[2]]
 
 
 def test_only_the_page_type_of_the_file_version_is_accepted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from typing import Any
 
@@ -14,7 +15,7 @@ from lance_io.errors import BindError, FormatError, UnsupportedError
 from lance_io.format.logical_types import primitive_type
 from lance_io.format.schema import Field, Schema, split_path
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.schema_messages import SCHEMA_DEPTH_MAX, decode_schema, encode_schema
+from lance_io.format.schema_messages import SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX, decode_schema, encode_schema
 from lance_io.proto import file_pb2
 from lance_io.table.manifest import decode_manifest
 
@@ -208,6 +209,42 @@ def test_the_deepest_schema_still_becomes_an_arrow_schema():
     items = "fixed_size_list:" * 5000 + "int8" + ":1" * 5000
     with pytest.raises(UnsupportedError, match="nested more than"):
         decode_schema([message(0, kind=items)], {})
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "error"),
+    [
+        ([1] * 32, None),
+        ([1] * 33, UnsupportedError),
+        ([(1 << 31) - 1], None),
+        ([1 << 31], FormatError),
+        ([1, (1 << 31) - 1], None),
+        ([2, 1 << 30], FormatError),
+        ([2, (1 << 30) - 1], None),
+    ],
+)
+def test_vectors_have_limits(dimensions, error):
+    kind = "fixed_size_list:" * len(dimensions) + "int8" + "".join(f":{one}" for one in dimensions)
+    if error is not None:
+        with pytest.raises(error):
+            decode_schema([message(0, kind=kind)], {})
+        return
+    dtype, sizes = decode_schema([message(0, kind=kind)], {}).fields[0].arrow_type, []
+    while pa.types.is_fixed_size_list(dtype):
+        sizes, dtype = [*sizes, dtype.list_size], dtype.value_type
+    assert math.prod(sizes) == math.prod(dimensions) and len(sizes) == len(dimensions)
+
+
+@pytest.mark.parametrize(("num_fields", "is_refused"), [(5, False), (6, True)])
+def test_schemas_have_a_limit(monkeypatch, num_fields, is_refused):
+    assert SCHEMA_FIELDS_MAX == 1 << 20
+    monkeypatch.setattr("lance_io.format.schema_messages.SCHEMA_FIELDS_MAX", 5)
+    fields = [message(number, kind="int8") for number in range(num_fields)]
+    if not is_refused:
+        assert len(decode_schema(fields, {}).fields) == num_fields
+        return
+    with pytest.raises(FormatError, match="schema of 6 fields, at most 5"):
+        decode_schema(fields, {})
 
 
 def test_an_extension_that_refuses_its_storage_is_damage():

@@ -187,6 +187,28 @@ def test_a_huge_transaction_is_not_repeated_inside(table: Manifest) -> None:
     assert len(file.data) < 1000 and file.manifest.transaction_offset is None
 
 
+@pytest.mark.parametrize(("over_bytes", "is_inside"), [(-1, True), (0, True), (1, False)])
+def test_the_limit_of_a_transaction_inside_a_manifest(
+    table: Manifest, monkeypatch: pytest.MonkeyPatch, over_bytes: int, is_inside: bool
+) -> None:
+    transaction = Transaction(1, ops.Delete((), (0,), "x" * 100))
+    monkeypatch.setattr("lance_io.table.manifest_write.INLINE_BYTES_MAX", len(transaction.data) - over_bytes)
+    file = encode_manifest_file(build_manifest(table, transaction, timestamp_ns=5))
+    assert (file.manifest.transaction_offset is not None) == is_inside
+    assert (transaction.data in file.data) == is_inside
+
+
+def test_the_last_number_of_a_fragment(table: Manifest) -> None:
+    full = following(table, ops.ReserveFragments((1 << 32) - 3))
+    assert full.max_fragment_id == (1 << 32) - 2
+    last = following(full, ops.Append((fragment("z"),)))
+    assert last.fragments.ids == [0, 1, (1 << 32) - 1]
+    with pytest.raises(UsageError, match=f"ran out of fragment ids: {1 << 32} needs more than 32 bits"):
+        following(last, ops.Append((fragment("z"),)))
+    with pytest.raises(UsageError, match="ran out of fragment ids"):
+        following(full, ops.Append((fragment("y"), fragment("z"))))
+
+
 def test_fragments_are_numbered_behind_the_highest_ever(table: Manifest) -> None:
     fewer = following(table, ops.Delete((), (1,), ""))
     assert (fewer.fragments.ids, fewer.max_fragment_id) == ([0], 1)

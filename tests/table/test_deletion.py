@@ -74,6 +74,17 @@ def test_roaring_agrees_with_the_library(values, runs, optimise):
     assert np.array_equal(decode_roaring(bitmap.serialize()), np.array(bitmap.to_array(), dtype=np.uint32))
 
 
+@pytest.mark.parametrize("counts", [[4095], [4096], [4097], [4097, 4096, 4095], [1, 40_000, 4096]])
+def test_containers_change_their_form_where_those_of_the_library_do(counts):
+    """Each count of values with one high half, without runs."""
+    dice = np.random.default_rng(7)
+    parts = [np.sort(dice.choice(1 << 16, count, replace=False)) + (at << 16) for at, count in enumerate(counts)]
+    values = np.concatenate(parts).astype(np.uint32)
+    theirs = BitMap(values.tolist()).serialize()
+    assert np.array_equal(decode_roaring(theirs), values)
+    assert encode_roaring(values) == theirs
+
+
 def test_roaring_bounds_what_it_allocates():
     full = BitMap(range(0, 1 << 22))
     full.run_optimize()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import lance
@@ -198,6 +198,12 @@ def test_tables_of_old_releases_open():
         assert set(summary) >= {"total_rows", "total_fragments"}
 
 
+BEGIN_OF_TIME_S, END_OF_TIME_S = (
+    int((datetime(*day, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds())
+    for day in ((1, 1, 1), (9999, 12, 31, 23, 59, 59))
+)
+
+
 @pytest.fixture
 def plain(tmp_path) -> table_pb2.Manifest:
     """The message of a small table of two fragments."""
@@ -229,12 +235,49 @@ def plain(tmp_path) -> table_pb2.Manifest:
         (lambda m: m.base_paths.add(id=1), "no usable path"),
         (lambda m: setattr(m, "transaction_section", 1 << 50), "in front of the manifest"),
         (lambda m: setattr(m, "index_section", 999), "in front of the manifest"),
+        (lambda m: setattr(m.fragments[0], "physical_rows", (1 << 32) + 1), "at most"),
+        (lambda m: setattr(m.fragments[0].files[0], "file_size_bytes", 1 << 63), f"{1 << 63} bytes"),
+        (lambda m: setattr(m.timestamp, "seconds", END_OF_TIME_S + 1), "timestamp"),
+        (lambda m: setattr(m.timestamp, "seconds", BEGIN_OF_TIME_S - 1), "timestamp"),
+        (lambda m: setattr(m.timestamp, "nanos", 10**9), "timestamp"),
     ],
 )
 def test_contradictions_are_refused(plain, edit, words):
     edit(plain)
     with pytest.raises(FormatError, match=words):
         list(from_message(plain, 1000).fragments)
+
+
+def of_the_highest_number(message):
+    message.fragments[1].id = message.max_fragment_id = (1 << 32) - 1
+
+
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        (of_the_highest_number, lambda m: m.fragments[1].id == (1 << 32) - 1),
+        (
+            lambda m: setattr(m.fragments[0], "physical_rows", 1 << 32),
+            lambda m: m.fragments[0].physical_rows == 1 << 32,
+        ),
+        (
+            lambda m: setattr(m.fragments[0].files[0], "file_size_bytes", (1 << 63) - 1),
+            lambda m: m.fragments[0].files[0].size_bytes == (1 << 63) - 1,
+        ),
+        (
+            lambda m: setattr(m.timestamp, "seconds", END_OF_TIME_S),
+            lambda m: m.timestamp_ns // 10**9 == END_OF_TIME_S,
+        ),
+        (
+            lambda m: setattr(m.timestamp, "seconds", BEGIN_OF_TIME_S),
+            lambda m: m.timestamp_ns // 10**9 == BEGIN_OF_TIME_S,
+        ),
+    ],
+    ids=["fragment", "rows", "bytes", "last second", "first second"],
+)
+def test_limits_belong_to_what_is_accepted(plain, edit, found):
+    edit(plain)
+    assert found(from_message(plain, 1000))
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,9 @@ def test_manifest_names_go_both_ways():
     for version in (1, 2, 10**9, 1 << 62):
         for name, scheme in zip(manifest_names(version), ("V2", "V1"), strict=True):
             assert parse_manifest_name(name) == ManifestName(scheme, version)
+    for version in (0, (1 << 64) - 1):
+        assert parse_manifest_name(manifest_name(version, "V2")) == ManifestName("V2", version)
+    assert parse_manifest_name(f"{1 << 64}.manifest") is None
     [name] = manifest_names(detached)
     assert parse_manifest_name(name) == ManifestName("detached", detached)
 

@@ -190,6 +190,20 @@ def overflowing() -> bytes:
     return single(made)
 
 
+@pytest.mark.parametrize("width", [2, 4])
+def test_ids_have_64_bits(width):
+    """The last one of them is there; what passes it is not taken for the first."""
+    for base, is_refused in ((U64_MAX - 4, False), (U64_MAX - 3, True)):
+        made = rowids_pb2.U64Segment()
+        part = made.array.u16_array if width == 2 else made.array.u32_array
+        part.base, part.offsets = base, b"".join(number.to_bytes(width, "little") for number in (1, 2, 3, 4))
+        if is_refused:
+            with pytest.raises(FormatError, match="pass 64 bits"):
+                decode_row_ids(single(made), 4)
+        else:
+            assert decode_row_ids(single(made), 4).tolist() == [base + number for number in (1, 2, 3, 4)]
+
+
 def odd() -> bytes:
     made = rowids_pb2.U64Segment()
     made.array.u32_array.offsets = b"\1\0\0"
