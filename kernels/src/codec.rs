@@ -7,8 +7,8 @@ use crate::fsst::SymbolTable;
 use pyo3::exceptions::PyValueError;
 use pyo3::{PyErr, PyResult};
 
-/// Messages nest a handful deep; anything more is an attack on the stack.
-const DEPTH_MAX: usize = 16;
+/// Fixed-size lists nest up to 32 deep, other messages a handful; anything more is an attack on the stack.
+const DEPTH_MAX: usize = 40;
 /// Widest fixed-width value: 2^31 bits are 256 MiB.
 const BITS_MAX: u32 = 1 << 31;
 

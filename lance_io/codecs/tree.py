@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lance_io.proto import encodings21_pb2 as pb
 
-DEPTH_MAX: Final = 16  # real trees are at most six deep (general > list > list > fsst > variable > flat)
+DEPTH_MAX: Final = 40  # fixed-size lists nest up to 32 deep; around and inside them are two or three more
 LANE_BITS: Final = (8, 16, 32, 64)
 FSST_TABLE_BYTES: Final = 2312  # spec: section 8.3
 _FSST_MAGIC: Final = b"TSSF"
