@@ -171,6 +171,7 @@ def test_every_room_has_its_tests() -> None:
     for groups in mutants.TESTS.values():
         for place in (*groups[0], *groups[1]):
             assert (CHECKOUT / place).exists(), place
+    assert all((CHECKOUT / file).is_file() for file in mutants.SLOW)
 
 
 def test_what_is_named_as_invisible_is_still_there() -> None:
