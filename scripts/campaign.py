@@ -167,7 +167,7 @@ CAMPAIGNS: Final = (
                 ("tests/encodings/test_random_types.py", "tests/dataset/write/test_fidelity.py", "-k", "random"),
                 "LANCE_IO_RANDOM_TYPES",
                 2000,
-                "{tests} properties, {size} examples each",
+                "{tests} tests, the properties with {size} examples each",
             ),
         ),
     ),
