@@ -63,7 +63,17 @@ SLOW: Final = (
 # The others start clusters of their own, and take minutes.
 _SPARK: Final = tuple(
     f"tests/spark/test_{name}.py"
-    for name in ("stream_jobs", "read_tasks", "version_rows", "types", "planning", "write_jobs", "local_writing")
+    for name in (
+        "options",
+        "docs",
+        "stream_jobs",
+        "read_tasks",
+        "version_rows",
+        "types",
+        "planning",
+        "write_jobs",
+        "local_writing",
+    )
 )
 # Which tests know a room best, and which wider ones are asked where these notice nothing.
 TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -522,7 +532,7 @@ class Campaign:
             for stage in self.stages(mutant):
                 code, output = copy.run(stage, EXTRA_S + 4 * sum(self.seconds[file] for file in stage))
                 if code != 0:
-                    told = re.findall(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
+                    told = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
                     by = "time" if code is None else told[0] if told else f"exit code {code}"
                     return Outcome(mutant, "killed", time.monotonic() - started, by)
         finally:
