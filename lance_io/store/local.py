@@ -35,11 +35,10 @@ from lance_io.store.api import (
     WritableBuffer,
 )
 from lance_io.store.bounds import check_ranges
+from lance_io.store.descriptors import files_at_once
 from lance_io.store.forking import survive_fork
 from lance_io.store.local_files import (
     TEMPORARY_PREFIX,
-    OpenFile,
-    OpenFiles,
     describe,
     failed,
     list_files,
@@ -54,6 +53,7 @@ from lance_io.store.local_writes import (
     sync_folder,
     write_over,
 )
+from lance_io.store.open_files import OpenFile, OpenFiles
 
 if TYPE_CHECKING:
     import asyncio
@@ -109,9 +109,10 @@ class LocalStore:
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
         """Ranges of several files, read by one kernel call on all cores; see `SyncReads`."""
-        if len(wanted) > FILES_AT_ONCE or any(ranges.keep for _, ranges in wanted):
+        at_once = files_at_once(FILES_AT_ONCE)
+        if len(wanted) > at_once or any(ranges.keep for _, ranges in wanted):
             scratch = None
-        batches = (wanted[first : first + FILES_AT_ONCE] for first in range(0, len(wanted), FILES_AT_ONCE))
+        batches = (wanted[first : first + at_once] for first in range(0, len(wanted), at_once))
         return [fetched for batch in batches for fetched in self._read_files(batch, gap_bytes, scratch)]
 
     def get_now(self, key: str) -> bytes:
@@ -370,21 +371,29 @@ class LocalStore:
     def _read_files(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
     ) -> Iterator[Fetched]:
+        found = self._read_together(wanted, gap_bytes, scratch)
+        if found is None:  # one by one, the file that fails is known
+            yield from (self._read(key, ranges, gap_bytes, None) for key, ranges in wanted)
+            return
+        for (key, ranges), (buffer, offsets, num_reads, num_bytes) in zip(wanted, found, strict=True):
+            self.stats.count_reads(key, num_reads, num_bytes, ranges)
+            yield Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
+
+    def _read_together(
+        self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None
+    ) -> Sequence[tuple[Buffer | None, Buffer, int, int]] | None:
+        """What the kernel says; None if that failed, and then no file is held any more."""
         try:
-            files = [self._files.get(key) for key, _ in wanted]  # held until they have been read
-            found = read_files(
+            # held until they have been read
+            files = [self._files.get(key, may_wait=not at) for at, (key, _) in enumerate(wanted)]
+            return read_files(
                 [(file.fd, ranges.starts, ranges.ends) for file, (_, ranges) in zip(files, wanted, strict=True)],
                 gap_bytes,
                 _read_threads(),
                 scratch,
             )
         except (LanceError, EOFError, OSError, ValueError, MemoryError):
-            # One by one, the file that fails is known.
-            yield from (self._read(key, ranges, gap_bytes, None) for key, ranges in wanted)
-            return
-        for (key, ranges), (buffer, offsets, num_reads, num_bytes) in zip(wanted, found, strict=True):
-            self.stats.count_reads(key, num_reads, num_bytes, ranges)
-            yield Fetched(scratch if buffer is None else buffer, int64s(offsets), num_reads, num_bytes)
+            return None
 
     def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
         """Raise the error of ours for a read that failed; return if it was none of the reader's business."""

@@ -1,4 +1,4 @@
-"""System calls behind the local store: what errors mean, open files kept at hand, listings in key order.
+"""System calls behind the local store: what errors mean, listings in key order.
 
 Names that start with `TEMPORARY_PREFIX` are files in the making (`local_writes.py`). Listings leave them out, unless
 their prefix asks for such names.
@@ -9,9 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
-from collections import OrderedDict
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -19,14 +16,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError
 from lance_io.store.api import ObjectMeta, Selection
+from lance_io.store.descriptors import with_descriptors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 TEMPORARY_PREFIX = ".lance-io-"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # not blocking: a named pipe must not hang the opener
 
 
 class NotAFolder(StoreError, NotADirectoryError):
@@ -60,88 +57,6 @@ def failed(key: str, error: OSError | ValueError) -> LanceError:
 def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
     """Raise our error for a failed write; ours pass through."""
     raise error if isinstance(error, LanceError) else failed(key, error) from error
-
-
-class OpenFile:
-    """A file descriptor that closes when nobody holds the object any more; `pread` needs no position, so all share it.
-
-    size_bytes  the file's length when it was opened
-    """
-
-    __slots__ = ("fd", "identity", "size_bytes")
-
-    def __init__(self, key: str) -> None:
-        self.fd = -1
-        try:
-            self.fd = os.open(key, _OPEN_FLAGS)
-            status = os.fstat(self.fd)
-        except (OSError, ValueError) as error:
-            raise failed(key, error) from error
-        if stat.S_ISDIR(status.st_mode):
-            raise NotFound("this is a folder, not a file", path=key)
-        if not stat.S_ISREG(status.st_mode):
-            raise StoreError("this is not a regular file", path=key)
-        self.identity = (status.st_dev, status.st_ino)
-        self.size_bytes = status.st_size
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: `os` may be gone at exit
-        if self.fd >= 0:
-            close(self.fd)
-
-
-class OpenFiles:
-    """The most recently used open files, at most `files_max`; safe from any thread.
-
-    A name is looked up again at every use (a `stat`, a third of an `open`), so that a file that was replaced or
-    deleted is never read under its old name.
-    """
-
-    def __init__(self, files_max: int) -> None:
-        self._files_max = files_max
-        self._lock = threading.Lock()
-        self._files: OrderedDict[str, OpenFile] = OrderedDict()
-
-    def get(self, key: str) -> OpenFile:
-        """The open file behind a name. Hold the object while reading: it may be dropped here at any time."""
-        with self._lock:
-            file = self._files.get(key)
-            if file is not None:
-                self._files.move_to_end(key)
-        if file is not None:
-            try:
-                status = os.stat(key)
-            except (OSError, ValueError) as error:
-                self.drop(key)
-                raise failed(key, error) from error
-            if (status.st_dev, status.st_ino) == file.identity:
-                return file
-        file = OpenFile(key)
-        _read_no_more_than_asked(file.fd)
-        with self._lock:
-            self._files[key] = file
-            self._files.move_to_end(key)
-            dropped = self._files.popitem(last=False) if len(self._files) > self._files_max else None
-        del dropped  # closes outside the lock
-        return file
-
-    def drop(self, key: str) -> None:
-        """Forget one file."""
-        with self._lock:
-            dropped = self._files.pop(key, None)
-        del dropped
-
-    def clear(self) -> None:
-        """Forget all files; those being read close when their readers are done."""
-        with self._lock:
-            self._files, dropped = OrderedDict(), self._files
-        del dropped
-
-
-def _read_no_more_than_asked(fd: int) -> None:
-    """Keep the system from reading ahead: ranges are planned, and what lies between them is seldom wanted."""
-    if hasattr(os, "posix_fadvise"):  # not everywhere
-        with suppress(OSError):  # some file systems take no advice
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 # -- looking around ---------------------------------------------------------------------------------------------------
@@ -207,7 +122,7 @@ def _names(folder: str, *, is_top: bool) -> list[str]:
     is_top  it was asked for; else it was found, and is none any more if it is a file by now
     """
     try:
-        with os.scandir(folder) as entries:
+        with with_descriptors(lambda: os.scandir(folder)) as entries:
             return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
     except FileNotFoundError:
         return []
