@@ -153,6 +153,11 @@ class StoreProfile:
             return self
         return replace(self, **changes)._at_most(changes.get("requests_max", self.requests_max))
 
+    @property
+    def connections_max(self) -> int:
+        """Connections that are open at once: one for each request, and some for those that are made again when late."""
+        return self.requests_max + -(-self.requests_max * self.hedge_percent // 100)
+
     def within_descriptors(self) -> StoreProfile:
         """This profile with no more requests in flight than the process has file descriptors for their connections."""
         return self._at_most(requests_within_descriptors(self.requests_max))

@@ -33,8 +33,8 @@ class Connections:
 
     def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.state = LoopState(options, profile.requests_max)
-        self.gets: GetTransport = _transport(options, self.state, profile.requests_max)
+        self.state = LoopState(options, profile.connections_max)
+        self.gets: GetTransport = _transport(options, self.state, profile.connections_max)
         rate = _rate_of(identity, profile)
         self.gates = {
             name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")

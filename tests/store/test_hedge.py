@@ -243,6 +243,17 @@ READS: dict[str, Callable[[S3Store], object]] = {
 }
 
 
+async def test_a_request_is_made_again_though_all_that_may_be_are_in_flight() -> None:
+    async with FaultServer(CONTENT, [*[serve] * 32, stall]) as server:
+        store = store_on(server, requests_max="1")
+        for _ in range(32):
+            await store.get_range("key", 0, 10)
+        async with asyncio.timeout(10):
+            assert await store.get_range("key", 0, 10) == CONTENT[:10]
+        assert len(server.requests) == 34
+        await store.aclose()
+
+
 @pytest.mark.parametrize("kind", READS)
 @pytest.mark.parametrize("second", [serve, broken_after(500)])
 async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> None:
