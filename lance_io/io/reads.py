@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lance_io.io.budget import Priority, Ticket
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
-    from lance_io.store.api import ObjectReads, PlanReads
+    from lance_io.store.api import IntoReads, ObjectReads, PlanReads
 
 # A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB
@@ -140,18 +140,29 @@ class Request:
         if num_pieces > 1:
             self.destination = np.empty(num_bytes, dtype=np.uint8)
 
+    def room(self, place: int, num_bytes: int) -> memoryview | None:
+        """Where a piece of the answer belongs, for a store that can receive it there; None if that is to be seen."""
+        if self.destination is None:
+            return None
+        return memoryview(self.destination)[place : place + num_bytes]
+
+    def receive_placed(self) -> bool:
+        """A piece is where it belongs. True when the answer is complete."""
+        self.num_missing -= 1
+        if self.num_missing == 0:
+            self.answer = Fetched(self.destination, self.offsets)
+        return self.num_missing == 0
+
     def receive(self, source: memoryview, start: int, end: int, place: int) -> bool:
         """Bytes `start` to `end` of a read's buffer belong at `place`. True when the answer is complete."""
-        self.num_missing -= 1
-        if self.destination is None:
-            piece: Any = source[start:end]
-            if self.ranges.keep and _pins(end - start, len(source)):
-                piece = bytes(piece)
-            self.answer = Fetched(piece, self.offsets)
-        else:
+        if self.destination is not None:
             memoryview(self.destination)[place : place + end - start] = source[start:end]
-            if self.num_missing == 0:
-                self.answer = Fetched(self.destination, self.offsets)
+            return self.receive_placed()
+        self.num_missing -= 1
+        piece: Any = source[start:end]
+        if self.ranges.keep and _pins(end - start, len(source)):
+            piece = bytes(piece)
+        self.answer = Fetched(piece, self.offsets)
         return self.num_missing == 0
 
 
@@ -202,11 +213,20 @@ class RangeRead(Read):
         self.segments = segments  # (request, start and end in this read, place in the answer)
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call."""
+        """The call; a read that is one piece of a larger answer is received where it belongs, if the store can."""
+        if len(self.segments) == 1:
+            request, start, end, place = self.segments[0]
+            if end - start == self.num_bytes and hasattr(store, "get_range_into"):
+                into: IntoReads = store  # type: ignore[assignment]
+                if (room := request.room(place, self.num_bytes)) is not None:
+                    return into.get_range_into(self.payer.key, self.start, self.end, room)
         return store.get_range(self.payer.key, self.start, self.end)
 
     def deliver(self, result: Any) -> list[Request]:
-        """Cut up the buffer."""
+        """Cut up the buffer; None: the bytes are where they belong."""
+        if result is None:
+            ((request, _, _, _),), self.segments = self.segments, []
+            return [request] if not request.left and request.receive_placed() else []
         view = memoryview(result).cast("B")
         if len(view) != self.end - self.start:
             raise ShortRead(

@@ -420,6 +420,17 @@ class PlanReads(Protocol):
 
 
 @runtime_checkable
+class IntoReads(Protocol):
+    """Offered by stores that receive bytes where the caller wants them, without a copy."""
+
+    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
+        """Bytes `start` to `end` of an object into writable memory of that length; errors as `get_range`.
+
+        After an error or a cancellation anything may be in the memory, but nothing is written there any more.
+        """
+
+
+@runtime_checkable
 class SyncReads(Protocol):
     """Offered by stores whose bytes are at hand without waiting: memory and local disk. Safe from any thread.
 
@@ -522,6 +533,7 @@ __all__ = [
     "ObjectStore",
     "PartWriter",
     "PlanReads",
+    "IntoReads",
     "SyncReads",
     "SyncWrites",
     "Upload",

@@ -42,7 +42,14 @@ class Download:
     num_answers  how many attempts came as far as an answer's head
     """
 
-    def __init__(self, key: str, start: int | None, end: int | None, suffix: int | None = None) -> None:
+    def __init__(
+        self,
+        key: str,
+        start: int | None,
+        end: int | None,
+        suffix: int | None = None,
+        memory: memoryview | None = None,
+    ) -> None:
         self.key = key
         self.start = start
         self.end = end
@@ -54,13 +61,17 @@ class Download:
         self.on_answer: Callable[[], None] | None = None  # called when the head of an answer is here
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece
-        self._memory: memoryview | None = None  # of a large range: what arrives goes straight to its place
+        self._given = memory
+        self._memory = memory  # of a large range, or given: what arrives goes straight to its place
         self._whole = start is None and suffix is None
 
     @classmethod
-    def of_range(cls, key: str, start: int, end: int) -> Download:
-        """Bytes `start` to `end`, not empty."""
-        return cls(key, start, end)
+    def of_range(cls, key: str, start: int, end: int, memory: memoryview | None = None) -> Download:
+        """Bytes `start` to `end`, not empty.
+
+        memory  writable, of that length: where the bytes are to be
+        """
+        return cls(key, start, end, None, memory)
 
     @classmethod
     def of_suffix(cls, key: str, num_bytes: int) -> Download:
@@ -73,7 +84,7 @@ class Download:
         return cls(key, None, None)
 
     def again(self) -> Download:
-        """The same wish as it was at first, as another download."""
+        """The same wish as it was at first, as another download, in memory of its own."""
         if self._whole or self.suffix is not None:
             return Download(self.key, None, None, self.suffix)
         return Download(self.key, self.start, self.end)
@@ -177,7 +188,7 @@ class Download:
     def object_changed(self) -> NoReturn:
         """Drop what has arrived: it belongs to an object that is no more."""
         self._pieces.clear()
-        self._memory = None
+        self._memory = self._given
         self.received, self.etag = 0, None
         raise Transient("the object changed while it was read", path=self.key, operation="get")
 
@@ -190,15 +201,15 @@ class Download:
             return 0
         return self.end - self.start
 
-    def add(self, chunk: bytes) -> None:
-        """Take the next bytes; `LongBody` if there are too many."""
+    def add(self, chunk: bytes | memoryview) -> None:
+        """Take the next bytes, which are copied if they are a view; `LongBody` if there are too many."""
         if self.received + len(chunk) > self.num_bytes:
             self._refuse(LongBody, f"the answer goes on behind the {self.num_bytes} bytes that it has", None)
         if self._memory is None and not self._whole and len(chunk) < self.num_bytes > SMALL_BYTES:
             memory: Any = np.empty(self.num_bytes, np.uint8)  # the size is the caller's own, so it is no trap
             self._memory = memoryview(memory)
         if self._memory is None:
-            self._pieces.append(chunk)
+            self._pieces.append(bytes(chunk))
         else:
             self._memory[self.received : self.received + len(chunk)] = chunk
         self.received += len(chunk)
@@ -233,6 +244,11 @@ class Download:
             )
 
     # -- the result -------------------------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Have all bytes in the memory that was given, if another download got them."""
+        if self._given is not None and self._memory is not self._given:
+            self._given[:] = self.buffer()
 
     def buffer(self) -> Buffer:
         """All bytes, read-only."""

@@ -103,6 +103,15 @@ class S3Store:
         await self._download(download)
         return download.buffer()
 
+    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
+        """See `IntoReads`."""
+        if end <= start or start < 0:
+            check_range(key, start, end, 0)
+            return
+        download = Download.of_range(key, start, end, memory)
+        await self._download(download)
+        download.fill()
+
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag: one request."""
         download = Download.of_suffix(key, max(1, num_bytes))

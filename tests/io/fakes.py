@@ -80,6 +80,18 @@ class FakeStore:
             gate.set()
 
 
+class FakeIntoStore(FakeStore):
+    """Receives where the caller wants it; `received` is that memory."""
+
+    def __init__(self, files: dict[str, bytes], profile: StoreProfile = PROFILE) -> None:
+        super().__init__(files, profile)
+        self.received: list[memoryview] = []
+
+    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
+        self.received.append(memory)
+        memory[:] = await self.get_range(key, start, end)
+
+
 class _Flight:
     """One read on its way, until it is let go."""
 

@@ -23,7 +23,7 @@ from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.stats import on_retry
 from lance_io.store.throttle import Flow, flow
-from tests.io.fakes import PROFILE, FakePlanStore, FakeStore, content
+from tests.io.fakes import PROFILE, FakeIntoStore, FakePlanStore, FakeStore, content
 
 SIZE = 2000
 FILES = {"a": content(SIZE, 1), "b": content(SIZE, 2)}
@@ -64,7 +64,7 @@ submissions = st.lists(
     submissions,
     st.sampled_from(["take", "scan"]),
     st.sampled_from([0, 1, 300]),
-    st.sampled_from([FakeStore, FakePlanStore]),
+    st.sampled_from([FakeStore, FakePlanStore, FakeIntoStore]),
     st.sampled_from(["in order", "reversed", "all at once"]),
 )
 def test_every_request_gets_its_bytes(
@@ -87,6 +87,32 @@ def test_every_request_gets_its_bytes(
             assert scheduler.stats.num_ranges == sum(len(pairs) for _, pairs, _, _ in wanted)
 
     asyncio.run(read())
+
+
+async def test_pieces_of_one_answer_are_received_where_they_belong() -> None:
+    store = FakeIntoStore(FILES)
+    wanted = Ranges.of((1500, 1700), (0, 10), (12, 40), (900, 950))
+    async with ReadScheduler(store, merge="take") as scheduler:
+        answer = await scheduler.file("a", size_bytes=SIZE).submit(wanted)
+        assert_answers(answer, "a", wanted)
+        received = [np.frombuffer(memory, np.uint8) for memory in store.received]
+        assert sum(map(len, received)) == 200 + 40 + 50
+        assert all(np.shares_memory(memory, np.frombuffer(answer.buffer, np.uint8)) for memory in received)
+        one = await scheduler.file("a", size_bytes=SIZE).submit(Ranges.of((5, 9)))  # that is a piece by itself
+        assert (bytes(one.buffer), len(store.received)) == (FILES["a"][5:9], 4)
+    assert_clean(scheduler)
+
+
+async def test_what_is_shared_is_received_once_and_copied() -> None:
+    store = FakeIntoStore(FILES)
+    async with ReadScheduler(store, merge="take") as scheduler:
+        file = scheduler.file("a", size_bytes=SIZE)
+        asked = [Ranges.of((0, 10), (500, 510)), Ranges.of((5, 15), (800, 810))]
+        answers = await asyncio.gather(*(file.submit(each) for each in asked))
+        for each, answer in zip(asked, answers, strict=True):
+            assert_answers(answer, "a", each)
+    assert [len(memory) for memory in store.received] == [10, 10]
+    assert_clean(scheduler)
 
 
 async def test_one_read_is_not_copied_and_several_come_together_in_one_buffer() -> None:

@@ -236,8 +236,15 @@ def store_on(server: FaultServer, **options: str) -> S3Store:
     return open_s3("bucket", {**known, **options})
 
 
+async def read_into(store: S3Store) -> bytearray:
+    memory = bytearray(99_990)
+    await store.get_range_into("key", 10, 100_000, memoryview(memory))
+    return memory
+
+
 READS: dict[str, Callable[[S3Store], object]] = {
     "range": lambda store: store.get_range("key", 10, 100_000),
+    "into": read_into,
     "suffix": lambda store: store.get_suffix("key", 1000),
     "object": lambda store: store.get("key"),
 }
@@ -275,7 +282,12 @@ async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> No
             await store.get_range("key", 0, 10)
         found = await READS[kind](store)
         data = found[0] if isinstance(found, tuple) else found
-        expected = {"range": CONTENT[10:100_000], "suffix": CONTENT[-1000:], "object": CONTENT}[kind]
+        expected = {
+            "range": CONTENT[10:100_000],
+            "into": CONTENT[10:100_000],
+            "suffix": CONTENT[-1000:],
+            "object": CONTENT,
+        }[kind]
         assert bytes(data) == expected
         assert len(server.requests) == 34
         assert server.asked[32] == server.asked[33]

@@ -173,6 +173,12 @@ def test_however_an_answer_is_cut_its_bytes_are_the_same(
     assert ("free" in client.pool.told, client.transport.is_closed) == (form != "end", False)
 
 
+@pytest.mark.parametrize("cut", [1 << 20, 7, 1])
+def test_some_interim_answers_are_passed_over(cut: int) -> None:
+    client = Client().feed(head(100, X_Hint="a") * INTERIM_MAX + answer("length", 0, 1000), [cut])
+    assert client.outcome == CONTENT[:1000]
+
+
 def test_the_parser_of_the_standard_library_reads_the_same() -> None:
     class Socket:
         def __init__(self, data: bytes) -> None:
@@ -297,7 +303,7 @@ def test_what_is_no_answer_ends_the_connection(data: bytes, cut: int) -> None:
         (head(**part(0, 1000, Content_Length=1001)), LongBody),
         (head(**part(0, 1000, Transfer_Encoding="chunked")) + in_chunks(CONTENT[:1001], 500), LongBody),
         (head(**part(0, 1000)) + CONTENT[:1001], LongBody),
-        (b"HTTP/1.1 206 OK\r\nContent-Range: bytes 0-999/300000\r\nContent-Range: bytes 5-9/10\r\n\r\n", RangeIgnored),
+        (b"HTTP/1.1 206 OK\r\nContent-Range: bytes 5-9/10\r\nContent-Range: bytes 0-999/300000\r\n\r\n", RangeIgnored),
     ],
 )
 def test_what_does_not_fit_the_request_ends_the_connection(data: bytes, error: type[LanceError]) -> None:
@@ -317,7 +323,7 @@ def test_an_endless_refusal_is_read_in_part() -> None:
 
 @pytest.mark.parametrize("form", ["length", "chunks"])
 def test_bytes_behind_an_answer_end_the_connection_and_not_the_answer(form: str) -> None:
-    for behind in (b"HTTP/1.1 206 OK\r\n", b"x", head(408)):
+    for behind in (b"HTTP/1.1 206 OK\r\n", b"x", head(408), answer(form, 0, 1000)):
         client = Client().feed(answer(form, 0, 1000) + behind)
         assert client.outcome == CONTENT[:1000]
         assert client.transport.is_closed

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from lance_io.errors import AccessDenied, NotFound
-from lance_io.store.api import StoreFailure, Transient
+from lance_io.store.api import InvalidRange, StoreFailure, Transient
 from lance_io.store.download import Download
 from lance_io.store.http import descriptors, pool
 from lance_io.store.http.addresses import Addresses
@@ -296,7 +296,9 @@ async def test_connections_spread_over_all_addresses_of_a_name(named: Callable[.
         store = store_at(server.endpoint)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(12)))
         assert sorted(server.used) == sorted(["127.0.0.1", "127.0.0.2", "127.0.0.3"] * 4)
-        assert len(asked) == 1
+        pool_of(store).open_ahead(15)
+        await turns_until(lambda: pool_of(store).num_idle == 15)
+        assert (len(asked), server.used.count("127.0.0.2")) == (1, 5)
         await store.aclose()
 
 
@@ -304,6 +306,7 @@ async def test_an_address_where_nobody_listens_is_passed_over(named: Callable[..
     named("127.0.0.9", "127.0.0.1")
     async with OnAddresses("127.0.0.1") as server:
         store = store_at(server.endpoint, client_max_retries="0")
+        await read(store)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(6)))
         assert set(server.used) == {"127.0.0.1"}
         await store.aclose()
@@ -406,6 +409,31 @@ async def test_silence_and_endless_answers_end(answer: Answer) -> None:
         await store.aclose()
 
 
+async def test_silence_ends_before_the_time_for_a_long_answer_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lance_io.store.s3_site.STALL_S", 0.2)
+    async with Counting(stall_in_body) as server:
+        store = store_at(server.endpoint, request_timeout="1000s")
+        await read(store)
+        assert server.asked == ["bytes=0-999", "bytes=5-999"]
+        await store.aclose()
+
+
+async def test_waiting_for_a_connection_ends_too() -> None:
+    """Two stores of one bucket, of which one waits for its only connection less long than the other."""
+    async with Counting(stall) as server:
+        patient = store_at(server.endpoint, requests_max="1", request_timeout="1000s")
+        hasty = store_at(server.endpoint, requests_max="1", request_timeout=SILENCE, client_max_retries="0")
+        await patient._loop().state.signer("key")
+        first = asyncio.create_task(patient._loop().gets.attempt(Download.of_range("key", 0, 10)))
+        await server.arrived.wait()
+        with pytest.raises(Transient, match="no answer in time"):
+            await hasty._loop().gets.attempt(Download.of_range("key", 0, 10))
+        assert (len(server.requests), pool_of(hasty).num_waiting) == (1, 0)
+        await cancel(first)
+        await patient.aclose()
+        await hasty.aclose()
+
+
 async def test_the_rest_after_a_silence_is_asked_for_over_another_connection() -> None:
     async with Counting(stall_in_body, stall_in_body) as server:
         store = store_at(server.endpoint, request_timeout=SILENCE)
@@ -449,6 +477,30 @@ async def test_a_connection_that_does_not_come_about_in_time() -> None:
         await store.aclose()
 
 
+# -- into the caller's memory -----------------------------------------------------------------------------------------
+
+
+async def replaced(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+    """Another object is there now."""
+    server.content, server.etag = CONTENT[::-1], '"v2"'
+    await status(412, "PreconditionFailed")(server, asked, writer)
+
+
+@pytest.mark.parametrize("length", [100, 100_000, 250_000])
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+async def test_bytes_can_be_received_into_memory_of_the_caller(fast_get: str, length: int) -> None:
+    async with Counting(broken_after(50), broken_after(40), replaced) as server:
+        store = store_at(server.endpoint, fast_get=fast_get)
+        memory = bytearray(length + 2)
+        await store.get_range_into("key", 1000, 1000 + length, memoryview(memory)[1:-1])
+        assert memory == b"\0" + CONTENT[::-1][1000 : 1000 + length] + b"\0"
+        await store.get_range_into("key", 10, 10, memoryview(b""))
+        with pytest.raises(InvalidRange):
+            await store.get_range_into("key", 10, 9, memoryview(b""))
+        assert server.asked[1:] == [f"bytes={start}-{1000 + length - 1}" for start in (1050, 1090, 1000)]
+        await store.aclose()
+
+
 # -- cancelling -------------------------------------------------------------------------------------------------------
 
 
@@ -488,7 +540,8 @@ async def test_cancelling_while_a_connection_is_being_opened() -> None:
         await turns_until(lambda: server.alive == 0)
 
 
-async def test_cancelling_while_others_have_all_connections() -> None:
+async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SWEEP_S", 1000.0)  # what is to be done, is done at once
     async with Counting(stall, serve) as server:
         store = store_at(server.endpoint, requests_max="1", requests_start="1")
         gets = store._loop().gets
@@ -501,6 +554,27 @@ async def test_cancelling_while_others_have_all_connections() -> None:
         await cancel(first)  # its connection goes with it, and a new one is opened for the third
         await third
         assert server.asked == ["bytes=0-9", "bytes=2-6"]
+        await store.aclose()
+
+
+async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
+    go_on = asyncio.Event()
+
+    async def later(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        await serve(server, asked, writer)
+
+    async with Counting(later) as server:
+        store = store_at(server.endpoint, requests_max="1")
+        gets = store._loop().gets
+        await store._loop().state.signer("key")
+        first, second, third = (asyncio.create_task(gets.attempt(Download.of_range("key", 0, at))) for at in (1, 2, 3))
+        await turns_until(lambda: server.arrived.is_set() and pool_of(store).num_waiting == 2)
+        await cancel(second)
+        go_on.set()
+        await first
+        await third
+        assert (server.asked, server.connections) == (["bytes=0-0", "bytes=0-2"], 1)
         await store.aclose()
 
 
@@ -707,6 +781,7 @@ async def test_a_forked_child_opens_connections_of_its_own() -> None:
 
 async def _in_child(store: S3Store) -> None:
     assert descriptors.num_sockets() == 0
+    assert not list(pool._pools.values())
     await read(store, 5, 200_000)
     await store.aclose()
 

@@ -197,8 +197,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._mode == "feed" and self._ends_with_connection and exc is None:
             exchange.end()
-        elif self._mode == "head" and self._partial is None and self.num_served and not exchange.resent:
-            self._pool.resend(exchange)  # the server closed it while the request was on its way
+        elif self._mode == "head" and self._partial is None and self.num_served:
+            # The server closed it while the request was on its way. Over a new connection that cannot happen again.
+            self._pool.resend(exchange)
         else:
             exchange.end(exc or ConnectionResetError("the server closed the connection"))
 
@@ -294,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
         here = num_bytes - end
         if here >= self._left:
             if self._left:
-                download.add(bytes(memoryview(memory)[end : end + self._left]))
+                download.add(memoryview(memory)[end : end + self._left])
             self._complete(exchange, is_clean=here == self._left)
             return
         self._mode = "body"
@@ -316,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._is_placed:
             download.advance(num_bytes)
         else:
-            download.add(bytes(self._view[:num_bytes]))
+            download.add(self._view[:num_bytes])
         self._left -= num_bytes
         if not self._left:
             self._complete(exchange, is_clean=True)

@@ -72,7 +72,6 @@ class Exchange:
         "heard_s",
         "is_over",
         "patience",
-        "resent",
         "status",
     )
 
@@ -86,7 +85,6 @@ class Exchange:
         self.ends_s = now_s + patience.total_s
         self.heard_s = now_s
         self.connection: Connection | None = None
-        self.resent = False
         self.is_over = False
         self.error: BaseException | None = None
         self.status = 0

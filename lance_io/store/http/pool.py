@@ -118,7 +118,6 @@ class OriginPool:
         if self._is_closed:
             exchange.end(ConnectionResetError("the server closed the connection"))
             return
-        exchange.resent = True
         exchange.connection = None
         self._resent.append(exchange)
         self._open_more()
