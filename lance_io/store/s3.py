@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
-    from lance_io.store.s3_session import LoopState
     from lance_io.store.stats import Operation
     from lance_io.store.throttle import Place
 
 T = TypeVar("T")
 
+LIST_METHOD = "list_objects_v2"
 LIST_PAGE = 1000  # what S3 gives and deletes at once
 _CATEGORIES: dict[Operation, str] = {"get": "read", "head": "read", "list": "list"}  # all others: "write"
 
@@ -140,7 +140,7 @@ class S3Store:
         rest = asked.limit
         while rest is None or rest > 0:
             arguments["MaxKeys"] = LIST_PAGE if rest is None else min(LIST_PAGE, rest)
-            page = await self.call("list", prefix, "list_objects_v2", arguments)
+            page = await self.call("list", prefix, LIST_METHOD, arguments)
             for entry in _entries(page):
                 yield entry
                 rest = None if rest is None else rest - 1
@@ -284,7 +284,7 @@ class S3Store:
             self.stats.begin(operation, key)
             done = False
             try:
-                answer = await self._once(loop.state, operation, key, method, arguments, num_bytes)
+                answer = await self._once(loop, operation, key, method, arguments, num_bytes)
                 done = True
                 return answer
             except Transient as error:
@@ -302,16 +302,19 @@ class S3Store:
 
     async def _once(
         self,
-        state: LoopState,
+        loop: Connections,
         operation: Operation,
         key: str,
         method: str,
         arguments: dict[str, Any],
         num_bytes: int,
     ) -> dict[str, Any]:
+        if method == LIST_METHOD and (page := loop.list_page(arguments)) is not None:
+            return await page
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError
 
+        state = loop.state
         try:
             client = await state.client()
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.store.hedge import Hedging
 from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
+from lance_io.store.s3_lists import list_page
 from lance_io.store.s3_session import LoopState
 from lance_io.store.s3_site import S3Site
 from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from lance_io.store.api import StoreProfile
+    from lance_io.store.http.gets import HttpGets
     from lance_io.store.s3_options import S3Options
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
@@ -34,13 +38,18 @@ class Connections:
     def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
         self.clock = asyncio.get_running_loop().time
         self.state = LoopState(options, profile.connections_max)
-        self.gets: GetTransport = _transport(options, self.state, profile.connections_max)
+        self._own = _own_client(options, self.state, profile.connections_max)
+        self.gets: GetTransport = self._own or _other_client(options, self.state)
         rate = _rate_of(identity, profile)
         self.gates = {
             name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")
         }
         self.hedging = _hedging_of(identity, profile)
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
+
+    def list_page(self, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]] | None:
+        """A page of a listing by our own client, or None where that is not the one which sends requests."""
+        return None if self._own is None else list_page(self._own, arguments)
 
     async def close(self) -> None:
         """Close everything; runs on the loop that it belongs to."""
@@ -55,15 +64,17 @@ class Connections:
             await self.state.close()
 
 
-def _transport(options: S3Options, state: LoopState, connections_max: int) -> GetTransport:
-    """What sends the GETs of a store. A proxy is for aiohttp, which knows how to speak to it."""
-    if options.transport == "aiobotocore":
-        return ClientGets(options, state)
-    if options.transport == "aiohttp" or state.proxy is not None:
-        return SignedGets(options, state)
+def _own_client(options: S3Options, state: LoopState, connections_max: int) -> HttpGets | None:
+    """Our own HTTP client, unless another one was chosen or a proxy is in between, which it does not speak to."""
+    if options.transport != "http" or state.proxy is not None:
+        return None
     from lance_io.store.http.gets import HttpGets
 
     return HttpGets(S3Site(options, state), options.identity, connections_max)
+
+
+def _other_client(options: S3Options, state: LoopState) -> GetTransport:
+    return (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
 
 
 def _limit_of(identity: str, category: str, profile: StoreProfile) -> AdaptiveLimit:

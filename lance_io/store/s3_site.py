@@ -9,9 +9,11 @@ from lance_io.store.failures import StoreFailure
 from lance_io.store.http.exchange import Origin, Patience
 from lance_io.store.s3_errors import answer_error
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S
-from lance_io.store.sigv4 import wire_path
+from lance_io.store.sigv4 import wire_path, wire_query
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lance_io.store.download import Download
     from lance_io.store.http.exchange import Exchange
     from lance_io.store.s3_options import S3Options
@@ -87,39 +89,43 @@ class S3Site:
             if len(self._paths) >= PATHS_MAX:
                 self._paths.clear()
             path = self._paths[download.key] = self._address.path(download.key)
+        return self._origin, self._head(path, {**download.headers(), **self._options.read_headers})
+
+    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """See `Site`; about the bucket."""
+        return self._origin, self._head(self._address.base or "/", dict(self._options.read_headers), wire_query(query))
+
+    def _head(self, path: str, headers: dict[str, str], query: str = "") -> bytes:
+        """A whole request."""
         host = self._address.host
-        headers = {**download.headers(), **self._options.read_headers}
         signer = self._state.signer_at_hand
         if signer is not None:
-            headers = signer.headers(host, path, headers)
+            headers = signer.headers(host, path, headers, query=query)
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-        return self._origin, f"GET {path} HTTP/1.1\r\nhost: {host}\r\n{lines}{self._tail}".encode("latin-1")
+        target = f"{path}?{query}" if query else path
+        return f"GET {target} HTTP/1.1\r\nhost: {host}\r\n{lines}{self._tail}".encode("latin-1")
 
-    def patience(self, download: Download) -> Patience:
+    def patience(self, num_bytes: int) -> Patience:
         """See `Site`."""
-        rest = max(0, download.num_bytes - download.received)
         options = self._options
-        total_s = options.request_timeout_s + rest / SLOWEST_BYTES_PER_S
+        total_s = options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S
         return Patience(options.connect_timeout_s, self._silence_s, total_s)
 
-    def not_served(self, exchange: Exchange) -> bool:
-        """See `Site`; a bucket that turns out to live in another region is asked there."""
-        download, headers = exchange.download, exchange.headers
-        moved_to = headers.get("x-amz-bucket-region")
-        if is_moved(exchange.status, moved_to, self._options, self._state.region):
-            self._state.region = moved_to
-            self._move()
-            return True
+    def not_served(self, exchange: Exchange, download: Download) -> bool:
+        """See `Site`."""
         if exchange.status == 412 and download.received:
             download.object_changed()
         if exchange.status == 416:
-            download.no_such_range(headers)
+            download.no_such_range(exchange.headers)
             return False
-        raise answer_error(
-            exchange.status,
-            headers,
-            exchange.body,
-            key=download.key,
-            operation="get",
-            secrets=self._state.secrets,
-        )
+        return self.refused(exchange, download.key, "get")
+
+    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
+        """See `Site`; a bucket that turns out to live in another region is asked there."""
+        status, headers, state = exchange.status, exchange.headers, self._state
+        moved_to = headers.get("x-amz-bucket-region")
+        if is_moved(status, moved_to, self._options, state.region):
+            state.region = moved_to
+            self._move()
+            return True
+        raise answer_error(status, headers, exchange.body, key=name, operation=operation, secrets=state.secrets)

@@ -21,8 +21,7 @@ from lance_io.limits import KIB
 from lance_io.store.http.exchange import REFUSAL_BYTES_MAX, Headers
 
 if TYPE_CHECKING:
-    from lance_io.store.download import Download
-    from lance_io.store.http.exchange import Exchange
+    from lance_io.store.http.exchange import Exchange, Sink
     from lance_io.store.http.pool import OriginPool
 
 HEAD_BYTES_MAX: Final = 64 * KIB
@@ -138,7 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._exchange = exchange
         exchange.connection = self
         exchange.heard_s = now_s
-        if exchange.download.num_bytes <= COPIED_BYTES_MAX:
+        if exchange.sink.num_bytes <= COPIED_BYTES_MAX:
             self._view = self._scratch.whole
         self._transport.write(exchange.head)
 
@@ -277,15 +276,15 @@ class Connection(asyncio.BufferedProtocol):
     # -- bodies ------------------------------------------------------------------------------------------------------
 
     def _begin(self, exchange: Exchange, memory: bytearray, end: int, num_bytes: int) -> None:
-        """The head is read, what came behind it begins at `end`. Raises what the download says of it."""
-        headers, download = exchange.headers, exchange.download
+        """The head is read, what came behind it begins at `end`. Raises what the sink says of it."""
+        headers, sink = exchange.headers, exchange.sink
         coding = headers.get("transfer-encoding")
         length = headers.get("content-length")
         is_served = exchange.status in (200, 206)
         if is_served:
             if coding and coding.lower() != "chunked":
                 raise BadAnswer(f"an answer in transfer-encoding {coding!r}")
-            download.begin(exchange.status, headers)
+            sink.begin(exchange.status, headers)
         if not is_served or coding or not length:
             self._ends_with_connection = not (coding or length or self._has_ended)
             self._mode, self._view = "feed", self._scratch.whole
@@ -295,29 +294,29 @@ class Connection(asyncio.BufferedProtocol):
         here = num_bytes - end
         if here >= self._left:
             if self._left:
-                download.add(memoryview(memory)[end : end + self._left])
+                sink.add(memoryview(memory)[end : end + self._left])
             self._complete(exchange, is_clean=here == self._left)
             return
         self._mode = "body"
-        self._make_room(download)
+        self._make_room(sink)
         if here:
             room = self._view[:here]  # all of it fits: a body that does not say how long it is goes through the parser
             room[:] = memoryview(memory)[end:num_bytes]
             self._body_came(exchange, here)
 
-    def _make_room(self, download: Download) -> None:
-        """Receive the rest of the body where the download wants it, or, if it has no place, in what all share."""
-        room = download.room(self._left)
+    def _make_room(self, sink: Sink) -> None:
+        """Receive the rest of the body where the sink wants it, or, if it has no place, in what all share."""
+        room = sink.room(self._left)
         self._is_placed = room is not None
         self._view = self._scratch.whole[: self._left] if room is None else room
 
     def _body_came(self, exchange: Exchange, num_bytes: int) -> None:
         """So many bytes are where the view begins."""
-        download = exchange.download
+        sink = exchange.sink
         if self._is_placed:
-            download.advance(num_bytes)
+            sink.advance(num_bytes)
         else:
-            download.add(self._view[:num_bytes])
+            sink.add(self._view[:num_bytes])
         self._left -= num_bytes
         if not self._left:
             self._complete(exchange, is_clean=True)
@@ -356,7 +355,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if exchange.status in (200, 206):
             try:
-                exchange.download.add(body)
+                exchange.sink.add(body)
             except LanceError as error:
                 self._error = error
         else:

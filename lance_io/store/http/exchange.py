@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from lance_io.store.failures import StoreFailure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from lance_io.store.download import Download
     from lance_io.store.http.connection import Connection
     from lance_io.store.http.tls import TlsSettings
 
+DOCUMENT_BYTES_MAX: Final = 32 << 20  # a page of a listing has 1,000 keys of at most 1 KiB, escaped
 REFUSAL_BYTES_MAX: Final = 1 << 16  # of the body of an answer that refuses; the rest says nothing more
 
 
@@ -48,15 +50,72 @@ class Headers(dict[str, str]):
         return super().get(name.lower(), default)
 
 
+class Sink(Protocol):
+    """Takes the body of an answer; `Download` is one."""
+
+    @property
+    def num_bytes(self) -> int:
+        """How long the body should be, 0 where that is not known yet."""
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head is here; raises one of our errors if it does not fit."""
+
+    def add(self, chunk: bytes | memoryview) -> None:
+        """The next bytes, to be copied if they are a view; raises one of our errors if they are too many."""
+
+    def room(self, num_bytes: int) -> memoryview | None:
+        """Memory for the next bytes, at most so many; None: they are to be added."""
+
+    def advance(self, num_bytes: int) -> None:
+        """So many bytes are in the memory that `room` gave."""
+
+
+class Document:
+    """A body that is read whole, in whatever form it comes, and kept within bounds.
+
+    name  of what it is about, for errors
+    """
+
+    num_bytes = 0
+
+    def __init__(self, name: str, operation: str) -> None:
+        self._name, self._operation = name, operation
+        self._pieces: list[bytes] = []
+        self._received = 0
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `Sink`."""
+
+    def add(self, chunk: bytes | memoryview) -> None:
+        """See `Sink`."""
+        self._received += len(chunk)
+        if self._received > DOCUMENT_BYTES_MAX:
+            text = f"an answer of more than {DOCUMENT_BYTES_MAX} bytes"
+            raise StoreFailure(text, path=self._name, operation=self._operation)
+        self._pieces.append(bytes(chunk))
+
+    def room(self, num_bytes: int) -> memoryview | None:
+        """See `Sink`."""
+        return None
+
+    def advance(self, num_bytes: int) -> None:
+        """See `Sink`; there is no room."""
+        raise AssertionError
+
+    def body(self) -> bytes:
+        """All of it."""
+        return b"".join(self._pieces)
+
+
 class Exchange:
     """A GET on its way through a pool.
 
     head      request line and headers, complete
-    download  takes the body of a right answer (200, 206)
+    sink      takes the body of a right answer (200, 206)
     patience  how long it may take
     done      called once, when it is over, on the loop; not after `cancel`
 
-    What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the download, of
+    What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the sink, of
     others there are `headers` and the beginning of the `body`.
     """
 
@@ -64,7 +123,6 @@ class Exchange:
         "body",
         "connection",
         "done",
-        "download",
         "ends_s",
         "error",
         "head",
@@ -72,14 +130,15 @@ class Exchange:
         "heard_s",
         "is_over",
         "patience",
+        "sink",
         "status",
     )
 
     def __init__(
-        self, head: bytes, download: Download, patience: Patience, done: Callable[[Exchange], None], now_s: float
+        self, head: bytes, sink: Sink, patience: Patience, done: Callable[[Exchange], None], now_s: float
     ) -> None:
         self.head = head
-        self.download = download
+        self.sink = sink
         self.patience = patience
         self.done = done
         self.ends_s = now_s + patience.total_s

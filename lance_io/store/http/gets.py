@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Protocol
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.connection import BadAnswer
-from lance_io.store.http.exchange import Exchange
+from lance_io.store.http.exchange import Document, Exchange
 from lance_io.store.http.pool import join_pool, leave_pool
 from lance_io.store.http.tls import NoTrust
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lance_io.store.download import Download
-    from lance_io.store.http.exchange import Origin, Patience
+    from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
 
 AGAIN_MAX = 1  # times that a store sends us elsewhere
@@ -35,15 +35,21 @@ class Site(Protocol):
     def request(self, download: Download) -> tuple[Origin, bytes]:
         """Where the next attempt of a download goes, and its whole head."""
 
-    def patience(self, download: Download) -> Patience:
-        """How long it may take."""
+    def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
+        """The same for a question about the objects."""
 
-    def not_served(self, exchange: Exchange) -> bool:
+    def patience(self, num_bytes: int) -> Patience:
+        """How long an answer of so many bytes may take."""
+
+    def not_served(self, exchange: Exchange, download: Download) -> bool:
         """Judge an answer that is neither 200 nor 206.
 
         True when the request has to be made again at once: the site has learnt where it has to go, or how. False when
         the answer is right after all (there are no bytes to read). Everything else is an error of ours, raised.
         """
+
+    def refused(self, exchange: Exchange, name: str, operation: str) -> bool:
+        """The same for any other request, about `name`; never False."""
 
 
 class HttpGets:
@@ -64,33 +70,59 @@ class HttpGets:
 
         Raises our errors only; `Transient` where another attempt may help.
         """
-        loop, site = self._loop, self._site
+        site, exchange = self._site, None
         for _ in range(1 + AGAIN_MAX):
-            if not site.is_ready(loop.time()):
+            if not site.is_ready(self._loop.time()):
                 await site.make_ready(download.key)
-            ended = loop.create_future()
-            exchange = self.start(download, partial(_wake, ended))
-            try:
-                await ended
-            except asyncio.CancelledError:
-                exchange.cancel()
-                raise
+            exchange = await self._carry(
+                download, site.request(download), max(0, download.num_bytes - download.received)
+            )
             if exchange.error is not None:
-                raise _failure(download, exchange.error) from None
-            if exchange.status in (200, 206) or not site.not_served(exchange):
+                raise _failure(exchange.error, download.key, "get", download) from None
+            if exchange.status in (200, 206) or not site.not_served(exchange, download):
                 return
-        raise StoreFailure(
-            f"the store sends us elsewhere, again and again (HTTP {exchange.status})",
-            path=download.key,
-            operation="get",
-            status=exchange.status,
-        )
+        raise _sent_around(exchange, download.key, "get")
 
-    def start(self, download: Download, done: Callable[[Exchange], None]) -> Exchange:
-        """Send the next request of a download now; the site must be ready. `done` is called when it is over."""
-        origin, head = self._site.request(download)
+    async def ask(self, query: Mapping[str, str], name: str, operation: str) -> bytes:
+        """The answer to a question about the objects, such as for a list of them; errors as `attempt`.
+
+        name, operation  of what it is about, and what is done, for errors
+        """
+        site, exchange = self._site, None
+        for _ in range(1 + AGAIN_MAX):
+            if not site.is_ready(self._loop.time()):
+                await site.make_ready(name)
+            document = Document(name, operation)
+            exchange = await self._carry(document, site.question(query), 0)
+            if exchange.error is not None:
+                raise _failure(exchange.error, name, operation, None) from None
+            if exchange.status == 200:
+                return document.body()
+            site.refused(exchange, name, operation)
+        raise _sent_around(exchange, name, operation)
+
+    async def _carry(self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int) -> Exchange:
+        """Send a request and wait until it is over."""
+        ended = self._loop.create_future()
+        exchange = self.start(sink, request, num_bytes, partial(_wake, ended))
+        try:
+            await ended
+        except asyncio.CancelledError:
+            exchange.cancel()
+            raise
+        return exchange
+
+    def start(
+        self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int, done: Callable[[Exchange], None]
+    ) -> Exchange:
+        """Send a request now; `done` is called when it is over.
+
+        request    of the site
+        num_bytes  that its answer should have, for the time that it may take
+        """
+        origin, head = request
         now_s = self._loop.time()
-        exchange = Exchange(head, download, self._site.patience(download), done, now_s)
+        exchange = Exchange(head, sink, self._site.patience(num_bytes), done, now_s)
         self.pool(origin).send(exchange, now_s)
         return exchange
 
@@ -113,25 +145,34 @@ def _wake(ended: asyncio.Future[None], _: Exchange) -> None:
         ended.set_result(None)
 
 
-def _failure(download: Download, error: BaseException) -> LanceError:
+def _sent_around(exchange: Exchange | None, name: str, operation: str) -> StoreFailure:
+    status = None if exchange is None else exchange.status
+    text = f"the store sends us elsewhere, again and again (HTTP {status})"
+    return StoreFailure(text, path=name, operation=operation, status=status)
+
+
+def _failure(error: BaseException, name: str, operation: str, download: Download | None) -> LanceError:
     """What an exchange ended with, as an error of ours."""
     if isinstance(error, LanceError):
         return error
-    received = f"{download.received} of {download.num_bytes} bytes"
-    name = type(error).__name__
+    kind = type(error).__name__
     if _is_distrust(error):  # a certificate that is not trusted stays so
-        return StoreFailure(f"cannot connect ({name}: {error})", path=download.key, operation="get")
+        return StoreFailure(f"cannot connect ({kind}: {error})", path=name, operation=operation)
     if isinstance(error, MemoryError):
-        return StoreFailure(f"no memory for {download.num_bytes} bytes", path=download.key, operation="get")
+        return StoreFailure("no memory for the answer", path=name, operation=operation)
     if isinstance(error, TimeoutError):
-        text = f"no answer in time, {received} are here"
+        text = "no answer in time"
     elif isinstance(error, BadAnswer):
-        text = f"no answer in HTTP/1.1 ({error}), {received} are here"
-    elif download.received:
-        text = f"the answer broke off after {received} ({name}: {error})"
+        text = f"no answer in HTTP/1.1 ({error})"
     else:
-        text = f"no answer ({name}: {error}), {received} are here"
-    return Transient(text, path=download.key, operation="get")
+        text = f"no answer ({kind}: {error})"
+    if download is not None:
+        received = f"{download.received} of {download.num_bytes} bytes"
+        is_broken = download.received and not isinstance(error, (TimeoutError, BadAnswer))
+        text = (
+            f"the answer broke off after {received} ({kind}: {error})" if is_broken else f"{text}, {received} are here"
+        )
+    return Transient(text, path=name, operation=operation)
 
 
 def _is_distrust(error: BaseException) -> bool:
