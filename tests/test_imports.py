@@ -85,41 +85,66 @@ def test_a_first_row_needs_no_functions_of_arrow(tmp_path: Path) -> None:
 
 
 ON_A_THREAD = """
-import asyncio, threading
+import asyncio, os, sys, threading
 import pyarrow as pa
+import lance_io
 from lance_io import AsyncDataset
 from lance_io.file import AsyncFileReader, AsyncFileWriter
+from lance_io.store.url import open_store
 
 importers = set()
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore"):
-            importers.add(threading.current_thread())
+        if name.partition(".")[0] in ("aiobotocore", "aiohttp", "botocore") and name.find(".") > 0:
+            importers.add(threading.current_thread().name)
 
 sys.meta_path.insert(0, Watch())
-options = {"aws_endpoint": "http://127.0.0.1:9", "aws_region": "x", "allow_http": "true", "client_max_retries": "0",
-           "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+os.environ.update(AWS_CONFIG_FILE="/nowhere", AWS_SHARED_CREDENTIALS_FILE="/nowhere", AWS_EC2_METADATA_DISABLED="true")
+keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
+options = {"aws_endpoint": "http://127.0.0.1:9", "aws_region": "x", "allow_http": "true", "client_max_retries": "0"}
 
 async def main():
     try:
         await OPENING
-    except OSError:
-        pass
+    except OSError as error:
+        print("#", type(error).__name__)
 
 asyncio.run(main())
-assert importers and threading.main_thread() not in importers, importers
+try:
+    lance_io.dataset("s3://bucket/t", storage_options=OPTIONS)
+except OSError:
+    pass
+print("imported by", sorted({name.rpartition("_")[0] for name in importers}))
 """
+
+
+def importers(opening: str, options: str) -> str:
+    """Who imports the client library in that program."""
+    code = ON_A_THREAD.replace("OPENING", opening).replace("OPTIONS", options)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.partition("imported by ")[2].strip()
 
 
 @pytest.mark.parametrize(
     "opening",
     [
-        "AsyncDataset.open('s3://bucket/t', storage_options=options)",
-        "AsyncDataset.write({}, 's3://bucket/t', storage_options=options)",
-        "AsyncFileReader('s3://bucket/t', options).open()",
-        "AsyncFileWriter('s3://bucket/t', pa.schema([('a', 'int8')]), storage_options=options).__aenter__()",
+        "AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)",
+        "AsyncFileReader('s3://bucket/t', OPTIONS).open()",
     ],
 )
-def test_cloud_clients_are_not_imported_on_a_loop(opening: str) -> None:
-    modules_after(ON_A_THREAD.replace("OPENING", opening))
+def test_reading_from_s3_needs_no_client_library_where_the_keys_are_given(opening: str) -> None:
+    assert importers(opening, "{**options, **keys}") == "[]"
+
+
+@pytest.mark.parametrize(
+    ("opening", "options"),
+    [
+        ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "options"),
+        ("AsyncDataset.open('s3://bucket/t', storage_options=OPTIONS)", "{**options, **keys, 'fast_get': 'aiohttp'}"),
+        ("AsyncFileReader('s3://bucket/t', OPTIONS).open()", "{**options, 'fast_get': 'false'}"),
+        ("open_store('s3://bucket/t', OPTIONS).store.put('t', b'')", "{**options, **keys}"),
+    ],
+)
+def test_the_client_library_of_s3_is_not_imported_on_a_loop(opening: str, options: str) -> None:
+    assert importers(opening, options) == "['lance_io-blocking']"

@@ -22,6 +22,7 @@ from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
+from lance_io.store.s3_session import load_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,6 +124,7 @@ class DynamoManifestStore:
 
     async def request(self, operation: str, arguments: Mapping[str, Any]) -> Any:
         """One request to the database. Raises errors of ours."""
+        await load_library()
         from botocore.exceptions import BotoCoreError, ClientError
 
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ import asyncio
 import random
 import threading
 import weakref
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import LanceError, NotFound
@@ -25,7 +26,7 @@ from lance_io.store.options import planning
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
-from lance_io.store.s3_session import SLOWEST_BYTES_PER_S
+from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, load_library, missing_library
 from lance_io.store.s3_upload import S3PartWriter
 from lance_io.store.stats import StoreStats
 from lance_io.store.upload import PartUpload
@@ -49,14 +50,9 @@ def open_s3(bucket: str, options: Mapping[str, str]) -> S3Store:
 
     Raises `UsageError` for options that make no sense, `ModuleNotFoundError` if the client library is missing.
     """
-    try:
-        import aiobotocore.session  # noqa: F401  (imported here, in the caller's thread, and not on the engine's loop)
-        import aiohttp  # noqa: F401
-
-        import lance_io.store.http.gets  # noqa: F401  (httptools)
-    except ModuleNotFoundError as error:
-        message = f"s3:// needs the package {error.name}: pip install 'lance_io[s3]'"
-        raise ModuleNotFoundError(message, name=error.name) from error
+    for package in ("httptools", "aiohttp", "aiobotocore"):
+        if find_spec(package) is None:  # it is imported when it is first needed
+            raise missing_library(package)
     parsed = parse_s3(bucket, options)
     profile = (CLOUD if parsed.fast_get else SLOW_CLIENT).with_options(planning(options))
     return S3Store(parsed, profile=profile.within_descriptors())
@@ -311,6 +307,7 @@ class S3Store:
     ) -> dict[str, Any]:
         if method == LIST_METHOD and (page := loop.list_page(arguments)) is not None:
             return await page
+        await load_library()
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError
 

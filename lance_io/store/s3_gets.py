@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
-from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState
+from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
 from lance_io.store.s3_site import Address, is_moved
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class SignedGets:
 
     async def attempt(self, download: Download) -> None:
         """See `GetTransport`; a bucket that turns out to live in another region is asked there, once."""
+        await load_library()
         if (region := await self._once(download)) is not None:
             self._state.region = region
             await self._once(download)
@@ -119,6 +120,7 @@ class ClientGets:
 
     async def attempt(self, download: Download) -> None:
         """See `GetTransport`."""
+        await load_library()
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError
         from multidict import CIMultiDict

@@ -224,6 +224,28 @@ def _transport(found: _Found) -> Transport:
     return "http" if found.switch("fast_get", True) else "aiobotocore"
 
 
+def keys_at_hand(options: S3Options, environment: Mapping[str, str]) -> tuple[str, str, str | None] | None:
+    """Access key, secret and session token that lie open: in the options or, as botocore reads it, the environment.
+
+    None: a profile, a service or nobody has them, or they will expire, and aiobotocore has to look.
+    """
+    if options.access_key is not None and options.secret_key is not None:
+        return options.access_key, options.secret_key, options.token
+    key, secret = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if options.profile is not None or not key or not secret or environment.get("AWS_CREDENTIAL_EXPIRATION"):
+        return None
+    return key, secret, environment.get("AWS_SECURITY_TOKEN") or environment.get("AWS_SESSION_TOKEN")
+
+
+def has_profiles(options: S3Options, environment: Mapping[str, str]) -> bool:
+    """Whether there is a file of Amazon's that may say something about region or certificates."""
+    files = (
+        environment.get("AWS_CONFIG_FILE") or "~/.aws/config",
+        environment.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
+    )
+    return options.profile is not None or any(os.path.exists(os.path.expanduser(file)) for file in files)
+
+
 def _header_text(name: str, text: str) -> str:
     if not is_header_text(text):
         raise UsageError(f"storage option {name}: expected printable ASCII, found {text!r}")

@@ -7,15 +7,18 @@ what is asked for, once, and closes all of it on its loop.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from contextlib import AsyncExitStack
 from functools import cache, cached_property
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied
+from lance_io.runtime import in_thread
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3_errors import client_error, no_credentials
-from lance_io.store.s3_options import is_header_text
+from lance_io.store.s3_options import has_profiles, is_header_text, keys_at_hand
 from lance_io.store.sigv4 import Signer
 
 if TYPE_CHECKING:
@@ -83,6 +86,34 @@ def _expect_handler() -> Any:
     return add_expect_header
 
 
+_is_loaded = False
+
+
+async def load_library() -> None:
+    """Have the client library imported, in a thread: that takes half a second, which no loop may lose.
+
+    Raises `ModuleNotFoundError`, which says what to install.
+    """
+    if not _is_loaded:
+        await in_thread(_import_library)
+
+
+def _import_library() -> None:
+    global _is_loaded
+    try:
+        import aiobotocore.config
+        import aiobotocore.session  # noqa: F401
+        import aiohttp  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise missing_library(error.name or "aiobotocore") from error
+    _is_loaded = True
+
+
+def missing_library(name: str) -> ModuleNotFoundError:
+    """The error for a package that the extra installs."""
+    return ModuleNotFoundError(f"s3:// needs the package {name}: pip install 'lance_io[s3]'", name=name)
+
+
 class LoopState:
     """Clients of one event loop; every method runs on that loop."""
 
@@ -116,13 +147,33 @@ class LoopState:
     def region(self) -> str:
         """By options, environment or profile; corrected when the store says where the bucket really is."""
         if self._region is None:
-            self._region = self.session().get_config_variable("region") or REGION_DEFAULT
+            self._region = self._setting("region") or REGION_DEFAULT
         return self._region
 
     @region.setter
     def region(self, region: str) -> None:
         self._region = region
         self._looked_s = float("-inf")
+
+    def _setting(self, name: str) -> str | None:
+        """What the files of profiles say."""
+        if not has_profiles(self._options, os.environ):
+            return None
+        value: str | None = self.session().get_config_variable(name)
+        return value
+
+    async def prepare(self) -> None:
+        """Have the client library at hand, if region, credentials or certificates have to be asked of it.
+
+        Where options and environment say all of it, reading does without: nothing of it is imported.
+        """
+        options = self._options
+        if (not options.skip_signature and self._keys is None) or has_profiles(options, os.environ):
+            await load_library()
+
+    @cached_property
+    def _keys(self) -> tuple[str, str, str | None] | None:
+        return keys_at_hand(self._options, os.environ)
 
     async def signer(self, key: str) -> Signer | None:
         """Signs with the credentials of this moment, refreshed if they are about to expire; None if anonymous.
@@ -131,6 +182,17 @@ class LoopState:
         """
         if self._options.skip_signature:
             return None
+        identity = (*(self._keys or await self._keys_of_chain(key)), self.region)
+        if self._signer is None or self._signer[0] != identity:
+            if not all(is_header_text(text) for text in (identity[0], identity[2] or "", self.region)):
+                raise AccessDenied("access key, session token or region hold characters that no header can", path=key)
+            self._signer = identity, Signer(*identity)
+        self._looked_s = asyncio.get_running_loop().time()
+        return self._signer[1]
+
+    async def _keys_of_chain(self, key: str) -> tuple[str, str, str | None]:
+        """As `keys_at_hand`, by way of aiobotocore, which refreshes them if they are about to expire."""
+        await load_library()
         from botocore.exceptions import BotoCoreError
 
         try:
@@ -140,13 +202,7 @@ class LoopState:
             frozen = await credentials.get_frozen_credentials()
         except BotoCoreError as error:
             raise client_error(error, key=key, operation="get", secrets=self._options.secrets) from None
-        identity = (frozen.access_key, frozen.secret_key, frozen.token, self.region)
-        if self._signer is None or self._signer[0] != identity:
-            if not all(is_header_text(text) for text in (frozen.access_key, frozen.token or "", self.region)):
-                raise AccessDenied("access key, session token or region hold characters that no header can", path=key)
-            self._signer = identity, Signer(*identity)
-        self._looked_s = asyncio.get_running_loop().time()
-        return self._signer[1]
+        return frozen.access_key, frozen.secret_key, frozen.token
 
     def has_signer(self, now_s: float) -> bool:
         """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
@@ -168,6 +224,7 @@ class LoopState:
     async def client(self) -> Any:
         """aiobotocore's S3 client."""
         if self._client is None:
+            await load_library()
             async with self._lock:
                 if self._client is None:
                     client = await self._stack.enter_async_context(self._open_client())
@@ -250,21 +307,28 @@ class LoopState:
         options = self._options
         if not options.verify:
             return TlsSettings(verify=False)
-        return TlsSettings(authorities=options.ca_certificates or self.session().get_config_variable("ca_bundle"))
+        return TlsSettings(authorities=options.ca_certificates or self._bundle)
+
+    @property
+    def _bundle(self) -> str | None:
+        """The file of trusted certificates that environment or profile name."""
+        return os.environ.get("AWS_CA_BUNDLE") or self._setting("ca_bundle")
 
     def _tls(self) -> ssl.SSLContext | bool:
         if not self._options.verify or self._is_plain_http:
             return False
-        bundle = self._ca_file or self.session().get_config_variable("ca_bundle")
+        bundle = self._ca_file or self._bundle
         if bundle is None:
             return True
         return _tls_context(bundle)
 
     def _find_proxy(self) -> str | None:
-        from urllib.request import getproxies, proxy_bypass
-
         if self._options.proxy:
             return self._options.proxy_for(self._host)
+        if sys.platform == "linux" and not any(name.lower().endswith("_proxy") for name in os.environ):
+            return None  # without an import of 15 ms that would come to the same
+        from urllib.request import getproxies, proxy_bypass
+
         return None if proxy_bypass(self._host) else getproxies().get("http" if self._is_plain_http else "https")
 
     @property

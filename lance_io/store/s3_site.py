@@ -78,6 +78,7 @@ class S3Site:
 
     async def make_ready(self, key: str) -> None:
         """See `Site`."""
+        await self._state.prepare()
         if self._region is None:
             self._settle()
         await self._state.signer(key)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
-_CLIENTS = {"s3": "aiobotocore.session", "s3+ddb": "aiobotocore.session"}  # what a scheme's store imports
+_CLIENTS = {"s3": "lance_io.store.http.gets", "s3+ddb": "aiobotocore.session"}  # what a scheme's store imports
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
@@ -100,7 +100,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
 
 
 async def load_client(uri: Any) -> None:
-    """Import what `open_store` will import for a URI, in a thread: that takes a second, which no loop may lose.
+    """Import what `open_store` will import for a URI, in a thread: no loop may lose the time that takes.
 
     Does nothing for what is no URI, and where the library is missing: `open_store` says so.
     """

@@ -705,8 +705,11 @@ async def test_no_other_redirection_is_followed(code: int) -> None:
 
 
 async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_CREDENTIAL_EXPIRATION", "2099-01-01T00:00:00Z")  # these, aiobotocore has to look after
     async with Counting() as server:
-        store = store_at(server.endpoint)
+        store = store_at(server.endpoint, aws_access_key_id="", aws_secret_access_key="")
         session, looks = store._loop().state.session(), 0
         real = session.get_credentials
 
@@ -719,6 +722,7 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         await read(store)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(30)))
         assert looks == 1
+        assert "AKIDEXAMPLE" in server.requests[-1].headers["authorization"]
         session.set_credentials("AKIDOTHER", "changed")
         monkeypatch.setattr("lance_io.store.s3_session.LOOK_S", 0.0)  # the time has come
         await read(store)

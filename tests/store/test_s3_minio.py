@@ -267,9 +267,10 @@ def test_the_engine_runs_it(s3: S3Server, s3_prefix: str) -> None:
     runtime.run(store.aclose())
 
 
-async def test_a_missing_client_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiobotocore.session", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'lance_io\[s3\]'"):
+@pytest.mark.parametrize("package", ["aiobotocore", "aiohttp", "httptools"])
+async def test_a_missing_client_library_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"needs the package {package}: pip install 'lance_io\[s3\]'"):
         open_store("s3://bucket/x")
 
 
