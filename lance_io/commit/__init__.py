@@ -8,6 +8,7 @@ steps       what can be asked, and the two drivers
 target      where a commit goes, by which clock, what it knows and gives back
 loop        the commit loop: creating a table, changing one
 turns       commits of one process to one table, one after the other
+rivals      commits of other processes: pauses after lost races, and giving way
 rebasing    reading what a rebase needs
 handler     what every way of making versions visible offers
 put_absent  the store lets one of many creators win

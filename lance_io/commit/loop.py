@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", Manifest, Origin)
 _MISSING_SHOWN = 5
+BEHIND_MAX = 3  # versions that take no longer to be read than an attempt
 VERSIONS_AT_ONCE = 64  # that are read side by side and held, of those that came since
 
 _logger = logging.getLogger(__name__)
@@ -199,6 +200,7 @@ class _Loop:
     adapted   whether the transaction is no longer the one that was written
     missing   versions since, which are gone without having been looked at
     pin       of the version that is restored
+    began     when the attempt began: with a listing in the turn (is_whole), or with the turn
     turn      this commit's among those of the process
     """
 
@@ -223,6 +225,7 @@ class _Loop:
         self.adapted = False
         self.missing: list[int] = []
         self.pin: Pin | None = None
+        self.began, self.is_whole = 0.0, False
         if request.affected is not None and (self.base is None or self.base.version != self.checked):
             raise UsageError("to merge deleted rows, the version that the transaction was made for is needed")
 
@@ -234,7 +237,6 @@ class _Loop:
         started = clock.monotonic()
         attempts = stalls = newest = 0
         while True:
-            began = clock.monotonic()
             committed = yield from self._gather()
             if committed is not None:
                 return committed
@@ -249,9 +251,15 @@ class _Loop:
                 raise self._exhausted(f"Failed to commit the transaction after {attempts} retries.")
             if clock.monotonic() - started > request.timeout_s or stalls > STALLS_MAX:
                 raise self._exhausted(f"too much write contention: {attempts} attempts, all of them second")
-            slot = min(FIRST_PAUSE_S, clock.monotonic() - began)  # an attempt of others takes about as long
-            yield Pause(clock.random() * min(slot * 2**attempts, PAUSE_MAX_S))
+            yield Pause(clock.random() * min(self._pause_max_s(attempts, stalls), PAUSE_MAX_S))
             self.listing = None
+
+    def _pause_max_s(self, attempts: int, stalls: int) -> float:
+        """How long to wait at most before the next attempt."""
+        if stalls:  # what is in the way cannot be seen: it need not be a writer that will soon be done
+            return FIRST_PAUSE_S * 2.0**attempts
+        self.turn.rivals.lost()
+        return self.turn.rivals.pause_max_s(attempts)
 
     def _exhausted(self, text: str) -> CommitConflictError:
         return CommitConflictError(text, path=self.target.place.uri, retryable=True)
@@ -272,14 +280,20 @@ class _Loop:
             yield from self._fetch(newest)
             if not self.turn.has_come:
                 yield from self.turn.wait()
+                courtesy_max_s = self._courtesy_max_s(newest)
                 self._hear(newest)
+                yield from self._give_way(courtesy_max_s)
                 continue
+            num_read = sum(file.version in self.fetched for file in self._unchecked)
             committed = yield from self._check(newest)
             if committed is not None:
                 return committed
             if self._unchecked:
                 continue
             self._settle_base(newest)
+            if num_read > BEHIND_MAX and self.target.answers_now:
+                self.listing = None  # they were read one after the other, and others have gone on meanwhile
+                continue
             committed = yield from self._bridge(newest)
             if committed is not None:
                 return committed
@@ -302,6 +316,23 @@ class _Loop:
         """Let go of the version that was restored."""
         if self.pin is not None:
             yield from release(self.target.place, self.pin)
+
+    def _courtesy_max_s(self, newest: VersionFile) -> float:
+        """How long after its last version this process gives way to others at most."""
+        rivals, base = self.turn.rivals, self.base
+        if self.turn.is_of_others(newest) and base is not None and base.version == newest.version:
+            rivals.meet(base.writer)
+        return rivals.courtesy_max_s()
+
+    def _give_way(self, courtesy_max_s: float) -> Plan[None]:
+        """Let other processes commit, if this one did so a moment ago."""
+        clock = self.target.clock
+        if courtesy_max_s:
+            pause_s = self.turn.made_at + clock.random() * courtesy_max_s - clock.monotonic()
+            if pause_s > 0:
+                yield Pause(pause_s)
+                self.listing = None
+        self.began = clock.monotonic()
 
     def _hear(self, newest: VersionFile) -> None:
         """Bring the listing up to date with what other commits of this process made meanwhile."""
@@ -350,6 +381,8 @@ class _Loop:
 
     def _list(self) -> Plan[None]:
         taken_at = self.target.clock.monotonic()
+        if self.turn.has_come:
+            self.began, self.is_whole = taken_at, True
         after = self.checked if self.base is None else min(self.checked, self.base.version)
         versions = yield from self.target.handler.list_after(self.target.place, after)
         self.listing = Listing(versions, after, taken_at)
@@ -475,6 +508,8 @@ class _Loop:
             return self.told[file.version]
         place, data = self.target.place, self.fetched[file.version]
         origin = self._decoded(file.version, decode_origin)
+        if self.turn.is_of_others(file):
+            self.turn.rivals.meet(origin.writer)
         found = yield from recorded_transaction(place, file.key, origin, data)
         if found is not None or file.version <= self.since:
             return found
@@ -593,6 +628,7 @@ class _Loop:
                 self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
 
         outcome = yield from _decided(target, new, self.written, tell)
+        self.turn.rivals.took(target.clock.monotonic() - self.began, is_whole=self.is_whole)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
         assert isinstance(outcome, Taken)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LISTING_AGE_MAX_S: Final = 30.0  # an older one could hide versions that cleanup removed meanwhile
 TIMEOUT_S: Final = 1800.0  # of an attempt after the other, while newer versions are seen; pylance's `commit_timeout`
-FIRST_PAUSE_S: Final = 0.05  # the unit of pauses between attempts, unless these are shorter
+FIRST_PAUSE_S: Final = 0.05  # the unit of pauses between attempts while no newer version is seen
 PAUSE_MAX_S: Final = 5.0
 STALLS_MAX: Final = 10  # lost attempts in a row after which no newer version was seen
 

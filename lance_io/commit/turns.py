@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from lance_io.commit.rivals import Rivals
 from lance_io.commit.steps import Wait
 from lance_io.store.forking import survive_fork
 
@@ -73,6 +74,7 @@ class _Table:
     told         what they made
     newest       number of the newest version that was made
     made_at      when it was known to be there
+    rivals       other processes
     """
 
     num_commits: int = 0
@@ -80,6 +82,7 @@ class _Table:
     told: Told | None = None
     newest: int = 0
     made_at: float = 0.0
+    rivals: Rivals = field(default_factory=Rivals)
 
 
 class Turns:
@@ -187,6 +190,20 @@ class Turn:
             return None
         start = next((number for number, made in enumerate(told.versions) if made.base == newest), None)
         return None if start is None else replace(told, versions=told.versions[start:])
+
+    @property
+    def rivals(self) -> Rivals:
+        """What this process knows of others that commit to the table."""
+        return self._table.rivals
+
+    @property
+    def made_at(self) -> float:
+        """When this process made its last version; 0 when it has made none."""
+        return self._table.made_at
+
+    def is_of_others(self, newest: VersionFile) -> bool:
+        """Whether another process has made that version, after the last one that this process made."""
+        return newest.version > self._table.newest > 0
 
     def outdates(self, newest: VersionFile, taken_at: float) -> bool:
         """Whether a listing taken at that time, in which that version is the newest, misses one of this process."""

@@ -219,7 +219,7 @@ def from_message(
         transaction_file=message.transaction_file,
         index_offset=_section_offset(message, "index_section", position),
         transaction_offset=_transaction_offset(message, position),
-        writer=f"{message.writer_version.library} {message.writer_version.version}".strip(),
+        writer=_writer(message),
         message=message,
         index_section=index_section,
     )
@@ -233,15 +233,21 @@ class Origin(NamedTuple):
     version: int
     transaction_file: str
     transaction_offset: int | None
+    writer: str
 
 
 def decode_origin(data: Buffer) -> Origin:
-    """Where the change is recorded that made a version; nothing else of the manifest is looked at.
+    """Who made a version, and where the change is recorded; nothing else of the manifest is looked at.
 
     data  the whole file. Raises `FormatError` for damage.
     """
     message, position = _decode_message(data, 0)
-    return Origin(message.version, message.transaction_file, _transaction_offset(message, position))
+    offset = _transaction_offset(message, position)
+    return Origin(message.version, message.transaction_file, offset, _writer(message))
+
+
+def _writer(message: table_pb2.Manifest) -> str:
+    return f"{message.writer_version.library} {message.writer_version.version}".strip()
 
 
 def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict[str, str]]:

@@ -132,7 +132,8 @@ def test_the_origin_of_a_version_is_what_its_manifest_says(table):
     for path in manifests(table[0]):
         data = path.read_bytes()
         manifest = decode_manifest(data)
-        assert decode_origin(data) == (manifest.version, manifest.transaction_file, manifest.transaction_offset)
+        recorded = (manifest.transaction_file, manifest.transaction_offset)
+        assert decode_origin(data) == (manifest.version, *recorded, manifest.writer)
 
 
 def test_the_part_of_a_file_that_holds_the_message_is_enough(table):
