@@ -6,6 +6,7 @@ reads       takes, scans, opening, importing, memory
 filters     scans with a filter
 writes      time, size and memory of writing tables
 commits     small appends, alone and against others
+shares      several processes that append to one table
 spark       reads and writes in Spark; sparkjobs runs them, sparksource is the ceiling they are compared with
 catalogue   all of them
 measure     how: contenders take turns in one run, and ratios are taken within a round

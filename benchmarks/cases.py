@@ -1,7 +1,7 @@
 """What a case is, and what all kinds of cases share: the contenders, turns in this process, turns in fresh ones.
 
 Before a case is measured, the contenders' answers are compared: pylance's must equal ours, Parquet's must have as many
-rows. The cases themselves are in `reads`, `filters`, `writes`, `commits` and `spark`.
+rows. The cases themselves are in `reads`, `filters`, `writes`, `commits`, `shares` and `spark`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 OURS, PYLANCE, PARQUET, ZSTD = "lance_io", "pylance", "parquet", "parquet-zstd"
 # In Spark: what nobody can beat, ourselves with half of the machine, and over sockets that wait for nothing.
 CEILING, ONE_CORE, UNIX_SOCKETS = "ceiling", "one core", "unix sockets"
+# Of processes that append to one table: the same, if each of them had made as many versions.
+EQUAL_SHARE = "equal share"
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -48,6 +50,7 @@ class Case:
     rounds_factor        how many times as many rounds are asked for, where they differ widely
     amounts              what one operation moves, for rates: "rows", "bytes", "commits"; known once `make` has run
     ceiling_goal         as `goal`, beside what nobody can beat
+    share_goal           as `goal`, beside what an equal share of all processes would be
     """
 
     name: str
@@ -60,6 +63,7 @@ class Case:
     rounds_factor: int = 1
     amounts: dict[str, float] = field(default_factory=dict)
     ceiling_goal: float | None = None
+    share_goal: float | None = None
 
     def rounds(self, asked: int) -> int:
         """How many rounds to run when `asked` are asked for."""
@@ -68,7 +72,7 @@ class Case:
 
 def without_goals(case: Case) -> Case:
     """The same question, asked at a scale for which no goals are set."""
-    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None)
+    return replace(case, goal=None, parquet_goal=None, ceiling_goal=None, share_goal=None)
 
 
 # -- contenders -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from benchmarks.commits import commit_cases
 from benchmarks.filters import filter_cases
 from benchmarks.reads import read_cases
+from benchmarks.shares import share_cases
 from benchmarks.spark import spark_cases
 from benchmarks.writes import write_cases
 
@@ -24,6 +25,7 @@ def all_cases(tables: Tables) -> Iterator[Case]:
     yield from filter_cases(tables)
     yield from write_cases(tables)
     yield from commit_cases(tables)
+    yield from share_cases(tables)
     yield from spark_cases(tables)
 
 

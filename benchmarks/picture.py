@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import CEILING, ONE_CORE, PARQUET, PYLANCE, UNIX_SOCKETS, ZSTD
+from benchmarks.cases import CEILING, EQUAL_SHARE, ONE_CORE, PARQUET, PYLANCE, UNIX_SOCKETS, ZSTD
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ COLORS = {
     CEILING: "#7a4fa3",
     ONE_CORE: "#9a9fa8",
     UNIX_SOCKETS: "#3d9a9a",
+    EQUAL_SHARE: "#b0506a",
 }
 LABELS = {
     PYLANCE: "pylance",
@@ -36,6 +37,7 @@ LABELS = {
     CEILING: "ready batches in Spark",
     ONE_CORE: "with one core",
     UNIX_SOCKETS: "over Unix sockets",
+    EQUAL_SHARE: "equal share",
 }
 INK, FAINT = "#30343b", "#d8dbe0"
 TITLES = {
@@ -47,6 +49,7 @@ TITLES = {
     "write": "Write a table",
     "size": "Size of what was written",
     "commit": "Append and commit",
+    "share": "Append in several processes: the time of the one that makes the fewest",
     "spark": "Spark, two cores",
 }
 TICKS = [0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100, 1000]

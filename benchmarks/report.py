@@ -17,7 +17,7 @@ from rich import box
 from rich.table import Table
 
 import lance_io
-from benchmarks.cases import CEILING, OURS, PARQUET, PYLANCE, Case
+from benchmarks.cases import CEILING, EQUAL_SHARE, OURS, PARQUET, PYLANCE, Case
 from benchmarks.measure import Samples, Spread, times_better
 
 
@@ -44,7 +44,12 @@ class Finding:
     @classmethod
     def of(cls, case: Case, samples: dict[str, Samples]) -> Finding:
         """Sum up the turns of a case."""
-        goals = {PYLANCE: case.goal, PARQUET: case.parquet_goal, CEILING: case.ceiling_goal}
+        goals = {
+            PYLANCE: case.goal,
+            PARQUET: case.parquet_goal,
+            CEILING: case.ceiling_goal,
+            EQUAL_SHARE: case.share_goal,
+        }
         return cls(
             name=case.name,
             unit=case.unit,

@@ -17,11 +17,11 @@ import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, sparksource, tables
+from benchmarks import buckets, cases, measure, shares, sparksource, tables
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Report
-from benchmarks.run import run
+from benchmarks.run import measured, run
 from lance_io.spark.source import LanceDataSource
 
 if TYPE_CHECKING:
@@ -158,6 +158,23 @@ def test_the_ceiling_of_spark_hands_over_what_we_would(cache: Path, tmp_path: Pa
     assert len(given) == 3
     num_rows = lance_io.dataset(table.lance_uri).count_rows("number < 0.5")
     assert sparksource.ready_amounts(tmp_path)["rows"] == num_rows
+
+
+def test_processes_append_to_one_table(tmp_path: Path) -> None:
+    said = shares.append_together(["lance_io"] * 2, tmp_path / "t", seconds=0.3)
+    assert all(each["appends"] > 0 for each in said)
+    assert lance_io.dataset(tmp_path / "t").count_rows() == 1 + sum(each["appends"] for each in said)
+
+
+def test_the_smallest_share_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 120 appends in a minute an equal share of three is 40: of these one made three quarters."""
+    said = [{"appends": appends, "cpu_s": 1.0} for appends in (50, 30, 40)]
+    monkeypatch.setattr(shares, "append_together", lambda libraries, path, seconds: said)
+    monkeypatch.setattr(tables.Tables, "new_folder", lambda self: tmp_path)
+    (case,) = chosen_cases(tables.Tables(tmp_path, 1.0), ["share/beside/3"])
+    finding = measured(case, rounds=5)
+    assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (2.0, 1.5)
+    assert (finding.against["equal share"].median, finding.reached("equal share"), finding.rounds) == (0.75, True, 1)
 
 
 def test_cases_of_spark_have_names() -> None:
