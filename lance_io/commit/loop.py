@@ -259,7 +259,7 @@ class _Loop:
         if stalls:  # what is in the way cannot be seen: it need not be a writer that will soon be done
             return FIRST_PAUSE_S * 2.0**attempts
         self.turn.rivals.lost()
-        return self.turn.rivals.pause_max_s(attempts)
+        return self.turn.rivals.pause_max_s(attempts, self.request.max_retries)
 
     def _exhausted(self, text: str) -> CommitConflictError:
         return CommitConflictError(text, path=self.target.place.uri, retryable=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from lance_io.table.draft import WRITER
+from lance_io.table.manifest import LIBRARY
 
 PAUSE_SLOTS_MAX: Final = 4.0  # the longest pause after a lost race, in attempts; longer ones are those of who starves
 COURTESY_SLOTS: Final = 4.0  # how long the winner gives way at most, in attempts: as long as the others wait
@@ -58,16 +58,23 @@ class Rivals:
     def meet(self, writer: str) -> None:
         """Note a version that another process made; `writer`: its library and version."""
         self.near = COMMITS_NEAR
-        is_foreign = writer.partition(" ")[0] != WRITER[0]
+        is_foreign = writer.partition(" ")[0] != LIBRARY
         if is_foreign and not self.foreign_near:
             self.foreign_share = 1.0
         if is_foreign:
             self.foreign_near = COMMITS_NEAR
         self.foreign_share += _WEIGHT * (is_foreign - self.foreign_share)
 
-    def pause_max_s(self, num_lost: int) -> float:
-        """How long to wait at most after so many lost races in a row."""
-        return self.attempt_s * min(num_lost - 1, PAUSE_SLOTS_MAX)
+    def pause_max_s(self, num_lost: int, attempts_max: int | None = None) -> float:
+        """How long to wait at most after so many lost races in a row.
+
+        attempts_max  that the commit may make: when a quarter of them is gone, pauses double, for not to give up among
+                      many writers matters more then than a share
+        """
+        slots = min(num_lost - 1, PAUSE_SLOTS_MAX)
+        if attempts_max is not None and num_lost >= attempts_max // 4:
+            slots = max(slots, 2.0 ** (num_lost - attempts_max // 4))
+        return self.attempt_s * slots
 
     def courtesy_max_s(self) -> float:
         """How long after its last version this process gives way at most; asked once by each commit."""

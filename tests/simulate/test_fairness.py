@@ -66,7 +66,9 @@ class DrawnStore(WrappedStore):
         return await send()
 
 
-async def appended(sample: Sample, num_writers: int, num_versions: int, seed: int) -> list[int]:
+async def appended(
+    sample: Sample, num_writers: int, num_versions: int, seed: int, max_retries: int | None = None
+) -> list[int]:
     """How many versions each writer made while all made so many."""
     clock = DrawnClock(random.Random(seed))
     store = DrawnStore(MemoryStore(), clock)
@@ -80,7 +82,7 @@ async def appended(sample: Sample, num_writers: int, num_versions: int, seed: in
         while newest.version <= num_versions:
             base = newest
             await asyncio.sleep(clock.drawn_s(FILES_S))
-            done = await commit_later(target, sample.append(base.version), base=base)
+            done = await commit_later(target, sample.append(base.version), base=base, max_retries=max_retries)
             counts[number] += 1
             newest = max(newest, done.manifest, key=lambda manifest: manifest.version)
 
@@ -92,6 +94,11 @@ async def appended(sample: Sample, num_writers: int, num_versions: int, seed: in
 def test_each_process_gets_half_of_an_equal_share(sample: Sample, num_writers: int, num_versions: int) -> None:
     counts, _ = run_virtual(lambda: appended(sample, num_writers, num_versions, seed=num_writers))
     assert min(counts) >= sum(counts) / num_writers / 2, counts
+
+
+def test_commits_of_few_attempts_do_not_give_up_in_a_crowd(sample: Sample) -> None:
+    counts, _ = run_virtual(lambda: appended(sample, 32, 640, seed=32, max_retries=20))
+    assert sum(counts) >= 640
 
 
 def test_a_process_that_is_alone_waits_for_nobody(sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
