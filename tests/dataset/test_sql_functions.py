@@ -132,6 +132,8 @@ COLUMNS = {
         arrow_cast(ts, 'Date32') ; arrow_cast(ts, 'Timestamp(Millisecond, None)') ; arrow_cast(ts, 'Timestamp(ns)') ;
         arrow_cast(ts, 'Timestamp(Second, Some("UTC"))') ; arrow_cast(ts, 'Timestamp(µs, "+02:00")') ;
         arrow_cast(l, 'List(Int32)') ; arrow_cast(l, 'LargeList(nullable Int32)') ; arrow_cast(b, 'List(Int64)') ;
+        arrow_cast(null, 'List(Int64)') ; arrow_cast(null, 'FixedSizeList(1 x Int64)') ; arrow_cast(null, 'Int32') ;
+        arrow_cast(b, 'List(List(Int64))') ; arrow_cast(b, 'LargeList(List(Utf8))') ;
         arrow_cast(fl, 'FixedSizeList(2 x Int64)') ; arrow_cast(s, 'Binary') ;
         arrow_cast(s, 'Dictionary(Int32, Utf8)') ;
         arrow_cast(b, 'Duration(Second)') ; arrow_cast(b, 'Time32(Second)') ; arrow_cast(ts, 'Time64(ns)') ;

@@ -119,12 +119,17 @@ def map_extract(maps: Value, key: Value) -> pa.Array:
 
 def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
     """A value as the Arrow type with a name (see `typenames`)."""
-    to = parse_type(name.as_py() or "")
+    return _as_type(value, parse_type(name.as_py() or ""))
+
+
+def _as_type(value: Value, to: pa.DataType) -> Value:
     source = value.type
     if source == to:
         return value
+    if pt.is_null(source):
+        return pa.nulls(len(value), to) if isinstance(value, pa.Array) else pa.scalar(None, to)
     if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
-        (items,) = arrays(sql_cast(value, to.value_type, lenient=False))
+        (items,) = arrays(_as_type(value, to.value_type))
         return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
     if pt.is_duration(to) and pt.is_integer(source):
         return pc.cast(pc.cast(value, pa.int64()), to)
