@@ -6,7 +6,7 @@
     source                    the class that Spark finds through the package `pyspark_lance_io`
     columns, planning         what a read gives, and how it is cut into tasks of about the same bytes
     carrying, engine          what travels to the tasks, and the engine that those of one process share
-    told                      what Spark tells a task
+    told, taken               what Spark tells a task, and whether it wants more of it
     reader                    what a task does: batches of one partition
     writer, jobs, taskfiles, committing, history   writes in two phases: files by tasks, one version by the driver
     streamsink, streamsource, versionrows          streams into a table, and out of its versions

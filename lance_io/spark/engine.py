@@ -10,12 +10,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import socket
-import stat
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io import runtime
@@ -24,6 +21,7 @@ from lance_io.dataset.session import Session
 from lance_io.errors import LanceError, NotFound
 from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
+from lance_io.spark.taken import settle_connection
 from lance_io.spark.told import executor_workers, is_daemons, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
@@ -79,7 +77,7 @@ def settle_in_worker() -> None:
     It takes the processors of one task (`spark.task.cpus`), and of the memory its share: the executor's others are for
     the tasks beside it. What a
     batch has freed is kept for the next one, within bounds: fresh memory costs a page fault for each 4 KiB, which
-    takes as long as decoding into it. And what it writes leaves at once (`_send_at_once`).
+    takes as long as decoding into it. And what it writes leaves at once (`settle_connection`).
     """
     global _settled_pid
     task = this_task()
@@ -90,7 +88,7 @@ def settle_in_worker() -> None:
         return
     _settled_pid = os.getpid()
     share_process_pool(memory_bytes() // executor_workers())
-    _send_at_once()
+    settle_connection()
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library; others have nothing like it
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES_MAX // 2)
@@ -101,21 +99,6 @@ def memory_bytes() -> int:
     """What the machine has, or the container may use."""
     installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(installed, runtime.memory_limit_bytes() or installed)
-
-
-def _send_at_once() -> None:
-    """Keep TCP from holding back what this process writes to the virtual machine, over the connection that it has.
-
-    Otherwise the last bytes of a task wait until those before them are acknowledged, which a system that waits for
-    something to answer puts off: 40 ms, in one of three small queries.
-    """
-    for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
-        with suppress(OSError):  # the listing's own descriptor is closed, and not every socket is a connection
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                continue
-            with socket.socket(fileno=os.dup(int(name))) as one:
-                if one.family in (socket.AF_INET, socket.AF_INET6) and ip_address(one.getpeername()[0]).is_loopback:
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def io_buffer_bytes(options: ReadOptions) -> int:

@@ -7,14 +7,21 @@ Spark does not promise that it is: tasks of a union, or of partitions that are c
 A task reads its partition in one scan: page after page is read and decoded ahead while earlier batches cross into the
 JVM, and at most a batch more than that waits. Batches have about `batch_bytes`, whatever the pages are like. Leaving
 early (Spark does, at a limit) closes the scan, which cancels what is under way.
+
+The first partition is what Spark reads for `show()` and `limit(n)`, and often no more than its first rows. If it is
+large, these are read before the scan begins: of the pages only the chunks that hold them. That is some requests more,
+once in a read. Before it reads whole pages, the task waits until Spark has taken these rows, or has closed the
+connection, because they were enough (`taken`).
 """
 
 from __future__ import annotations
 
+import math
 import pickle
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -31,7 +38,9 @@ from lance_io.errors import LanceError
 from lance_io.spark.carrying import header_of, open_pinned
 from lance_io.spark.columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
+from lance_io.spark.options import StreamReadOptions
 from lance_io.spark.readjob import ReadJob
+from lance_io.spark.taken import buffer_bytes, wants_more
 from lance_io.spark.told import task_number, warn_of_credentials
 from lance_io.spark.types import arrow_to_spark
 
@@ -44,12 +53,17 @@ if TYPE_CHECKING:
     from lance_io.dataset.pipeline import Pipeline, ScanPlan
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.reading import SpanReader
+    from lance_io.dataset.rows import LiveRows
     from lance_io.dataset.state import DatasetState
     from lance_io.spark.carrying import PartitionPlan, Pinned
     from lance_io.spark.options import ReadOptions
     from lance_io.spark.readjob import PreparedRead
 
 CARRIED_BYTES_MAX: Final = 32 << 10  # of partitions that travel with the reader, to every task
+HEAD_BYTES: Final = 320 << 10  # of the rows that the first partition begins with, about
+HEAD_ROWS_MIN: Final = 32  # of them: `show()` wants 21
+HEAD_PARTITION_BYTES_MIN: Final = 4 << 20  # a smaller partition is read in as many requests as its head
+PUSHED_BUFFERS: Final = 2.5  # the worker's, the virtual machine's, and something that waits between them
 JOINED_PART: Final = 4  # batches from a quarter of the wanted size on go out as they are, not copied together
 
 
@@ -163,12 +177,44 @@ def _batches(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
     warn_of_credentials(job.options)
     state = job.state(part)
     prepared = job.prepared(state)
-    found = _Scan(state, prepared, part).batches()
-    try:
-        for batch in sized(found, job.options.batch_bytes, job.options.batch_size):
-            yield prepared.cast.cast(_with_fragment_ids(batch))
-    finally:
-        found.close()
+
+    def read(scan: _Scan) -> Iterator[pa.RecordBatch]:
+        found = scan.batches()
+        try:
+            for batch in sized(found, job.options.batch_bytes, job.options.batch_size):
+                yield prepared.cast.cast(_with_fragment_ids(batch))
+        finally:
+            found.close()
+
+    rows = head_rows(job.options, part)
+    if rows:
+        head = read(_Scan(state, prepared, part, rows, is_head=True))
+        pushed = [one for batch in head for one in pushed_out(batch)]
+        yield from pushed
+        if len(pushed) > 1 and not wants_more():
+            return
+    yield from read(_Scan(state, prepared, part, rows, is_head=False))
+
+
+def head_rows(options: ReadOptions, part: PartitionPlan) -> int:
+    """How many rows of a partition are read before the others are scanned; 0 for none."""
+    is_whole = isinstance(options, StreamReadOptions)  # which nobody leaves early
+    counts = options.limit is not None and options.filter is not None  # one scan counts what passes the filter
+    if part.number or part.bytes < HEAD_PARTITION_BYTES_MIN or is_whole or counts:
+        return 0
+    return max(HEAD_BYTES * part.physical_rows // part.bytes, HEAD_ROWS_MIN)
+
+
+def pushed_out(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The batch, in two parts if it is large enough for a second that does not vanish in the buffers of both ends.
+
+    It pushes the first out of the worker's buffer, and waits between both until Spark asks for it.
+    """
+    behind = math.ceil(batch.num_rows * buffer_bytes() * PUSHED_BUFFERS / max(batch.nbytes, 1))
+    if behind >= batch.num_rows:
+        return [batch]
+    first = batch.num_rows - behind
+    return [batch.slice(0, first), batch.slice(first)]
 
 
 def _with_fragment_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -181,12 +227,20 @@ def _with_fragment_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class _Scan:
-    """The scan of one partition."""
+    """The scan of one partition, or of the rows that it begins with and of those behind them.
 
-    def __init__(self, state: DatasetState, prepared: PreparedRead, part: PartitionPlan) -> None:
+    head_rows  rows that it begins with, of its first fragment; 0 for none
+    is_head    whether it is these that are read, or what is behind them
+    """
+
+    def __init__(
+        self, state: DatasetState, prepared: PreparedRead, part: PartitionPlan, head_rows: int, *, is_head: bool
+    ) -> None:
         self._state = state
         self._prepared = prepared
         self._part = part
+        self._head_rows = head_rows
+        self._is_head = is_head
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """What the scan gives, as it is decoded; closing it ends the scan."""
@@ -212,10 +266,23 @@ class _Scan:
             for place, (_, first, rows) in enumerate(self._part.ranges)
             if live[place].num_live
         ]
+        if self._head_rows and spans:
+            head = _head_of(live[spans[0].place], spans[0], self._head_rows)
+            rest = [Span(head.place, head.end, spans[0].end), *spans[1:]]
+            spans = [one for one in ([head] if self._is_head else rest) if one.start < one.end]
         return (yield from plan_rows(self._state, self._prepared.columns(), tuple(spans), live))
 
     def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
         return scan_parts(self._state, plan, self._prepared.scan_options, self._prepared.batch_rows)
+
+
+def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:
+    """The part of a span with so many rows that are left, or all of them, from the first of these on."""
+    if live.deleted is None:
+        return Span(span.place, span.start, min(span.start + num_rows, span.end))
+    before = span.start - int(np.searchsorted(live.deleted, span.start))
+    start, end = live.span(before, min(before + num_rows, live.num_live))
+    return Span(span.place, min(max(start, span.start), span.end), max(min(end, span.end), span.start))
 
 
 # -- batches of the wanted size ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from pyspark.errors import AnalysisException
 from lance_io.io.stats import process_stats
 from lance_io.limits import MIB
 from lance_io.spark import plan, write_table
+from lance_io.spark.reader import HEAD_BYTES
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 from tests.spark.probing import probes
@@ -105,6 +106,24 @@ def test_a_limit_ends_the_scan(
         time.sleep(0.1)
     assert worker_processes() <= processes + EXECUTORS  # Spark ends the workers that it has interrupted
     assert df.select("id").limit(7).count() == 7  # and the next query finds a working worker
+
+
+def test_the_first_rows_take_kilobytes(
+    cluster: SparkSession,
+    wide: WideTable,
+    storage: dict[str, str],
+    proxy: CountingProxy,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of 24 MiB, for `limit` and `show`; what a worker that is new reads of the file comes on top."""
+    df = load(cluster, wide.uri, num_partitions="2", **storage)
+    for few in (lambda: df.limit(5).collect(), lambda: df.select("id").show()):
+        proxy.take()
+        few()
+        spent = proxy.take()
+        assert 0 < spent.body_bytes < HEAD_BYTES + wide.file_rows * 8 + METADATA_BYTES
+    assert df.count() == wide.num_rows
+    assert "only showing top 20 rows" in capsys.readouterr().out
 
 
 def worker_processes() -> int:

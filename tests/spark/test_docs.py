@@ -87,6 +87,11 @@ CLAIMS = {
     "Where a cleanup has removed the version": "test_local_reading.test_versions_that_were_cleaned_up_say_so",
     "Where nobody says it": "test_told.test_how_many_workers_share_an_executor",
     "the number in `local[n]`": "test_local_reading.test_workers_of_local_mode_share_the_machine",
+    "read kilobytes": "test_cluster_reading.test_the_first_rows_take_kilobytes",
+    "rows for 320 KiB, at least 32": "test_read_tasks.test_the_first_rows_are_read_alone",
+    "when Spark has taken these rows": "test_taken.test_what_was_read_makes_room_for_more",
+    "Spark closes the connection instead": "test_taken.test_a_connection_that_was_closed_wants_nothing",
+    "once and not in every task": "test_read_tasks.test_the_first_rows_cost_a_few_requests_in_one_task",
     # writing and streams
     "creates a missing table": "test_write_jobs.test_rows_of_no_task_make_no_version",
     "UNSUPPORTED_DATA_SOURCE_SAVE_MODE": "test_local_writing.test_modes_that_spark_does_not_have_for_such_sources",

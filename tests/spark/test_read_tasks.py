@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lance_io import runtime
+from lance_io import limits, runtime
 from lance_io.errors import NotFound
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
 from lance_io.spark import reader as reader_module
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.source import LanceDataSource
+from lance_io.spark.taken import BUFFER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 ROWS = 8000
+CHUNK_BYTES = 32 << 10  # of a page; the first rows may end inside of one
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +172,95 @@ def test_files_that_are_gone_from_a_version_are_not_cleaned_up(tmp_path: Path) -
     shutil.rmtree(place)
     with pytest.raises(NotFound, match=r"^(?!.*cleanup)"):
         list(reader.read(partition))
+
+
+# -- the first rows ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def heavy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """12 MB in three columns and two fragments with stable row ids, of which the first rows are deleted."""
+    place = str(tmp_path_factory.mktemp("heavy") / "t.lance")
+    numbers = np.random.default_rng(1).integers(0, 1 << 60, 60_000)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.repeat(numbers, 45).astype(np.float32)), 45)
+    table = pa.table({"id": range(60_000), "s": [f"text {one}" for one in numbers.tolist()], "v": vectors})
+    dataset = lance.write_dataset(table, place, max_rows_per_file=40_000, enable_stable_row_ids=True)
+    dataset.delete("id < 5000 or (id > 5100 and id < 5200)")
+    return place
+
+
+def begun(reader: LanceReader) -> tuple[pa.Table, int]:
+    """The first two batches of the first partition, and the bytes that they take in a new process."""
+    with pytest.MonkeyPatch.context() as patch, io_stats() as spent:
+        patch.setattr(engine, "_session", None)
+        batches: Any = reader.read(reader.partitions()[0])
+        first = pa.Table.from_batches([next(batches), next(batches)])
+        batches.close()
+    return first, spent.bytes_read
+
+
+def test_the_first_rows_are_read_alone(heavy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunks that hold them and the file's metadata; a scan begins with pages, and whole ones it goes on with."""
+    reader = planned(heavy)
+    first, bytes_read = begun(reader)
+    width = sum(one.bytes for one in reader._parts) / 60_000
+    assert first.num_rows == reader_module.HEAD_BYTES // width
+    assert first["id"][:2].to_pylist() == [5000, 5001]
+    assert first["v"].chunk(1).nbytes > 2 * BUFFER_BYTES  # does not vanish in the buffers of both ends
+    metadata = 2 * limits.TAIL_BYTES_LOCAL + 5100  # the tail, the deletion file
+    assert bytes_read <= first.nbytes + 3 * CHUNK_BYTES + metadata < 480_000
+    (partition,) = reader.partitions()
+    with io_stats() as spent:
+        rows = list(reader.read(partition))
+    monkeypatch.setattr(reader_module, "HEAD_PARTITION_BYTES_MIN", 1 << 60)
+    with io_stats() as plain:
+        expected = list(reader.read(partition))
+    assert pa.Table.from_batches(rows) == pa.Table.from_batches(expected)
+    assert spent.bytes_read <= plain.bytes_read + first.nbytes + 3 * CHUNK_BYTES
+    assert begun(reader)[1] > 4_000_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_partitions": 3},
+        {"filter": "id % 3 = 1", "with_row_id": True, "with_row_address": True},
+        {"filter": "id > 30000", "limit": 2000},
+        {"filter": "id < 5001 or id > 59998"},
+        {"limit": 50_000, "batch_size": 100, "with_fragment_id": True},
+    ],
+)
+def test_no_row_is_lost_between_the_first_and_the_others(
+    heavy: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = planned(heavy, **options)
+    found = [pa.Table.from_batches(reader.read(one)) for one in reader.partitions()]
+    monkeypatch.setattr(reader_module, "HEAD_PARTITION_BYTES_MIN", 1 << 60)
+    assert [pa.Table.from_batches(reader.read(one)) for one in reader.partitions()] == found
+    expected = lance.dataset(heavy).to_table(columns=["id"], filter=options.get("filter"), limit=options.get("limit"))
+    assert pa.concat_tables(found).select(["id"]).equals(expected)
+
+
+def test_fragments_of_few_rows_or_none_begin_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "HEAD_PARTITION_BYTES_MIN", 1)
+    place = str(tmp_path / "t.lance")
+    dataset = lance.write_dataset(pa.table({"a": range(3000)}), place, max_rows_per_file=2)
+    dataset.delete("a < 2 or a = 3 or a > 2900")
+    found = pa.Table.from_batches(planned(place).read(planned(place).partitions()[0]))
+    assert found["a"].to_pylist() == [2, *range(4, 2901)]
+
+
+def test_the_first_rows_cost_a_few_requests_in_one_task(far: tuple[str, dict[str, Any]], sent: Any) -> None:
+    """In a bucket: two for each column and one for the file, whatever the number of tasks."""
+    requests = {}
+    for least in (1, 1 << 60):
+        with pytest.MonkeyPatch.context() as patch, io_stats() as spent:
+            patch.setattr(reader_module, "HEAD_PARTITION_BYTES_MIN", least)
+            patch.setattr(engine, "_session", None)
+            reader = planned(far[0], num_partitions=4, storage=far[1]["storage"])
+            assert sum(len(batch) for one in reader.partitions() for batch in reader.read(one)) == 1_000_000
+        requests[least] = spent.num_reads
+    assert 0 < requests[1] - requests[1 << 60] <= 3
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
