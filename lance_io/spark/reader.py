@@ -159,6 +159,7 @@ def read_partition(job: ReadJob, part: PartitionPlan) -> Generator[pa.RecordBatc
 
     Errors say which table, version and rows they come from.
     """
+    settle_in_worker()  # before there are other connections
     try:
         with cleanups_told(job.state(part).location, part.version):
             yield from _batches(job, part)
@@ -173,7 +174,6 @@ def read_partition(job: ReadJob, part: PartitionPlan) -> Generator[pa.RecordBatc
 def _batches(job: ReadJob, part: PartitionPlan) -> Iterator[pa.RecordBatch]:
     if not part.ranges:
         return
-    settle_in_worker()
     warn_of_credentials(job.options)
     state = job.state(part)
     prepared = job.prepared(state)

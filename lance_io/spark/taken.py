@@ -4,7 +4,7 @@ Spark ends a task that has enough rows without a word: it closes the connection.
 still busy with what was sent, or has enough. But both ends of the connection are on this machine, which tells how many
 bytes wait at the other end: none are left when it wants more.
 
-    TCP    /proc/net/tcp, tcp6   the queue of the other end, found by the ports
+    TCP    /proc/net/tcp, tcp6   the queues of both ends, found by the ports
     Unix   TIOCOUTQ              what was sent and not read
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io.spark.told import this_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 BUFFER_BYTES: Final = 64 << 10  # what both ends read and write through, unless `spark.buffer.size` says otherwise
 TAKEN_WITHIN_S: Final = 60.0  # a consumer that is slower with some rows loses nothing by what was not read ahead
@@ -47,12 +47,15 @@ def settle_connection() -> None:
     something to answer puts off: 40 ms, in one of three small queries.
     """
     global _found
-    _found = set()
+    tcp, unix = set(), set()
     for inode, one in _connections():
         with one:
-            _found.add(inode)
-            if one.family != socket.AF_UNIX:
+            if one.family == socket.AF_UNIX:
+                unix.add(inode)  # or an event loop's own
+            else:
+                tcp.add(inode)
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _found = tcp or unix
 
 
 def wants_more() -> bool:
@@ -72,11 +75,13 @@ def wants_more() -> bool:
 def _is_taken(connection: socket.socket) -> bool:
     closed = select.poll()
     closed.register(connection, select.POLLRDHUP)
-    ends_at, wait_ms = monotonic() + TAKEN_WITHIN_S, 1
+    ends_at, wait_ms, nothing = monotonic() + TAKEN_WITHIN_S, 1, 0
     while monotonic() < ends_at:
         if closed.poll(wait_ms):
             return False
-        if not _waiting_bytes(connection):
+        waiting = _waiting_bytes(connection)
+        nothing = 0 if waiting else nothing + 1
+        if waiting is None or nothing == 2:  # a first time, bytes may have been between both ends
             return True
         wait_ms = min(2 * wait_ms, _WAIT_MS_MAX)
     return True
@@ -88,27 +93,31 @@ def _waiting_bytes(connection: socket.socket) -> int | None:
         import termios
 
         return int.from_bytes(fcntl.ioctl(connection, termios.TIOCOUTQ, b"\0" * 4), "little")
-    ours, theirs = connection.getsockname()[1], connection.getpeername()[1]
+    tables = []
     for table in _TABLES:
         with suppress(OSError):
-            found = waiting_bytes(table.read_text(), theirs, ours)
-            if found is not None:
-                return found
-    return None
+            tables.append(table.read_text())
+    return waiting_bytes(tables, connection.getpeername()[1], connection.getsockname()[1])
 
 
-def waiting_bytes(table: str, local: int, remote: int) -> int | None:
-    """Bytes that nobody has read at one end of a connection of this machine; None where the table does not have it.
+def waiting_bytes(tables: Iterable[str], local: int, remote: int) -> int | None:
+    """Bytes on their way to one end of a connection of this machine, or there and not read; None for no such end.
 
-    table          text of /proc/net/tcp or tcp6
+    tables         texts of /proc/net/tcp and tcp6; the ends may be in different ones
     local, remote  ports of that end and of the other one
     """
-    for line in table.splitlines()[1:]:
+    found, is_there = 0, False
+    for line in (line for table in tables for line in table.splitlines()[1:]):
         _, here, there, state, queues, *_ = line.split()
         ports = int(here.rpartition(":")[2], 16), int(there.rpartition(":")[2], 16)
-        if ports == (local, remote) and state == _ESTABLISHED:
-            return int(queues.partition(":")[2], 16)
-    return None
+        sent, received = (int(text, 16) for text in queues.split(":"))
+        if state != _ESTABLISHED:
+            continue
+        if ports == (local, remote):
+            found, is_there = found + received, True
+        elif ports == (remote, local):
+            found += sent
+    return found if is_there else None
 
 
 def _connections() -> Iterator[tuple[int, socket.socket]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:B313 00000000:0000 0A 00000000:00000005 00:00000000 00000000     0        0 1026113 2 00000000cad30fdb
-   1: 0100007F:E071 0100007F:A1EA 01 00000000:00000000 00:00000000 00000000     0        0 1026114 1 00000000cad30fdc
+   1: 0100007F:E071 0100007F:A1EA 01 00000010:00000000 00:00000000 00000000     0        0 1026114 1 00000000cad30fdc
    2: 0100007F:A1EA 0100007F:E071 01 00000000:00008194 00:00000000 00000000     0        0 1026115 1 00000000cad30fdd
    3: 0100007F:A1EB 0100007F:E071 06 00000000:00000007 00:00000000 00000000     0        0 0 1 00000000cad30fde
 """
@@ -29,7 +29,7 @@ TABLE_6 = """  sl  local_address                         remote_address         
 @pytest.mark.parametrize(
     ("table", "local", "remote", "expected"),
     [
-        (TABLE, 0xA1EA, 0xE071, 0x8194),
+        (TABLE, 0xA1EA, 0xE071, 0x81A4),  # some are on their way
         (TABLE, 0xE071, 0xA1EA, 0),
         (TABLE, 0xA1EB, 0xE071, None),  # not established any more
         (TABLE, 0xB313, 0, None),  # listens
@@ -39,7 +39,7 @@ TABLE_6 = """  sl  local_address                         remote_address         
     ],
 )
 def test_what_waits_at_the_other_end(table: str, local: int, remote: int, expected: int | None) -> None:
-    assert taken.waiting_bytes(table, local, remote) == expected
+    assert taken.waiting_bytes([table], local, remote) == expected
 
 
 @pytest.fixture(params=["tcp", "tcp6", "unix"])
