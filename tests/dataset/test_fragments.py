@@ -71,6 +71,8 @@ def test_fragments_are_found_by_id(mixed_uri: str) -> None:
         LanceFragment(table, 77)
     with pytest.raises(ValueError, match="does not support filter"):
         table.get_fragments(pc.field("a") > 3)
+    with pytest.raises(ValueError, match="does not support filter"):
+        list(table._get_fragments(pc.field("a") > 3))  # as a dataset of pyarrow is asked
 
 
 def test_the_schema_shows_field_ids(mixed_uri: str) -> None:
