@@ -282,11 +282,11 @@ def read_results(path: Path, settings: str) -> tuple[int, list[str]]:
 # -- mutants ---------------------------------------------------------------------------------------------------------
 
 
-def run_mutants(seed: str, number: int, workers: int, *, believe: Believed) -> Report:
+def run_mutants(seed: str, number: int, workers: int, *, believe: Believed, minutes: float | None) -> Report:
     """Draw mutants, run the tests on each, and tell which survived."""
     from scripts import mutants  # its libraries are needed for nothing else
 
-    outcomes = mutants.run(number, seed, workers, believe=believe)
+    outcomes = mutants.run(number, seed, workers, believe=believe, minutes=minutes)
     shown = f"python scripts/campaign.py --seed {seed} --mutants {number} mutants"
     return mutants_report(outcomes, shown)
 
@@ -406,6 +406,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         default="nothing",
         help="an earlier run of the same code about mutants: about those that it killed, or all that it judged",
     )
+    parser.add_argument(
+        "--minutes", type=float, help="after which no other mutant is begun with; the first ones are of all rooms"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, help="the file to write")
     found = parser.parse_args(arguments)
     if unknown := sorted({*found.names} - {*NAMES}):
@@ -434,7 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if campaign.parts:
                 report = run_tests(campaign, told.seed, told.share)
             else:
-                report = run_mutants(told.seed, told.mutants, told.workers, believe=told.believe)
+                report = run_mutants(told.seed, told.mutants, told.workers, believe=told.believe, minutes=told.minutes)
         except KeyboardInterrupt:
             print(f"\ninterrupted; {campaign.name} has not ended, and its section stays as it was", file=sys.stderr)
             return INTERRUPTED

@@ -511,18 +511,22 @@ class Campaign:
             + sum(re.search(rf"\b{re.escape(word)}\b", text) is not None for word in words)
         )
 
-    def judge(self, mutants: Sequence[Mutant], told: Callable[[Outcome], None]) -> list[Outcome]:
-        """Show mutants to their tests; each outcome is told as it comes."""
-        reasons, lock = invisible(), threading.Lock()
+    def judge(
+        self, mutants: Sequence[Mutant], told: Callable[[Outcome], None], minutes: float | None = None
+    ) -> list[Outcome]:
+        """Show mutants to their tests, and begin with none after so many minutes; each outcome is told as it comes."""
+        reasons, lock, started = invisible(), threading.Lock(), time.monotonic()
 
-        def one(copy: Copy, mutant: Mutant) -> Outcome:
+        def one(copy: Copy, mutant: Mutant) -> Outcome | None:
             reason = reasons.get(mutant.key)
+            if minutes is not None and not reason and time.monotonic() > started + 60 * minutes:
+                return None
             outcome = Outcome(mutant, "invisible", by=reason) if reason else self._judged(copy, mutant)
             with lock:
                 told(outcome)
             return outcome
 
-        return self._spread(one, mutants)
+        return [outcome for outcome in self._spread(one, mutants) if outcome is not None]
 
     def _judged(self, copy: Copy, mutant: Mutant) -> Outcome:
         module, started = copy.tree / mutant.module, time.monotonic()
@@ -543,11 +547,14 @@ class Campaign:
 Believed = Literal["nothing", "killed", "all"]
 
 
-def run(number: int, seed: str, workers: int, *, believe: Believed) -> list[Outcome]:
+def run(
+    number: int, seed: str, workers: int, *, believe: Believed = "nothing", minutes: float | None = None
+) -> list[Outcome]:
     """Draw mutants and judge them.
 
     believe  what an earlier run of the same code is believed about: how long tests take, and the mutants that it
              killed, or all that it judged; nothing by default
+    minutes  after which it begins with no other
     """
     mutants = draw(number, seed)
     verdicts, times = RESULTS / "mutants.jsonl", RESULTS / "tests.json"
@@ -581,7 +588,7 @@ def run(number: int, seed: str, workers: int, *, believe: Believed) -> list[Outc
         known = json.loads(times.read_text()) if times.exists() else {}
         campaign.rehearse({mutant.room for mutant in others if mutant.key not in reasons}, known)
         times.write_text(json.dumps(known, indent=1))
-        return done + campaign.judge(others, told)
+        return done + campaign.judge(others, told, minutes)
 
 
 def _before(verdicts: Path) -> Iterator[tuple[tuple[str, ...], Verdict]]:

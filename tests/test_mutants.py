@@ -148,6 +148,7 @@ def test_mutants_are_killed_survive_or_are_known(
     for believe, believed in (("killed", [0]), ("all", [0, 1])):
         again = {outcome.mutant.key: outcome.by for outcome in mutants.run(3, "1", 1, believe=believe)}
         assert [again[mutant.key] == "an earlier run" for mutant in all_of_them] == [n in believed for n in range(3)]
+    assert [outcome.verdict for outcome in mutants.run(3, "1", 1, minutes=-1)] == ["invisible"]
 
 
 def test_whoever_does_not_end_is_ended_with_all_its_processes(project: Path, tmp_path: Path) -> None:
