@@ -154,6 +154,13 @@ def test_head(run: Any, table: lance.LanceDataset) -> None:
     assert "null" in shown
 
 
+def test_long_cells_are_cut(run: Any, tmp_path: Path) -> None:
+    lance.write_dataset(pa.table({"fits": ["f" * 60], "long": ["l" * 61]}), tmp_path / "t")
+    shown = run("head", tmp_path / "t").out
+    assert "f" * 60 in shown
+    assert "l" * 59 + "…" in shown and "l" * 60 not in shown
+
+
 def test_head_of_nanoseconds(run: Any, tmp_path: Path) -> None:
     time = pa.timestamp("ns")
     columns = {

@@ -178,6 +178,24 @@ def test_new_columns_beside_another_job_with_new_columns(path: str) -> None:
     assert lance.dataset(path).version == 5
 
 
+def test_new_columns_while_another_job_adds_some(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table changes between the look at it and the commit of the columns: they are added to the newest version."""
+    Job(path).run([1])
+    others = [Job(path, struct(id=LONG, a=TEXT), mergeSchema="true")]
+
+    def late(*arguments: Any) -> Any:
+        while others:
+            others.pop().run([(2, "one")])
+        return commit(*arguments)
+
+    commit = committing.commit
+    monkeypatch.setattr(committing, "commit", late)
+    Job(path, struct(id=LONG, b=TEXT), mergeSchema="true").run([(3, "two")])
+    expected = [{"id": 1, "a": None, "b": None}, {"id": 2, "a": "one", "b": None}, {"id": 3, "a": None, "b": "two"}]
+    assert lance.dataset(path).to_table().to_pylist() == expected
+    assert lance_io.dataset(path).to_table().to_pylist() == expected
+
+
 def test_a_dropped_column_does_not_come_back(path: str) -> None:
     """Its id is still in the data files."""
     Job(path, struct(id=LONG, old=TEXT)).run([(1, "old")])
