@@ -14,10 +14,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
-from lance_io import AsyncDataset
+from lance_io import AsyncDataset, runtime
 from lance_io.errors import AccessDenied, NotFound
+from lance_io.store.url import open_store
 from minio import Minio
 
 if TYPE_CHECKING:
@@ -106,6 +108,19 @@ def test_blobs(s3: S3Server, s3_uri: str) -> None:
         assert blob.read() == b"x" * 10
     assert found[1].readall() == b"one"
     assert table.to_table(blob_handling="all_binary")["blob"].to_pylist() == rows["blob"].to_pylist()
+
+
+def test_blobs_outside_of_the_table(s3: S3Server, s3_uri: str) -> None:
+    place = open_store(f"{s3_uri}/outside/a.bin", s3.options())
+    runtime.run(place.store.put(place.path, bytes(range(100))))
+    outside = f"{s3_uri}/outside/a.bin"
+    values = [outside, Blob(uri=outside, position=5, size=7), b"inside"]
+    rows = pa.table({"blob": blob_array(values)}, schema=pa.schema([blob_field("blob")]))
+    uri, options = f"{s3_uri}/t", {"storage_options": s3.options()}
+    lance.write_dataset(rows, uri, data_storage_version="2.2", allow_external_blob_outside_bases=True, **options)
+    expected = [bytes(range(100)), bytes(range(5, 12)), b"inside"]
+    found = lance_io.dataset(uri, **options).take_blobs("blob", indices=[0, 1, 2])
+    assert [one.readall() for one in found] == expected
 
 
 def test_query_engines(table_uri: str, s3: S3Server) -> None:
