@@ -57,7 +57,6 @@ SLOW: Final = (
     "tests/dataset/write/test_fidelity.py",
     "tests/dataset/write/test_fidelity_kinds.py",
     "tests/interop/test_types.py",
-    "tests/s3/test_datasets.py",
     "tests/s3/test_writers.py",
 )
 # The others start clusters of their own, and take minutes.
@@ -81,7 +80,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "cli": (("tests/cli",), ("tests/test_examples.py",)),
     "codecs": (("tests/kernels", "tests/encodings"), ("tests/file",)),
     "commit": (("tests/commit", "tests/simulate"), ("tests/dataset",)),
-    "dataset": (("tests/dataset",), ("tests/interop",)),
+    "dataset": (("tests/dataset",), ("tests/interop", "tests/s3/test_datasets.py")),
     "encodings": (("tests/encodings", "tests/file"), ("tests/dataset",)),
     "file": (("tests/file",), ("tests/dataset",)),
     "format": (("tests/format", "tests/file"), ("tests/encodings",)),
