@@ -15,6 +15,7 @@ profiling   where the time of one case goes
 report      the table that is printed, the JSON that is kept
 picture     the drawing of a report
 buckets     the same questions asked of a bucket: requests and bytes
+transport   processor time of a GET, against aiohttp
 latency     times on a bucket: a proxy adds latency, a bare client shows what is possible
 run         the command line
 """

@@ -45,7 +45,7 @@ SIGNATURE_GOAL_US: Final = 8.0
 class _Server(asyncio.Protocol):
     """Answers GETs of ranges with what S3 says besides."""
 
-    CONTENT: Final = bytes(OBJECT_BYTES)
+    CONTENT: Final = bytes(1 << 20)  # of every range
 
     def __init__(self) -> None:
         self._rest = b""
@@ -70,7 +70,7 @@ class _Server(asyncio.Protocol):
                 f"Content-Range: bytes {start}-{end - 1}/{OBJECT_BYTES}\r\nContent-Type: binary/octet-stream\r\n"
                 f"Content-Length: {end - start}\r\nServer: AmazonS3\r\n\r\n"
             )
-            self._transport.write(answer.encode() + self.CONTENT[start:end])
+            self._transport.write(answer.encode() + self.CONTENT[: end - start])
 
 
 def _serve(pipe: Connection, certificate: str | None) -> None:

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 import lance_io
-from benchmarks import buckets, cases, measure, shares, sparksource, tables
+from benchmarks import buckets, cases, measure, shares, sparksource, tables, transport
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
 from benchmarks.report import Report
@@ -175,6 +175,13 @@ def test_the_smallest_share_is_judged(tmp_path: Path, monkeypatch: pytest.Monkey
     finding = measured(case, rounds=5)
     assert (finding.values["lance_io"].median, finding.values["equal share"].median) == (2.0, 1.5)
     assert (finding.against["equal share"].median, finding.reached("equal share"), finding.rounds) == (0.75, True, 1)
+
+
+def test_the_transport_is_compared_with_aiohttp() -> None:
+    rows = transport.run(rounds=1, num_gets=40)
+    assert [(row["way"], row["bytes"]) for row in rows] == list(transport.GOALS)
+    assert all(row["ratio"] == pytest.approx(row["own_us"] / row["aiohttp_us"]) for row in rows)
+    assert 0 < transport.signature_us(10)
 
 
 def test_cases_of_spark_have_names() -> None:
