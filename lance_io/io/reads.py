@@ -215,18 +215,17 @@ class RangeRead(Read):
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call; a read that is one piece of a larger answer is received where it belongs, if the store can."""
         if len(self.segments) == 1:
-            request, start, end, place = self.segments[0]
-            if end - start == self.num_bytes and hasattr(store, "get_range_into"):
+            request, _, _, place = self.segments[0]  # all of this read, since nobody else holds any of it
+            if hasattr(store, "get_range_into") and (room := request.room(place, self.num_bytes)) is not None:
                 into: IntoReads = store  # type: ignore[assignment]
-                if (room := request.room(place, self.num_bytes)) is not None:
-                    return into.get_range_into(self.payer.key, self.start, self.end, room)
+                return into.get_range_into(self.payer.key, self.start, self.end, room)
         return store.get_range(self.payer.key, self.start, self.end)
 
     def deliver(self, result: Any) -> list[Request]:
         """Cut up the buffer; None: the bytes are where they belong."""
         if result is None:
             ((request, _, _, _),), self.segments = self.segments, []
-            return [request] if not request.left and request.receive_placed() else []
+            return [request] if request.receive_placed() else []
         view = memoryview(result).cast("B")
         if len(view) != self.end - self.start:
             raise ShortRead(

@@ -345,7 +345,7 @@ class S3Store:
         if found is None:
             with self._lock:
                 for loop in [loop for loop in self._loops if loop.is_closed()]:
-                    self._loops.pop(loop).state.detach()
+                    self._loops.pop(loop).detach()
                 found = self._loops[running] = Connections(self.options, self.identity, self.profile)
         return found
 

@@ -57,6 +57,12 @@ class Connections:
             self._forget()
         await self._close_all()
 
+    def detach(self) -> None:
+        """The loop is closed already: let go without a word."""
+        if self._own is not None:
+            self._own.detach()
+        self.state.detach()
+
     async def _close_all(self) -> None:
         try:
             await self.gets.close()
@@ -112,7 +118,7 @@ def release(loops: dict[asyncio.AbstractEventLoop, Connections]) -> None:
         if loop.is_running():
             loop.call_soon_threadsafe(_close_soon, loop, found)
         else:
-            found.state.detach()
+            found.detach()
 
 
 _closing: set[asyncio.Task[None]] = set()

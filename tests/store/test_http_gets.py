@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -18,7 +19,7 @@ import trustme
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store.api import InvalidRange, StoreFailure, Transient
 from lance_io.store.download import Download
-from lance_io.store.http import descriptors, pool
+from lance_io.store.http import descriptors, gets, pool
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
@@ -57,9 +58,9 @@ def store_at(endpoint: str, **options: str) -> S3Store:
 
 def pool_of(store: S3Store) -> pool.OriginPool:
     """The connections of a store that has read something on this loop."""
-    gets = store._loop().gets
-    assert isinstance(gets, HttpGets)
-    (found,) = gets._pools.values()
+    own = store._loop().gets
+    assert isinstance(own, HttpGets)
+    (found,) = own._pools.values()
     return found
 
 
@@ -231,13 +232,13 @@ async def test_a_get_takes_no_task_and_no_timer(monkeypatch: pytest.MonkeyPatch)
         store = store_at(server.endpoint)
         await read(store)
         made: list[Any] = []
-        gets = store._loop().gets
+        own = store._loop().gets
         for name in ("create_task", "call_later", "call_at"):
             real = getattr(loop, name)
             monkeypatch.setattr(loop, name, lambda *a, real=real, **n: made.append(a) or real(*a, **n))
         for start in (0, 100_000):
             download = Download.of_range("key", start, start + 200_000)
-            await gets.attempt(download)
+            await own.attempt(download)
             assert bytes(download.buffer()) == CONTENT[start : start + 200_000]
         assert made == []
         monkeypatch.undo()
@@ -547,11 +548,11 @@ async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.
     monkeypatch.setattr(pool, "SWEEP_S", 1e6)
     async with Counting(stall, serve) as server:
         store = store_at(server.endpoint, requests_max="1", request_timeout="1000000s")
-        gets = store._loop().gets
+        own = store._loop().gets
         await store._loop().state.signer("key")
-        first = asyncio.create_task(gets.attempt(Download.of_range("key", 0, 10)))
+        first = asyncio.create_task(own.attempt(Download.of_range("key", 0, 10)))
         await server.arrived.wait()
-        second, third = (asyncio.create_task(gets.attempt(Download.of_range("key", at, at + 5))) for at in (1, 2))
+        second, third = (asyncio.create_task(own.attempt(Download.of_range("key", at, at + 5))) for at in (1, 2))
         await turns_until(lambda: pool_of(store).num_waiting == 2)
         await cancel(second)
         await cancel(first)  # its connection goes with it, and a new one is opened for the third
@@ -569,9 +570,9 @@ async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
 
     async with Counting(later) as server:
         store = store_at(server.endpoint, requests_max="1")
-        gets = store._loop().gets
+        own = store._loop().gets
         await store._loop().state.signer("key")
-        first, second, third = (asyncio.create_task(gets.attempt(Download.of_range("key", 0, at))) for at in (1, 2, 3))
+        first, second, third = (asyncio.create_task(own.attempt(Download.of_range("key", 0, at))) for at in (1, 2, 3))
         await turns_until(lambda: server.arrived.is_set() and pool_of(store).num_waiting == 2)
         await cancel(second)
         go_on.set()
@@ -758,6 +759,39 @@ def test_each_loop_has_connections_of_its_own() -> None:
     for thread in threads:
         thread.join()
     assert counts == [10, 10, 10]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_of_a_loop_that_was_closed_do_not_count() -> None:
+    async def run(close: bool) -> None:
+        async with Counting() as server:
+            for store in stores or [store_at(server.endpoint)]:
+                stores[:] = [store]
+                store.options = replace(store.options, endpoint=server.endpoint)
+                await asyncio.gather(*(read(store, at, at + 1000) for at in range(4)))
+                assert descriptors.num_sockets() == 4
+                if close:
+                    await store.aclose()
+
+    stores: list[S3Store] = []
+    asyncio.run(run(close=False))
+    gc.collect()
+    asyncio.run(run(close=True))
+    assert descriptors.num_sockets() == 0
+
+
+async def test_a_listing_opens_connections_for_the_reads_that_follow() -> None:
+    async def nothing(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        body = b"<ListBucketResult></ListBucketResult>"
+        writer.write(head(200, {"Content-Length": len(body)}) + body)
+
+    async with Counting(nothing) as server:
+        store = store_at(server.endpoint)
+        assert [meta async for meta in store.list("")] == []
+        await turns_until(lambda: pool_of(store).num_idle == gets.OPEN_AHEAD)
+        await asyncio.gather(*(read(store, at, at + 1000) for at in range(gets.OPEN_AHEAD)))
+        assert server.connections == gets.OPEN_AHEAD
+        await store.aclose()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
 
+OPEN_AHEAD = 8  # connections to have after a question: what was asked about is read next, from several files at once
 AGAIN_MAX = 1  # times that a store sends us elsewhere
 
 
@@ -93,10 +94,12 @@ class HttpGets:
             if not site.is_ready(self._loop.time()):
                 await site.make_ready(name)
             document = Document(name, operation)
-            exchange = await self._carry(document, site.question(query), 0)
+            origin, head = site.question(query)
+            exchange = await self._carry(document, (origin, head), 0)
             if exchange.error is not None:
                 raise _failure(exchange.error, name, operation, None) from None
             if exchange.status == 200:
+                self.pool(origin).open_ahead(OPEN_AHEAD)
                 return document.body()
             site.refused(exchange, name, operation)
         raise _sent_around(exchange, name, operation)
@@ -132,6 +135,13 @@ class HttpGets:
         if pool is None:
             pool = self._pools[origin] = join_pool(origin, self._who, self._connections_max)
         return pool
+
+    def detach(self) -> None:
+        """The loop is closed already: its connections are no more."""
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            if pool.leave():
+                pool.detach()
 
     async def close(self) -> None:
         """Leave all connections to other stores, or close them; what is asked for afterwards opens anew."""

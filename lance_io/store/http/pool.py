@@ -287,6 +287,13 @@ class OriginPool:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
+    def detach(self) -> None:
+        """The loop is closed: nothing of it can be closed any more, and nothing of it counts."""
+        self._is_closed = True
+        count_sockets(-len(self._open) - len(self._opening))
+        self._open.clear()
+        self._opening.clear()
+
     async def close(self) -> None:
         """Close all connections and wait until they are; requests that wait or are under way end with an error."""
         self._is_closed = True
