@@ -10,7 +10,7 @@ import random
 import socket
 import ssl
 import threading
-from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -761,23 +761,46 @@ def test_each_loop_has_connections_of_its_own() -> None:
     assert counts == [10, 10, 10]
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_connections_of_a_loop_that_was_closed_do_not_count() -> None:
-    async def run(close: bool) -> None:
-        async with Counting() as server:
-            for store in stores or [store_at(server.endpoint)]:
-                stores[:] = [store]
-                store.options = replace(store.options, endpoint=server.endpoint)
-                await asyncio.gather(*(read(store, at, at + 1000) for at in range(4)))
-                assert descriptors.num_sockets() == 4
-                if close:
-                    await store.aclose()
+class OnThread(BaseHTTPRequestHandler):
+    """Serves ranges from a thread, whatever becomes of the client's loop."""
 
-    stores: list[S3Store] = []
-    asyncio.run(run(close=False))
-    gc.collect()
-    asyncio.run(run(close=True))
-    assert descriptors.num_sockets() == 0
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        first, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+        body = CONTENT[int(first) : int(last) + 1]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_connections_of_a_loop_that_was_closed_under_them_do_not_count() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), OnThread)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        store = store_at(f"http://127.0.0.1:{server.server_port}")
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(read(store))
+        loop.close()
+
+        async def again() -> None:
+            await read(store)
+            assert descriptors.num_sockets() == 1
+            await store.aclose()
+
+        asyncio.run(again())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 async def test_a_listing_opens_connections_for_the_reads_that_follow() -> None:
