@@ -2,8 +2,10 @@
 
 Pages are read whole, in one round, with nothing cached; so are those of which only a few rows are not wanted, such as
 deleted ones at the start of a fragment. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so
-that memory stays bounded whatever the writer put into one page: the index of such a page is read once, before its first
-piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py` tells the one exception).
+that memory stays bounded whatever the writer put into one page; into smaller ones, where all that the process may hold
+is held: every scan holds a piece of each column, however many there are. The index of such a page is read once, before
+its first piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py` tells the one
+exception).
 """
 
 from __future__ import annotations
@@ -100,13 +102,13 @@ class Piece:
             raise FormatError(f"{len(array)} rows decoded; the page has {end - first}")
         return array.slice(self.row_start - first, self.row_end - self.row_start)
 
-    def cut(self) -> Steps[list[Piece]]:
+    def cut(self, piece_bytes: int) -> Steps[list[Piece]]:
         """The pieces of it: itself unless it is too large. One round if the page has an index, else none."""
-        if self.num_bytes <= 2 * limits.SCAN_PIECE_BYTES:
+        if self.num_bytes <= 2 * piece_bytes:
             return [self]
         page = self.page
         try:
-            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, limits.SCAN_PIECE_BYTES))
+            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes))
         except REFUSALS as error:
             raise self.located(error) from error.__cause__
         if cuts is None:
@@ -155,16 +157,18 @@ def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) 
 
 
 def column_pieces(
-    file: OpenedFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None
+    file: OpenedFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
 ) -> FileSteps[list[list[Piece]]]:
     """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
+
+    piece_bytes  pages of more than twice that are cut into pieces of about that
 
     At most one round, for the indexes of all pages that are cut. Raises FormatError.
     """
     pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
-    if not any(piece.num_bytes > 2 * limits.SCAN_PIECE_BYTES for column in pages for piece in column):
+    if not any(piece.num_bytes > 2 * piece_bytes for column in pages for piece in column):
         return pages
-    parts = yield from together([piece.cut() for column in pages for piece in column])
+    parts = yield from together([piece.cut(piece_bytes) for column in pages for piece in column])
     remaining = iter(parts)
     return [[part for _ in column for part in next(remaining)] for column in pages]
 

@@ -20,6 +20,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lance_io import limits
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces
 
@@ -67,7 +68,10 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
-    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail)
+    piece_bytes = limits.SCAN_PIECE_BYTES
+    if context.pool.avail_bytes <= 0:
+        piece_bytes = min(piece_bytes, limits.SCAN_PIECE_BYTES_MIN)
+    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail, piece_bytes)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lance_io.file.projection import Projection
     from lance_io.file.scan import Span
     from lance_io.file.source import ReadContext
+    from lance_io.io.budget import Pool
     from lance_io.io.scheduler import FileReads, Handle
     from lance_io.spans import Ranges, Steps
 
@@ -33,8 +34,9 @@ class _Job:
     the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
     """
 
-    def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int) -> None:
+    def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int, pool: Pool) -> None:
         self.leaf_id = leaf_id
+        self._pool = pool
         self.piece = piece
         self._reads = reads
         self._priority = priority
@@ -44,6 +46,7 @@ class _Job:
         self._array: pa.Array | None = None
         self._may_decode = asyncio.Event()
         self._is_needed = False
+        self.kept_bytes = 0  # decoded, and counted as held
         self.task: asyncio.Task[pa.Array] | None = None
         try:
             self._ask(next(self._steps))
@@ -82,7 +85,10 @@ class _Job:
                     await self._may_decode.wait()
                     self._ask(await in_pool(self._steps, await handle))
         except Finished as finished:
-            return finished.value
+            array: pa.Array = finished.value
+            self.kept_bytes = array.nbytes
+            self._pool.charge(self.kept_bytes)
+            return array
         except (ShortRead, InvalidRange) as error:
             raise truncated(self.piece.file.key, error) from error
         return self._array
@@ -112,6 +118,8 @@ class _Jobs:
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
         self._scheduler = context.scheduler("scan")
+        self._pool = context.pool
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     async def until(self, span_index: int) -> None:
         """Have the jobs of all spans up to this one in the queue, and those behind it under way."""
@@ -147,10 +155,12 @@ class _Jobs:
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(leaf_id, piece, reads, piece.row_start) for leaf_id, piece, reads in found]
+        return [_Job(leaf_id, piece, reads, piece.row_start, self._pool) for leaf_id, piece, reads in found]
 
     def _decode_ahead(self) -> None:
-        for _, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
+        for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
+            if number and self._pool.avail_bytes <= 0:  # what is decoded is larger than what was read
+                return
             job.start()
 
     def before(self, span_index: int, row: int) -> bool:
@@ -163,6 +173,8 @@ class _Jobs:
         self._decode_ahead()
         array = await job.result()
         self._jobs.popleft()
+        self._pool.charge(-self._in_use.get(job.leaf_id, 0))
+        self._in_use[job.leaf_id] = job.kept_bytes
         self._requested_bytes -= job.piece.num_bytes
         self._open_ahead()
         return job.leaf_id, job.piece, array
@@ -175,13 +187,18 @@ class _Jobs:
                 self._jobs.extend((0, job) for job in opening.result())
             opening.cancel()
             waiting.append(opening)
-        for _, job in self._jobs:
+        jobs = [job for _, job in self._jobs]
+        for job in jobs:
             job.close()
             if job.task is not None:
                 waiting.append(job.task)
         self._jobs.clear()
         self._opening.clear()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        try:
+            await asyncio.gather(*waiting, return_exceptions=True)
+        finally:  # none of them decodes any more, also if this is cancelled
+            self._pool.charge(-sum(job.kept_bytes for job in jobs) - sum(self._in_use.values()))
+            self._in_use.clear()
         await self._scheduler.aclose()
 
 

@@ -37,7 +37,10 @@ TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with f
 
 
 class _Held:
-    """Bytes of the pieces being read and decoded, bounded as in a `Budget`; thread-safe, because the pool gives back.
+    """Bytes that a scan holds, bounded as in a `Budget`; thread-safe, because the threads that decode give back.
+
+    Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
+    they became counts for the latter, until the consumer asks for what comes behind them.
 
     capacity_bytes  the bound; 0 for none
     pool            the bound that it shares with others
@@ -49,6 +52,7 @@ class _Held:
         self._sinks = sinks
         self._lock = threading.Lock()
         self._held_bytes = 0
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
 
     def has_room(self, num_bytes: int) -> bool:
         """May so many bytes be read ahead of need?"""
@@ -72,6 +76,41 @@ class _Held:
         self._pool.charge(num_bytes)
         count_held(self._sinks, num_bytes)
 
+    def keep(self, job: _Job, arrays: list[pa.Array]) -> None:
+        """The pieces of a job are decoded, and wait for the consumer, unless nobody wants them."""
+        sizes = [array.nbytes for array in arrays]
+        num_bytes = sum(sizes)
+        with self._lock:
+            if job.is_dropped:
+                return
+            job.sizes = deque(sizes)
+            job.kept_bytes = num_bytes
+        self._pool.charge(num_bytes)
+
+    def use(self, job: _Job, leaf_id: int) -> None:
+        """The consumer goes on from the piece of a leaf before to the next one of the job."""
+        with self._lock:
+            num_bytes = job.sizes.popleft()
+            job.kept_bytes -= num_bytes
+            used_bytes = self._in_use.get(leaf_id, 0)
+            self._in_use[leaf_id] = num_bytes
+        if used_bytes:
+            self._pool.charge(-used_bytes)
+
+    def drop(self, job: _Job) -> None:
+        """Nobody wants what a job is decoded to."""
+        with self._lock:
+            job.is_dropped = True
+            kept_bytes, job.kept_bytes = job.kept_bytes, 0
+        self._pool.charge(-kept_bytes)
+
+    def end(self) -> None:
+        """No more batches are cut."""
+        with self._lock:
+            used_bytes = sum(self._in_use.values())
+            self._in_use.clear()
+        self._pool.charge(-used_bytes)
+
 
 class _Job:
     """What a thread of the pool reads and decodes at once: small pieces of one file, or those of some files.
@@ -80,14 +119,31 @@ class _Job:
     groups     pieces that are read and decoded together, each of one file
     num_bytes  what will be read
     is_held    whether these bytes are counted as held
+    kept_bytes  decoded and counted as held
+    sizes      of what was decoded and not popped, in bytes
+    is_dropped  whether nobody wants what it is decoded to
     """
 
-    __slots__ = ("_arrays", "_future", "_places", "_work", "groups", "is_held", "num_bytes")
+    __slots__ = (
+        "_arrays",
+        "_future",
+        "_places",
+        "_work",
+        "groups",
+        "is_dropped",
+        "is_held",
+        "kept_bytes",
+        "num_bytes",
+        "sizes",
+    )
 
     def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
         self.groups: list[list[Piece]] = []
         self.num_bytes = 0
         self.is_held = False
+        self.kept_bytes = 0
+        self.sizes: deque[int] = deque()
+        self.is_dropped = False
         self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once its arrays have been asked for
         self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
         self._arrays: deque[pa.Array] | None = None
@@ -181,6 +237,7 @@ class _Ahead:
                 arrays += drive_now(
                     read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
                 )
+            self._held.keep(job, arrays)
         finally:
             self._held.give_back(job)
         return arrays
@@ -233,6 +290,7 @@ class _Ahead:
         if self._is_alone:
             job.take_back()
         found = job.pop()
+        self._held.use(job, found[0])
         if not job:
             self._jobs.popleft()
             self._fill()
@@ -248,7 +306,9 @@ class _Ahead:
         for job in self._jobs:
             if job.take_back():
                 self._held.give_back(job)
+            self._held.drop(job)
         self._jobs.clear()
+        self._held.end()
 
 
 def group_bytes() -> int:

@@ -1,7 +1,8 @@
 """Scans on the engine's loop whose spans need no order: the next batch is that of whichever span has one first.
 
 Every span is a scan by itself (`scan_later`), in row order. Some are under way at once, each with a share of what may
-be decoded and read ahead; each has at most one batch waiting for the consumer.
+be decoded and read ahead; each has at most one batch waiting for the consumer. Where the process holds all that it may,
+no further one is begun beside them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ async def scan_as_ready(
 
     try:
         while waiting or under_way:
-            while waiting and len(under_way) < at_once:
+            while waiting and len(under_way) < at_once and (not under_way or context.pool.avail_bytes > 0):
                 index, span = waiting.popleft()
                 lanes.append(scan(share, projection, [span], batch_rows, lane_ahead))
                 proceed(index, lanes[-1])
