@@ -56,13 +56,15 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
 
 @pytest.fixture
-def ahead(uri: str) -> scan_now._Ahead:
-    """The pieces of the table, a job for each."""
+def ahead(uri: str) -> Iterator[scan_now._Ahead]:
+    """The pieces of the table, a job for each; closed at the end, as scans close theirs."""
     state, options = lance_io.dataset(uri)._state, scan_options()
     reader = SpanReader(state, drive_now(plan_scan(state, options)), options, None)
     assert reader._reader is not None
     readahead = Readahead(6, 8, is_asked_for=True)
-    return scan_now._Ahead(state.context, reader._reader.projection, reader._spans, readahead)
+    pieces = scan_now._Ahead(state.context, reader._reader.projection, reader._spans, readahead)
+    yield pieces
+    pieces.close()
 
 
 def test_the_caller_does_what_it_waits_for(threads: list[threading.Thread], ahead: scan_now._Ahead) -> None:
