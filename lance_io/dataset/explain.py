@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from lance_io import limits
 from lance_io.commit.steps import Read, Together
 from lance_io.dataset.ioplan import IoPlan, Ledger, Merging
 from lance_io.dataset.loading import load_row_columns

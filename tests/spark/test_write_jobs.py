@@ -14,6 +14,7 @@ from pyspark.sql import types as spark
 
 import lance_io
 from lance_io import runtime
+from lance_io.commit.loop import commit
 from lance_io.commit.steps import drive
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
 from lance_io.spark import cleanup_job, committing
@@ -188,7 +189,6 @@ def test_new_columns_while_another_job_adds_some(path: str, monkeypatch: pytest.
             others.pop().run([(2, "one")])
         return commit(*arguments)
 
-    commit = committing.commit
     monkeypatch.setattr(committing, "commit", late)
     Job(path, struct(id=LONG, b=TEXT), mergeSchema="true").run([(3, "two")])
     expected = [{"id": 1, "a": None, "b": None}, {"id": 2, "a": "one", "b": None}, {"id": 3, "a": None, "b": "two"}]
