@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lance_io.store.s3_options import S3Options
     from lance_io.store.s3_session import LoopState
 
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 PATHS_MAX = 4096  # keys whose encoded path is kept
 
 
@@ -33,6 +35,8 @@ class Address:
             suffix = ".cn" if region.startswith("cn-") else ""
             self.scheme, host, base = "https", f"s3.{region}.amazonaws.com{suffix}", ""
         self.host = f"{options.bucket}.{host}" if options.virtual_hosted else host
+        if not _HOST.fullmatch(self.host):  # a region may be what an answer named: it is not to lead anywhere else
+            raise StoreFailure(f"{self.host!r} is no name of a host", operation="get")
         self.base = base if options.virtual_hosted else f"{base}/{wire_path(options.bucket)}"
 
     def path(self, key: str) -> str:
@@ -65,12 +69,9 @@ class S3Site:
         self._region = self._state.region
         self._address = Address(self._options, self._region)
         parts = urlsplit(f"{self._address.scheme}://{self._address.host}")
-        host = self._address.host
-        if not parts.hostname or not host.isascii() or not host.isprintable() or " " in host:
-            raise StoreFailure(f"{host!r} is no name of a host", operation="get")
         is_secure = parts.scheme == "https"
         port = parts.port or (443 if is_secure else 80)
-        self._origin = Origin(parts.hostname, port, self._state.tls_settings() if is_secure else None)
+        self._origin = Origin(parts.hostname or "", port, self._state.tls_settings() if is_secure else None)
 
     def is_ready(self, now_s: float) -> bool:
         """See `Site`."""

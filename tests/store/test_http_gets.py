@@ -24,6 +24,7 @@ from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
 from lance_io.store.s3 import S3Store, open_s3
+from lance_io.store.s3_options import S3Options, has_profiles, keys_at_hand
 from tests.http_faults import Answer, Asked, FaultServer, broken_after, hang_up, head, serve, status
 from tests.listening import Listener
 
@@ -737,6 +738,65 @@ async def test_an_option_cannot_add_a_header(text: str) -> None:
         with pytest.raises(Exception, match="user_agent"):
             store_at(server.endpoint, user_agent=text)
         assert server.requests == []
+
+
+@pytest.mark.parametrize("flaw", [{"aws_session_token": "a\r\nx-evil: 1"}, {"aws_region": "x\ny: 1"}])
+async def test_credentials_cannot_add_a_header_either(flaw: dict[str, str]) -> None:
+    async with Counting() as server:
+        store = store_at(server.endpoint, **flaw)
+        with pytest.raises(AccessDenied, match="no header can") as caught:
+            await read(store)
+        assert "evil" not in str(caught.value) and server.requests == []
+        await store.aclose()
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp"])
+async def test_a_region_cannot_lead_elsewhere(fast_get: str) -> None:
+    for region in ("a b", "a\u2028b", "a/b", "a@b", "a#b", "a?b", "a:1", "\\"):
+        store = store_at("", aws_region=region, client_max_retries="0", fast_get=fast_get, skip_signature="true")
+        with pytest.raises(StoreFailure, match="no name of a host"):
+            await read(store)
+        await store.aclose()
+
+
+KEYS = {"AWS_ACCESS_KEY_ID": "e", "AWS_SECRET_ACCESS_KEY": "s"}
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "found"),
+    [
+        (S3Options("b", access_key="a", secret_key="k", token="t"), KEYS, ("a", "k", "t")),
+        (S3Options("b"), KEYS, ("e", "s", None)),
+        (S3Options("b"), {**KEYS, "AWS_SESSION_TOKEN": "t"}, ("e", "s", "t")),
+        (S3Options("b"), {**KEYS, "AWS_SESSION_TOKEN": "t", "AWS_SECURITY_TOKEN": "older"}, ("e", "s", "older")),
+        (S3Options("b", profile="p"), KEYS, None),
+        (S3Options("b"), {**KEYS, "AWS_CREDENTIAL_EXPIRATION": "2099-01-01T00:00:00Z"}, None),
+        (S3Options("b"), {"AWS_ACCESS_KEY_ID": "e"}, None),
+        (S3Options("b"), {}, None),
+    ],
+)
+async def test_keys_lie_open_where_botocore_would_find_them_first(
+    options: S3Options, environment: dict[str, str], found: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aiobotocore.session import AioSession
+
+    assert keys_at_hand(options, environment) == found
+    if found is not None and options.access_key is None:
+        for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        frozen = await (await AioSession().get_credentials()).get_frozen_credentials()
+        assert found == (frozen.access_key, frozen.secret_key, frozen.token)
+
+
+def test_files_of_profiles_are_looked_for(tmp_path: Path) -> None:
+    none = {"AWS_CONFIG_FILE": str(tmp_path / "no"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    (tmp_path / "yes").touch()
+    assert not has_profiles(S3Options("b"), none)
+    assert has_profiles(S3Options("b", profile="p"), none)
+    for name in none:
+        assert has_profiles(S3Options("b"), {**none, name: str(tmp_path / "yes")})
 
 
 # -- threads and forks ------------------------------------------------------------------------------------------------
