@@ -4,9 +4,10 @@ A bucket that has refused nothing is not paced at all. Its first refusal starts 
 last second: a guess, which doubles in each window of a second until one is refused again. A window is judged by its
 answers:
 
-    more than 1 of 10 refused   and the pace was kept: what was answered well is what the bucket gives, and 0.95 of
+    more than 3 of 10 refused   and the pace was kept: what was answered well is what the bucket gives, and 0.95 of
                                 that the pace
-    more than 1 of 100          the same, but not below 0.7 of the pace
+    more than 1 of 100          0.95 of the share of the pace that was answered well; not of what was counted, which
+                                is less where we were busy
     fewer                       the pace stays
     none, and the pace was kept  more: a quarter of the way back to where it was refused, then steps beyond it that
                                 begin small and double from window to window
@@ -22,11 +23,11 @@ import math
 from typing import Final
 
 WINDOW_S: Final = 1.0
-FIRST_SHARE: Final = 0.7  # of what went out in the last second, at the first refusal; and the deepest unmeasured cut
+FIRST_SHARE: Final = 0.7  # of what went out in the last second, at the first refusal
 FIRST_LEAST_PER_S: Final = 250.0  # one refusal among few requests says little
-KEPT_SHARE: Final = 0.95  # of what was measured
+KEPT_SHARE: Final = 0.95  # of what the bucket gives
 TOLERATED_SHARE: Final = 0.01  # of answers that are refusals
-SATURATED_SHARE: Final = 0.1
+UNSATURATED_SHARE: Final = 0.7  # if less is answered well, that is all that the bucket gives
 LEAST_PER_S: Final = 50.0
 BACK_SHARE: Final = 0.25  # of the way to the last refused pace, in each window
 STEP: Final = 0.4  # times the root of the pace: the first step beyond that; at 500 a second 9
@@ -101,11 +102,12 @@ class Pace:
 
     def _cut(self, now_s: float) -> None:
         assert self.per_s is not None
-        measured_per_s = self._num_good / (now_s - self._began_s)
-        is_saturated = self._reached and self._num_refused > SATURATED_SHARE * (self._num_good + self._num_refused)
-        least_per_s = LEAST_PER_S if is_saturated else max(LEAST_PER_S, FIRST_SHARE * self.per_s)
-        self._ceiling_per_s = min(self.per_s, max(least_per_s, measured_per_s))
-        self.per_s = min(self.per_s, max(least_per_s, KEPT_SHARE * measured_per_s))
+        good_share = self._num_good / (self._num_good + self._num_refused)
+        given_per_s = good_share * self.per_s
+        if good_share < UNSATURATED_SHARE:
+            given_per_s = self._num_good / (now_s - self._began_s) if self._reached else UNSATURATED_SHARE * self.per_s
+        self._ceiling_per_s = min(self.per_s, max(LEAST_PER_S, given_per_s))
+        self.per_s = min(self.per_s, max(LEAST_PER_S, KEPT_SHARE * given_per_s))
         self._num_steps = 0
 
     def _grow(self) -> None:
