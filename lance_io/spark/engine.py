@@ -151,11 +151,11 @@ def cleanups_told(location: Location, version: int) -> Iterator[None]:
 
     A cleanup removes manifests before files: of a version whose files it has removed, the manifest is gone.
     """
-    from lance_io.dataset.versions import removed_by_cleanup
-
     try:
         yield
     except NotFound as error:
+        from lance_io.dataset.versions import removed_by_cleanup
+
         try:
             told = run(location.store, removed_by_cleanup(location, version))
         except LanceError:  # the table itself is gone, or nobody can tell

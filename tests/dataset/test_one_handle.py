@@ -55,6 +55,7 @@ QUIET: Final[dict[str, list[Any]]] = {
     "disable_scoring_autoprojection": [False, True],
     "scan_stats_callback": [lambda _: None],
     "fragments": [[], [1], [2, 0], [1, 2]],
+    "timeout": [60, 3600.0],
 }
 DELETED: Final[list[dict[str, Any]]] = [{"include_deleted_rows": value, "with_row_id": True} for value in (True, False)]
 

@@ -139,11 +139,11 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
 
 
 def _clients() -> list[int]:
-    """Addresses of the HTTP clients of this process, whoever holds them."""
+    """Addresses of the pools of connections of this process, whoever holds them."""
     frozen = gc.get_freeze_count()
     gc.unfreeze()  # or they would not be found
     gc.collect()  # what was frozen and has died since does not count
-    found = sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "ClientSession")
+    found = sorted(id(one) for one in gc.get_objects() if type(one).__name__ == "OriginPool")
     if frozen:
         gc.freeze()
     return found
