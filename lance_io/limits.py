@@ -32,7 +32,7 @@ SCAN_GROUP_BYTES: Final = 1 * MIB  # small pages of one file are read and decode
 SCAN_JOB_BYTES: Final = 4 * MIB  # and small files after one another in one job up to this
 SCAN_JOB_ROWS: Final = 128 * KIB  # and so many rows: few bytes may become many
 SCAN_PIECE_BYTES: Final = 8 * MIB  # unit of read + decode; also the largest physical scan read on local disk
-SCAN_PIECE_BYTES_MIN: Final = 256 * KIB  # where the process holds all it may: every open scan holds one of each column
+SCAN_PIECE_BYTES_MIN: Final = 64 * KIB  # where the process holds all that it may
 
 # -- takes -----------------------------------------------------------------------------------------------------
 TAKE_FILES_AT_ONCE: Final = 512  # files of one take that are read side by side: as many as a store takes requests

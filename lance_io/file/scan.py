@@ -63,15 +63,24 @@ def readahead(pieces: int | None, spans: int | None) -> Readahead:
     return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None)
 
 
+def _piece_bytes(context: ReadContext) -> int:
+    """Above which size pages are cut: the less there is left of what may be held, the smaller pieces are.
+
+    Every open scan holds a piece of each column, whether anybody advances it or not. As long as half is free, they are
+    as large as they get; then they shrink fast, so that hundreds of scans come near the bound and hardly over it. On
+    stores that are waited for a read is never much shorter than the gaps that scans read over.
+    """
+    share = min(1.0, 2 * max(0, context.pool.avail_bytes) / max(1, context.pool.capacity_bytes))
+    least = max(limits.SCAN_PIECE_BYTES_MIN, context.store.profile.scan_gap_bytes // 4)
+    return min(limits.SCAN_PIECE_BYTES, max(least, int(limits.SCAN_PIECE_BYTES * share**4)))
+
+
 def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[tuple[int, Piece]]]:
     """The pieces of one file, each with its leaf's field id."""
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
-    piece_bytes = limits.SCAN_PIECE_BYTES
-    if context.pool.avail_bytes <= 0:
-        piece_bytes = min(piece_bytes, limits.SCAN_PIECE_BYTES_MIN)
-    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail, piece_bytes)
+    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail, _piece_bytes(context))
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

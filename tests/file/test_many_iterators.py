@@ -16,6 +16,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 ROWS = 600_000
 MIB = 1 << 20
 ITERATORS, BUDGET = 60, 32 * MIB
+EACH = {"now": 1 * MIB, "later": 3 * MIB}  # on the loop a read is admitted for each that waits
 
 PROGRAM = """
 import asyncio, sys
@@ -95,4 +96,4 @@ def test_scans_that_nobody_advances_share_a_bound(uri: str, way: str) -> None:
     grown, *rows, left = map(int, ran.stdout.split())
     assert rows == [ROWS, ROWS, ROWS, 3 * ROWS]
     assert left == 0
-    assert grown < BUDGET + ITERATORS * 4 * MIB  # it was 14 MiB and more for each of them
+    assert grown < BUDGET + ITERATORS * EACH[way]  # it was 14 MiB and more for each of them
