@@ -288,7 +288,11 @@ def run_mutants(seed: str, number: int, workers: int, *, believe: Believed, minu
 
     outcomes = mutants.run(number, seed, workers, believe=believe, minutes=minutes)
     shown = f"python scripts/campaign.py --seed {seed} --mutants {number} mutants"
-    return mutants_report(outcomes, shown)
+    if (believed := sum(outcome.by == mutants.EARLIER for outcome in outcomes)) == 0:
+        return mutants_report(outcomes, shown)
+    report = mutants_report(outcomes, f"{shown} --believe {believe}")
+    report.details = f"{believed} verdicts are those of earlier runs, whose time is not counted.\n\n{report.details}"
+    return report
 
 
 def mutants_report(outcomes: Sequence[Outcome], command: str) -> Report:
@@ -367,7 +371,10 @@ def page_with(page: str, name: str, text: str) -> str:
     """The page with the section of a campaign replaced, the others as they were, all in their order."""
     sections = {part.split("\n", 1)[0].lower(): f"## {part}" for part in re.split(r"^## ", page, flags=re.M)[1:]}
     sections[name] = text
-    return "\n".join([INTRODUCTION, *(sections[each].rstrip("\n") + "\n" for each in NAMES if each in sections)])
+    for campaign in CAMPAIGNS:
+        head = f"## {campaign.name.capitalize()}\n\n{textwrap.fill(campaign.about, 120)}"
+        sections.setdefault(campaign.name, f"{head}\n\nNot run yet.\n")
+    return "\n".join([INTRODUCTION, *(sections[campaign.name].rstrip("\n") + "\n" for campaign in CAMPAIGNS)])
 
 
 def write_page(path: Path, name: str, text: str) -> None:

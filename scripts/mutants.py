@@ -49,6 +49,7 @@ RESULTS: Final = ROOT / ".cache" / "campaign"  # what a later run may believe
 TOP: Final = "(top)"  # the modules beside the rooms
 MINIMUM: Final = 3  # mutants of each room
 NAMED_MAX: Final = 6  # test files that are run first because they name what was changed
+EARLIER: Final = "an earlier run"
 EXTRA_S: Final = 120  # on top of four times what the tests take by themselves
 ADDRESS_SPACE_KB: Final = 16 << 20  # of each process: a mutant may ask for anything
 
@@ -564,7 +565,7 @@ def run(
     before = {key: verdict for key, verdict in _before(verdicts) if believe == "all" or verdict == "killed"}
     reasons = invisible()
     done = [
-        Outcome(mutant, before[mutant.key], by="an earlier run")
+        Outcome(mutant, before[mutant.key], by=EARLIER)
         for mutant in mutants
         if mutant.key in before and mutant.key not in reasons
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from scripts import mutants
-from scripts.campaign import mutants_report
+from scripts.campaign import mutants_report, run_mutants
 from scripts.mutants import Copy, Mutant, Outcome, Source, draw, invisible, modules, shares
 
 if TYPE_CHECKING:
@@ -149,6 +149,16 @@ def test_mutants_are_killed_survive_or_are_known(
         again = {outcome.mutant.key: outcome.by for outcome in mutants.run(3, "1", 1, believe=believe)}
         assert [again[mutant.key] == "an earlier run" for mutant in all_of_them] == [n in believed for n in range(3)]
     assert [outcome.verdict for outcome in mutants.run(3, "1", 1, minutes=-1)] == ["invisible"]
+
+
+def test_what_an_earlier_run_found_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = Mutant("lance_io/a/b.py", 3, (), ("a < 1",), ("a <= 1",), "")
+    outcomes = [Outcome(mutant, "killed", by=mutants.EARLIER), Outcome(mutant, "killed", by="tests/a")]
+    monkeypatch.setattr(mutants, "run", lambda *_, **__: outcomes)
+    report = run_mutants("1", 2, 1, believe="killed", minutes=None)
+    assert (
+        report.details.startswith("1 verdicts are those of earlier runs") and "--believe killed" in report.commands[0]
+    )
 
 
 def test_whoever_does_not_end_is_ended_with_all_its_processes(project: Path, tmp_path: Path) -> None:
