@@ -291,7 +291,7 @@ def run_mutants(seed: str, number: int, workers: int, *, believe: Believed, minu
     if (believed := sum(outcome.by == mutants.EARLIER for outcome in outcomes)) == 0:
         return mutants_report(outcomes, shown)
     report = mutants_report(outcomes, f"{shown} --believe {believe}")
-    report.details = f"{believed} verdicts are those of earlier runs, whose time is not counted.\n\n{report.details}"
+    report.details = f"{believed} verdicts are those of an earlier run, whose time is not counted.\n\n{report.details}"
     return report
 
 

@@ -157,7 +157,7 @@ def test_what_an_earlier_run_found_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(mutants, "run", lambda *_, **__: outcomes)
     report = run_mutants("1", 2, 1, believe="killed", minutes=None)
     assert (
-        report.details.startswith("1 verdicts are those of earlier runs") and "--believe killed" in report.commands[0]
+        report.details.startswith("1 verdicts are those of an earlier run") and "--believe killed" in report.commands[0]
     )
 
 
