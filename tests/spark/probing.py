@@ -123,7 +123,7 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
         "loops": [id(runtime.engine_loop())],
         "clients_before": clients_before,
         "clients": _clients(),
-        "engines": [thread.name for thread in threading.enumerate() if "engine" in thread.name],
+        "engines": [thread.name for thread in threading.enumerate() if thread.name == "lance_io-engine"],
         "frozen": frozen,
         "cpus": runtime.cpu_count(),
         "workers": executor_workers(),
