@@ -355,6 +355,26 @@ def test_a_closer_that_hangs_does_not_stop_the_exit() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("has_room", "expected"), [(True, [0, 1]), (False, [0])])
+def test_items_are_made_ahead_where_there_is_room(has_room: bool, expected: list[int]) -> None:
+    made: list[int] = []
+
+    async def numbers() -> AsyncGenerator[int, None]:
+        for number in range(4):
+            made.append(number)
+            yield number
+
+    async def settle() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    with iterate(numbers, has_room=lambda: has_room) as items:
+        assert next(items) == 0
+        run(settle())
+        assert made == expected
+        assert list(items) == [1, 2, 3]
+
+
 def test_a_forked_child_starts_its_own_engine() -> None:
     done = python("""
         import asyncio, os

@@ -82,6 +82,10 @@ class _Run:
         finally:
             await found.aclose()
 
+    def has_room(self) -> bool:
+        """Whether a batch may be made before it is asked for."""
+        return self.state.context.pool.avail_bytes > 0
+
     @property
     def _scanned(self) -> ScanOptions:
         return self.options if self._ordering is None else self._ordering.options
@@ -139,7 +143,7 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
         if _is_run_here(state, options):
             yield from counted_items(watch, _stream_now(run, schema))
         else:
-            yield from runtime.iterate(lambda: _stream(run, schema))
+            yield from runtime.iterate(lambda: _stream(run, schema), has_room=run.has_room)
 
 
 async def stream_async(
@@ -148,7 +152,7 @@ async def stream_async(
     """`stream` on any loop."""
     with watched(options.scan_stats_callback) as watch:
         run = _Run(state, options, watch)
-        found = runtime.stream(lambda: _stream(run, schema))
+        found = runtime.stream(lambda: _stream(run, schema), has_room=run.has_room)
         try:
             async for batch in found:
                 yield batch

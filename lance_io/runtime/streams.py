@@ -49,13 +49,21 @@ _END: Final = object()
 class _Pump(Generic[T]):
     """Runs an async generator on the engine, at most `ahead` finished items before what the consumer asked for."""
 
-    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int, post: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        make: Callable[[], AsyncIterator[T]],
+        ahead: int,
+        post: Callable[[Any], None],
+        has_room: Callable[[], bool],
+    ) -> None:
         if ahead < 0:
             raise UsageError(f"ahead must not be negative, got {ahead}")
         self._engine = current_engine()
         self._make = make
         self._post = post  # called on the engine's thread with each item, at last with an _End
         self._context = contextvars.copy_context()
+        self._ahead = ahead
+        self._has_room = has_room
         self._allowed = ahead  # items that may be made, less those made
         self._more: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -99,7 +107,7 @@ class _Pump(Generic[T]):
         source = self._make()
         try:
             while True:
-                while self._allowed <= 0:
+                while self._allowed <= (0 if self._has_room() else self._ahead):
                     self._more = self._engine.loop.create_future()
                     await self._more
                 item = await anext(source, _END)
@@ -120,13 +128,20 @@ class _Pump(Generic[T]):
         self._post(_End(error))
 
 
-def iterate(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> EngineIterator[T]:
+def _always() -> bool:
+    return True
+
+
+def iterate(
+    make: Callable[[], AsyncIterator[T]], ahead: int = 1, has_room: Callable[[], bool] = _always
+) -> EngineIterator[T]:
     """Iterate in plain code over an async generator that runs on the engine.
 
-    make   makes the async generator; called on the engine when the first item is asked for
-    ahead  how many finished items may wait while the caller works on one; 0 makes each on request
+    make      makes the async generator; called on the engine when the first item is asked for
+    ahead     how many finished items may wait while the caller works on one; 0 makes each on request
+    has_room  asked on the engine before an item is made that nobody waits for yet
     """
-    return EngineIterator(make, ahead)
+    return EngineIterator(make, ahead, has_room)
 
 
 async def _aclose(source: object) -> None:
@@ -144,9 +159,9 @@ class EngineIterator(Generic[T]):
     forked after iteration began.
     """
 
-    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int) -> None:
+    def __init__(self, make: Callable[[], AsyncIterator[T]], ahead: int, has_room: Callable[[], bool]) -> None:
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._pump: _Pump[T] | None = _Pump(make, ahead, self._items.put)
+        self._pump: _Pump[T] | None = _Pump(make, ahead, self._items.put, has_room)
 
     def __iter__(self) -> EngineIterator[T]:
         return self
@@ -192,7 +207,9 @@ class EngineIterator(Generic[T]):
             self._drop()
 
 
-async def stream(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> AsyncGenerator[T, None]:
+async def stream(
+    make: Callable[[], AsyncIterator[T]], ahead: int = 1, has_room: Callable[[], bool] = _always
+) -> AsyncGenerator[T, None]:
     """Iterate on any loop over an async generator that runs on the engine; parameters as for `iterate`.
 
     Closing the result (or cancelling its consumer) closes the source. On the engine's own loop the source is
@@ -208,7 +225,7 @@ async def stream(make: Callable[[], AsyncIterator[T]], ahead: int = 1) -> AsyncG
             await _aclose(source)
         return
     inbox = _Inbox(loop)
-    pump = _Pump(make, ahead, inbox.post)
+    pump = _Pump(make, ahead, inbox.post, has_room)
     try:
         while True:
             pump.ask()
