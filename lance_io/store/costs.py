@@ -13,11 +13,11 @@ come from `python -m benchmarks.latency`; docs/decisions/004-concurrency.md has 
 from __future__ import annotations
 
 import math
-import resource
 from dataclasses import dataclass
 from typing import Final
 
 from lance_io.limits import MIB
+from lance_io.store.descriptors import descriptors_max
 
 LATE_FACTOR: Final = 2.0  # answers come unevenly: filled for the median, a pipeline runs dry half of the time
 LATENCY_SHARE_MAX: Final = 1 / 8  # of the time that the longest read takes
@@ -102,13 +102,9 @@ CLIENT_GETS: Final = RequestCosts(
 def requests_within_descriptors(requests: int, descriptors: int | None = None) -> int:
     """At most so many in flight that their connections leave a process enough file descriptors for all else.
 
-    descriptors  how many it may have; None asks the system, each time: programs raise their limit
+    descriptors  as for `descriptors_max`
     """
-    if descriptors is None:
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if descriptors == resource.RLIM_INFINITY:
-        return requests
-    return min(requests, max(REQUESTS_LEAST, int(descriptors * DESCRIPTOR_SHARE)))
+    return min(requests, max(REQUESTS_LEAST, int(descriptors_max(descriptors) * DESCRIPTOR_SHARE)))
 
 
 def _power_of_two(value: float) -> int:

@@ -1,6 +1,6 @@
-"""What the local store does about the bound on a process's file descriptors (`ulimit -n`), most of them the user's.
+"""The bound on a process's file descriptors (`ulimit -n`), most of them the user's, and what local stores do about it.
 
-All stores together keep at most a quarter of them for files that may be read again. Where they run out all the same,
+All of them together keep at most a quarter for files that may be read again. Where they run out all the same,
 those that nobody reads from are closed and the call is made again; where all are being read from, it waits for a read
 to end. A read holds nothing that another would wait for.
 """
@@ -23,8 +23,24 @@ T = TypeVar("T")
 
 SHARE: Final = 4  # one in so many descriptors of the process is ours to keep
 KEPT_MIN: Final = 8
+UNBOUNDED: Final = 1 << 30
 READ_SECONDS_MAX: Final = 60.0  # to wait for reads of other threads to end
 OTHER_SECONDS_MAX: Final = 1.0  # the same where none is known: one may have just opened its file
+
+
+def descriptors_max(soft: int | None = None) -> int:
+    """How many file descriptors the process may have; a large number where there is no bound.
+
+    soft  the limit as the system says it; None asks the system, each time: programs change it
+    """
+    if soft is None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNBOUNDED if soft == resource.RLIM_INFINITY else soft
+
+
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Whether the process, or the system, has no descriptor left."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 class KeepsFiles(Protocol):
@@ -64,8 +80,7 @@ class Descriptors:
 
     def look(self) -> None:
         """Ask for the limit; a program may change it."""
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.kept_max = 1 << 30 if soft == resource.RLIM_INFINITY else max(KEPT_MIN, soft // SHARE)
+        self.kept_max = max(KEPT_MIN, descriptors_max() // SHARE)
 
     def close_idle(self, num_files: int | None = None) -> None:
         """Keep that many files less (None: no file), those of the stores first that opened one longest ago."""
@@ -95,7 +110,7 @@ def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
     try:
         return call()
     except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE):
+        if not is_out_of_descriptors(error):
             raise
     ended: SimpleQueue[None] = SimpleQueue()
     DESCRIPTORS.waiting.append(ended)  # from now on files are closed when they have been read
@@ -105,7 +120,7 @@ def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
             try:
                 return call()
             except OSError as error:
-                if error.errno not in (errno.EMFILE, errno.ENFILE) or not may_wait:
+                if not (may_wait and is_out_of_descriptors(error)):
                     raise  # an error that is kept here would keep open what its frames hold
             try:
                 ended.get(timeout=READ_SECONDS_MAX if DESCRIPTORS.open else OTHER_SECONDS_MAX)

@@ -19,7 +19,7 @@ import trustme
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store.api import InvalidRange, StoreFailure, Transient
 from lance_io.store.download import Download
-from lance_io.store.http import descriptors, gets, pool
+from lance_io.store.http import gets, pool, sockets
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
@@ -47,7 +47,7 @@ def nothing_is_left() -> Iterator[None]:
     """No test leaves a socket counted, or a pool behind."""
     yield
     gc.collect()
-    assert descriptors.num_sockets() == 0
+    assert sockets.num_sockets() == 0
     assert not list(pool._pools.values())
 
 
@@ -330,7 +330,7 @@ async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_no_more_connections_than_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "sockets_max", lambda: 3)
+    monkeypatch.setattr(sockets, "sockets_max", lambda: 3)
     async with Counting() as server, Counting() as other:
         store, second = store_at(server.endpoint), store_at(other.endpoint)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(20)))
@@ -367,7 +367,7 @@ def test_half_of_what_the_system_allows() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (500, hard))
-        assert descriptors.sockets_max() == 250
+        assert sockets.sockets_max() == 250
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -853,7 +853,7 @@ def test_connections_of_a_loop_that_was_closed_under_them_do_not_count() -> None
 
         async def again() -> None:
             await read(store)
-            assert descriptors.num_sockets() == 1
+            assert sockets.num_sockets() == 1
             await store.aclose()
 
         asyncio.run(again())
@@ -904,7 +904,7 @@ async def test_a_forked_child_opens_connections_of_its_own() -> None:
 
 
 async def _in_child(store: S3Store) -> None:
-    assert descriptors.num_sockets() == 0
+    assert sockets.num_sockets() == 0
     assert not list(pool._pools.values())
     await read(store, 5, 200_000)
     await store.aclose()

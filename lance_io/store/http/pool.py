@@ -18,10 +18,11 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from lance_io.store.descriptors import is_out_of_descriptors
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.connection import Connection, Scratch
-from lance_io.store.http.descriptors import count_sockets, is_out_of_descriptors, may_open
+from lance_io.store.http.sockets import count_sockets, may_open
 from lance_io.store.http.tls import tls_context
 
 if TYPE_CHECKING:

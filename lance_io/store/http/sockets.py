@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from typing import Final
 
+from lance_io.store.descriptors import descriptors_max
+
 SHARE: Final = 0.5
-UNKNOWN_MAX: Final = 512  # where the system does not say
 
 _lock = threading.Lock()
 _num_open = 0
 
 
-def is_out_of_descriptors(error: BaseException) -> bool:
-    """Whether the process, or the system, has no descriptor left."""
-    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
-
-
 def sockets_max() -> int:
     """How many connections all pools of this process may have together."""
-    try:
-        import resource
-    except ImportError:
-        return UNKNOWN_MAX
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 20 if soft == resource.RLIM_INFINITY else max(1, int(soft * SHARE))
+    return max(1, int(descriptors_max() * SHARE))
 
 
 def may_open() -> bool:
