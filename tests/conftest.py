@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests may use: the S3 server of the session, and a fresh place in it per test."""
+"""Fixtures that every room's tests may use: the S3 server of the session, a fresh place in it, what is flushed."""
 
 from __future__ import annotations
 
@@ -74,3 +74,17 @@ def no_ambient_aws(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     nowhere = str(tmp_path_factory.getbasetemp() / "no-such-aws-file")
     monkeypatch.setenv("AWS_CONFIG_FILE", nowhere)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", nowhere)
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths in the order in which they are flushed from here on; those of new files are their temporary names."""
+    paths: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
+    return paths

@@ -273,20 +273,6 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths in the order in which they are flushed."""
-    paths: list[str] = []
-    fsync = os.fsync
-
-    def noted(fd: int) -> None:
-        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
-        fsync(fd)
-
-    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
-    return paths
-
-
 async def _in_parts(key: str, durability: Durability) -> None:
     writer = await LocalStore().put_multipart(key, durability=durability)
     await writer.write_part(0, 0, b"content")

@@ -73,20 +73,6 @@ def uri(tmp_path: Path) -> str:
     return uri
 
 
-@pytest.fixture
-def flushed(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths in the order in which they are flushed; those of files are their temporary names."""
-    paths: list[str] = []
-    fsync = os.fsync
-
-    def noted(fd: int) -> None:
-        paths.append(os.readlink(f"/proc/self/fd/{fd}"))
-        fsync(fd)
-
-    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
-    return paths
-
-
 @pytest.mark.parametrize("name", CHANGES)
 def test_everything_new_is_flushed(name: str, uri: str, flushed: list[str]) -> None:
     before = files(Path(uri))
