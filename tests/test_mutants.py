@@ -162,19 +162,23 @@ def test_what_an_earlier_run_found_is_told(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_whoever_does_not_end_is_ended_with_all_its_processes(project: Path, tmp_path: Path) -> None:
+    held = tmp_path / "held"  # by whoever has it open for writing: reading ends when they are gone
+    os.mkfifo(held)
     (project / "tests/a/test_sum.py").write_text(
-        "import pathlib, subprocess, sys, time\n"
+        "import os, subprocess, sys, time\n"
         "def test_it():\n"
-        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"    pathlib.Path({str(tmp_path / 'child')!r}).write_text(str(child.pid))\n"
+        f"    held = os.open({str(held)!r}, os.O_WRONLY)\n"
+        "    os.write(held, b'here')\n"
+        "    subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], pass_fds=[held])\n"
         "    time.sleep(600)\n"
     )
     copy = Copy(tmp_path / "copy")
+    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
     assert copy.run(["tests/a"], 3.0) == (None, "")
     assert os.listdir(tmp_path / "copy") == ["checkout"]  # nothing temporary stays
-    if (child := tmp_path / "child").exists():  # on a slow machine it may not have come so far
-        status = Path(f"/proc/{child.read_text()}/status")
-        assert not status.exists() or "State:\tZ" in status.read_text()
+    os.set_blocking(reader, True)
+    with open(reader, "rb") as stream:
+        assert stream.read() in (b"here", b"")  # nothing where the machine is so slow that it did not come so far
 
 
 def test_every_room_has_its_tests() -> None:
