@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from lance_io.io.budget import Priority, Ticket
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
-    from lance_io.store.api import IntoReads, ObjectReads, PlanReads
+    from lance_io.store.api import ObjectReads, PlanReads, StartedRead, StartReads
+    from lance_io.store.throttle import Flow
+
+    Told = Callable[[bool], None]
 
 # A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB
@@ -173,7 +176,7 @@ class Read:
     num_bytes  what it will hold at most, once answered what it does hold
     """
 
-    __slots__ = ("holders", "num_bytes", "payer", "priority", "sinks", "state", "task")
+    __slots__ = ("holders", "num_bytes", "payer", "priority", "sinks", "started", "state", "task")
 
     def __init__(self, holders: list[Request], num_bytes: int) -> None:
         self.holders = holders
@@ -182,7 +185,8 @@ class Read:
         self.num_bytes = num_bytes
         self.sinks = joined([request.sinks for request in holders])
         self.state: Literal["queued", "in flight", "ended"] = "queued"
-        self.task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
+        self.started: StartedRead | None = None  # or a store that needs none
 
     @property
     def is_urgent(self) -> bool:
@@ -192,6 +196,10 @@ class Read:
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         raise NotImplementedError
+
+    def start(self, store: StartReads, ended: Callable[[StartedRead], None], flow: Flow, told: Told) -> bool:
+        """Have a store begin it without a task; False for a call that needs one. Arguments as `StartReads` has them."""
+        return False
 
     def deliver(self, result: Any) -> list[Request]:
         """Hand the result of the call to the holders; returns those whose answer is complete now.
@@ -204,22 +212,26 @@ class Read:
 class RangeRead(Read):
     """One range of an object, cut into the segments of its holders."""
 
-    __slots__ = ("end", "segments", "start")
+    __slots__ = ("end_bytes", "segments", "start_bytes")
 
     def __init__(self, start: int, end: int, segments: list[tuple[Request, int, int, int]]) -> None:
         super().__init__([segment[0] for segment in segments], end - start)
-        self.start = start
-        self.end = end
+        self.start_bytes = start
+        self.end_bytes = end
         self.segments = segments  # (request, start and end in this read, place in the answer)
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
-        """The call; a read that is one piece of a larger answer is received where it belongs, if the store can."""
+        """The call."""
+        return store.get_range(self.payer.key, self.start_bytes, self.end_bytes)
+
+    def start(self, store: StartReads, ended: Callable[[StartedRead], None], flow: Flow, told: Told) -> bool:
+        """The same; a read that is one piece of a larger answer is received where it belongs."""
+        room = None
         if len(self.segments) == 1:
             request, _, _, place = self.segments[0]  # all of this read, since nobody else holds any of it
-            if hasattr(store, "get_range_into") and (room := request.room(place, self.num_bytes)) is not None:
-                into: IntoReads = store  # type: ignore[assignment]
-                return into.get_range_into(self.payer.key, self.start, self.end, room)
-        return store.get_range(self.payer.key, self.start, self.end)
+            room = request.room(place, self.num_bytes)
+        self.started = store.start_range(self.payer.key, self.start_bytes, self.end_bytes, room, ended, flow, told)
+        return True
 
     def deliver(self, result: Any) -> list[Request]:
         """Cut up the buffer; None: the bytes are where they belong."""
@@ -227,9 +239,9 @@ class RangeRead(Read):
             ((request, _, _, _),), self.segments = self.segments, []
             return [request] if request.receive_placed() else []
         view = memoryview(result).cast("B")
-        if len(view) != self.end - self.start:
+        if len(view) != self.num_bytes:
             raise ShortRead(
-                f"expected {self.end - self.start} bytes from {self.start} on, the store gave {len(view)}",
+                f"expected {self.num_bytes} bytes from {self.start_bytes} on, the store gave {len(view)}",
                 path=self.payer.key,
             )
         segments, self.segments = self.segments, []

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from lance_io.io.slots import SlotSource
     from lance_io.io.stats import Sinks
     from lance_io.spans import Ranges
-    from lance_io.store.api import ObjectMeta, ObjectReads
+    from lance_io.store.api import ObjectMeta, ObjectReads, StartedRead
 
 __all__ = ["FileReads", "Handle", "Merge", "ReadScheduler"]
 
@@ -111,6 +111,7 @@ class ReadScheduler:
             self._growth = Growth(profile.requests_start, scan_requests_max(profile))
         self._flow = Flow()
         self._takes_plans = hasattr(store, "read_ranges")
+        self._starts_reads = hasattr(store, "start_range")
         self._sinks = io_stats.sinks(self.stats, store.identity)
         links = (slots_of(store),) if take else (scan_slots_of(store), slots_of(store))
         self._slots: SlotSource = links[0] if take else SlotChain(*links)
@@ -173,6 +174,8 @@ class ReadScheduler:
         tasks = [read.task for read in self._in_flight if read.task is not None]
         if tasks:
             await asyncio.wait(tasks)
+        if self._in_flight:  # those without a task are over in the loop's next turn
+            await asyncio.sleep(0)
 
     async def __aenter__(self) -> ReadScheduler:
         return self
@@ -240,8 +243,8 @@ class ReadScheduler:
             if read.holders:
                 if read.payer is request:
                     self._hand_over(read, read.holders[0])
-            elif read.state == "in flight" and read.task is not None:
-                read.task.cancel()
+            elif read.state == "in flight":
+                self._give_up(read)
                 request.lingering += 1  # its bytes may still come; they count until it has ended
                 lingering_bytes += read.num_bytes
         if request.ticket is not None:
@@ -372,28 +375,58 @@ class ReadScheduler:
         read.state = "in flight"
         self._in_flight.add(read)
         io_stats.begin_read(read.sinks)
+        told = partial(_made_again, read.sinks, self._growth)
+        store: Any = self.store
+        try:
+            if self._starts_reads and read.start(store, partial(self._started_ended, read), self._flow, told):
+                return
+        except Exception as error:  # whatever it is, those who wait have to hear of it
+            self._loop.call_soon(self._ended, read, None, error)
+            return
         context = copy_context()
-        context.run(on_retry.set, partial(_made_again, read.sinks, self._growth))
+        context.run(on_retry.set, told)
         context.run(flow.set, self._flow)
-        read.task = self._loop.create_task(read.fetch(self.store), context=context)
-        read.task.add_done_callback(partial(self._ended, read))
+        read.task = self._loop.create_task(read.fetch(store), context=context)
+        read.task.add_done_callback(partial(self._task_ended, read))
 
-    def _ended(self, read: Read, task: asyncio.Task[Any]) -> None:
+    def _give_up(self, read: Read) -> None:
+        """Cancel a read in flight; it is over in a later turn of the loop."""
+        if read.task is not None:
+            read.task.cancel()
+        elif read.started is not None and self._loop is not None:
+            read.started.cancel()
+            self._loop.call_soon(self._ended, read, None, asyncio.CancelledError())
+
+    def _task_ended(self, read: Read, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._ended(read, None, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._ended(read, None, error)
+        else:
+            self._ended(read, task.result(), None)
+
+    def _started_ended(self, read: Read, started: StartedRead) -> None:
+        try:
+            result = started.result()
+        except BaseException as error:
+            self._ended(read, None, error)
+        else:
+            self._ended(read, result, None)
+
+    def _ended(self, read: Read, result: Any, error: BaseException | None) -> None:
         self._growth.ended(held_back=bool(self._queue) and len(self._in_flight) >= self._growth.limit)
         self._in_flight.discard(read)
         self._slots.release()
-        read.state, read.task = "ended", None
+        read.state, read.task, read.started = "ended", None, None
         num_bytes = 0
-        if not read.holders:
-            if not task.cancelled():
-                task.exception()  # seen: nobody is left to hear of it
+        if not read.holders:  # nobody is left to hear of it
             self._ended_unwanted(read)
-        elif task.cancelled():
+        elif isinstance(error, asyncio.CancelledError):
             self._fail_all(read, RuntimeError("the read was cancelled: its event loop is shutting down"))
-        elif (error := task.exception()) is not None:
+        elif error is not None:
             self._fail_all(read, error)
         else:
-            num_bytes = self._deliver(read, task.result())
+            num_bytes = self._deliver(read, result)
         self._dispatch()
         io_stats.end_read(read.sinks, num_bytes)  # after the next ones have begun: they are the same round
 

@@ -39,10 +39,11 @@ from lance_io.store.failures import (
 from lance_io.store.stats import StatsSnapshot, StoreStats
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lance_io.spans import Fetched, Ranges
+    from lance_io.store.throttle import Flow
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any
@@ -419,14 +420,39 @@ class PlanReads(Protocol):
         """
 
 
+class StartedRead(Protocol):
+    """A range on its way; see `StartReads`."""
+
+    def result(self) -> Buffer | None:
+        """Once it is over: its bytes, read-only; None if they are in the memory that was given. Errors as `get_range`.
+
+        After an error anything may be in that memory, but nothing is written there any more.
+        """
+
+    def cancel(self) -> None:
+        """Give it up, harmless when it is over: nothing is written to its memory, nobody is told of its end."""
+
+
 @runtime_checkable
-class IntoReads(Protocol):
-    """Offered by stores that receive bytes where the caller wants them, without a copy."""
+class StartReads(Protocol):
+    """Offered by stores that read ranges without a task for each: a take may need hundreds of them at once."""
 
-    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
-        """Bytes `start` to `end` of an object into writable memory of that length; errors as `get_range`.
+    def start_range(
+        self,
+        key: str,
+        start: int,
+        end: int,
+        memory: memoryview | None,
+        ended: Callable[[StartedRead], None],
+        operation: Flow | None,
+        told: Callable[[bool], None] | None,
+    ) -> StartedRead:
+        """Begin to read bytes `start` to `end`, not empty, of an object; called on a running loop.
 
-        After an error or a cancellation anything may be in the memory, but nothing is written there any more.
+        memory     writable, of that length: where the bytes are to be; None for memory of the store's own
+        ended      called on the loop when it is over, in a later turn
+        operation  that it belongs to: those of several take turns where they wait
+        told       called when a request is made again: with True as it is late, with False as it failed
         """
 
 
@@ -533,7 +559,8 @@ __all__ = [
     "ObjectStore",
     "PartWriter",
     "PlanReads",
-    "IntoReads",
+    "StartReads",
+    "StartedRead",
     "SyncReads",
     "SyncWrites",
     "Upload",

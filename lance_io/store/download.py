@@ -100,7 +100,18 @@ class Download:
         """Whether it is a suffix of which nothing is here: it lies elsewhere if the object has got another size."""
         return self.suffix is not None and self.received == 0
 
+    @property
+    def is_given(self) -> bool:
+        """Whether the bytes are to be in memory of the caller's."""
+        return self._given is not None
+
     # -- asking -----------------------------------------------------------------------------------------------------
+
+    def asked(self) -> tuple[int, int]:
+        """Start and end of the next attempt, for a log: of a suffix its length as a negative start."""
+        if self.start is None or self.end is None:
+            return -(self.suffix or 0), -1
+        return self.start + self.received, self.end
 
     def headers(self) -> dict[str, str]:
         """`range` and `if-match` of the next attempt, lower-case names."""

@@ -5,13 +5,15 @@ request goes out once more, over another connection, and after as long again a t
 one take, some are unlucky twice. The first complete answer wins and the other requests are dropped. At most 5 more go
 out for every 100, so that a store that is slow as a whole is not asked more of, and none while it refuses requests.
 
-`Hedging` decides and is pure (times are arguments); `attempt_hedged` does it.
+`Hedging` decides and is pure (times are arguments); a `Race` does it, for each attempt at a download. What it costs
+where nothing is late is one object: no task, and one timer for all that is under way (`Watch`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lance_io.limits import MIB
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.download import Download
     from lance_io.store.pace import Pace
-    from lance_io.store.s3_gets import GetTransport
+    from lance_io.store.reading import Attempt, GetTransport
     from lance_io.store.stats import StoreStats
 
 SAMPLES_MIN: Final = 32  # answers to know before anything is asked again
@@ -84,124 +86,167 @@ class Hedging:
         return True
 
 
-async def attempt_hedged(gets: GetTransport, download: Download, hedging: Hedging, stats: StoreStats) -> None:
-    """`gets.attempt(download)`, with more requests where its answer does not begin in time."""
-    loop = asyncio.get_running_loop()
-    began_s, num_bytes = loop.time(), download.num_bytes
+class Watch:
+    """Looks after the requests of one event loop whose answers have not begun: one timer for all of them."""
 
-    def answered() -> None:
-        hedging.note(loop.time() - began_s, num_bytes)
+    def __init__(self, hedging: Hedging) -> None:
+        self.hedging = hedging
+        self._loop = asyncio.get_running_loop()
+        self._waiting: tuple[deque[tuple[float, Race]], ...] = (deque(), deque())  # in the order in which they went out
+        self._timer: asyncio.TimerHandle | None = None
 
-    patience_s = hedging.patience_s(num_bytes)
-    if patience_s is None or download.received:
-        download.on_answer = answered
-        await gets.attempt(download)
-    else:
-        await _Race(gets, download, stats, answered, patience_s, hedging.spend).run()
+    def now_s(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
+
+    def add(self, race: Race, now_s: float, num_bytes: int) -> None:
+        """A request went out now; `race.late()` is called if its answer has not begun in time."""
+        self._waiting[num_bytes >= LARGE_BYTES].append((now_s, race))
+        if self._timer is None:
+            patience_s = self.hedging.patience_s(num_bytes)
+            if patience_s is not None:
+                self._timer = self._loop.call_later(patience_s, self._impatient)
+
+    def _impatient(self) -> None:
+        self._loop.call_soon(self._loop.call_soon, self._look)  # first what has come while the loop was busy
+
+    def _look(self) -> None:
+        """Ask again for what is late; come back when the next one may be."""
+        now_s, ends_s = self._loop.time(), float("inf")
+        for waiting, num_bytes in zip(self._waiting, (0, LARGE_BYTES), strict=True):
+            patience_s = self.hedging.patience_s(num_bytes)
+            if patience_s is None:  # nothing of this kind is watched yet
+                continue
+            for _ in range(len(waiting)):  # those that are asked for again stand at the end
+                began_s, race = waiting[0]
+                if race.is_waiting and began_s + patience_s > now_s:
+                    break
+                waiting.popleft()
+                if race.is_waiting:
+                    race.late(now_s)
+            if waiting:
+                ends_s = min(ends_s, waiting[0][0] + patience_s)
+        self._timer = self._loop.call_at(ends_s, self._impatient) if ends_s < float("inf") else None
 
 
-class _Race:
-    """The first request, run in place, and perhaps others in tasks of their own.
+class Race:
+    """One attempt at a download: a request, and others where the answer does not begin in time.
 
-    answered    called when the first head of an answer is here, whichever request's
-    patience_s  time from one request to the next
-    may_again   called before a request is made again: whether that is allowed
+    told   called when a request is made again, with True, as it is only late
+    ended  called once, with None when the download is complete, or with the error of the first request; not after
+           `cancel`
     """
+
+    __slots__ = (
+        "_began_s",
+        "_download",
+        "_ended",
+        "_first",
+        "_first_error",
+        "_gets",
+        "_num_again",
+        "_num_bytes",
+        "_others",
+        "_stats",
+        "_told",
+        "_watch",
+        "is_waiting",
+    )
 
     def __init__(
         self,
         gets: GetTransport,
         download: Download,
         stats: StoreStats,
-        answered: Callable[[], None],
-        patience_s: float,
-        may_again: Callable[[], bool],
+        watch: Watch,
+        told: Callable[[bool], None] | None,
+        ended: Callable[[BaseException | None], None],
     ) -> None:
         self._gets = gets
         self._download = download
         self._stats = stats
-        self._answered = answered
-        self._patience_s = patience_s
-        self._may_again = may_again
-        self._loop = asyncio.get_running_loop()
-        self._others: dict[asyncio.Task[None], Download] = {}
-        self._scope = asyncio.timeout(None)
-        self._in_first = False
-        self._has_answer = False
-        download.on_answer = self._answer
+        self._watch = watch
+        self._told = told
+        self._ended = ended
+        self._num_bytes = download.num_bytes
+        self._num_again = 0
+        self._others: dict[Download, Attempt] = {}
+        self._first: Attempt | None = None
+        self._first_error: BaseException | None = None
+        self.is_waiting = False  # for the head of an answer
 
-    async def run(self) -> None:
-        """Return when one of them is complete; raise the first one's error when none is."""
-        self._timer = self._loop.call_later(self._patience_s, self._impatient)
-        try:
-            async with self._scope:
-                self._in_first = True
-                try:
-                    await self._gets.attempt(self._download)
-                finally:
-                    self._in_first = False
-                    self._timer.cancel()
-        except TimeoutError:  # another one won and ended the scope
-            self._adopt_winner()
-        except Transient:
-            await self._wait_for_others()
-            if not self._adopt_winner():
-                raise
-        finally:
-            self._download.on_answer = None  # no cycles: hundreds of these end at once
-            for other, twin in self._others.items():
-                twin.on_answer = None
-                other.cancel()
+    def start(self, now_s: float) -> None:
+        """Send the first request."""
+        self._began_s = now_s
+        self.is_waiting = True
+        self._download.on_answer = self._answer
+        watch = self._watch
+        if not self._download.received and watch.hedging.patience_s(self._num_bytes) is not None:
+            watch.add(self, now_s, self._num_bytes)
+        self._first = self._gets.start(self._download, self._first_ended)
 
-    def _impatient(self) -> None:
-        self._loop.call_soon(self._loop.call_soon, self._decide)  # first what has come while the loop was busy
-
-    def _decide(self) -> None:
-        if self._in_first and not self._has_answer and self._may_again():
-            self._start_another()
-            if len(self._others) < AGAIN_MAX:
-                self._timer = self._loop.call_later(self._patience_s, self._impatient)
-
-    def _start_another(self) -> None:
+    def late(self, now_s: float) -> None:
+        """The answer has not begun in time: ask once more, if that is allowed."""
+        if self._first is None or not self._watch.hedging.spend():
+            return
         twin = self._download.again()
         twin.on_answer = self._answer
-        self._stats.retry("get", late=True)
+        self._stats.retry("get", late=True, told=self._told)
         self._stats.begin("get", twin.key, twin.start or 0, -1 if twin.end is None else twin.end)
-        other = asyncio.ensure_future(self._attempt(twin))
-        self._others[other] = twin
-        other.add_done_callback(self._other_done)
+        self._num_again += 1
+        if self._num_again < AGAIN_MAX:
+            self._watch.add(self, now_s, self._num_bytes)
+        self._others[twin] = self._gets.start(twin, partial(self._other_ended, twin))
+
+    def cancel(self) -> None:
+        """Nobody wants it any more."""
+        first, self._first = self._first, None
+        if first is not None:
+            first.cancel()
+        self._let_go()
 
     def _answer(self) -> None:
-        if not self._has_answer:
-            self._has_answer = True
-            self._answered()
+        if self.is_waiting:
+            self.is_waiting = False
+            self._watch.hedging.note(self._watch.now_s() - self._began_s, self._num_bytes)
 
-    async def _attempt(self, twin: Download) -> None:
-        await self._gets.attempt(twin)
-        twin.finish()
+    def _first_ended(self, error: BaseException | None) -> None:
+        self._first = None
+        if error is None or not (self._others and isinstance(error, Transient)):
+            self._end(error)
+        else:
+            self._first_error = error  # perhaps another one is better off
 
-    def _other_done(self, other: asyncio.Task[None]) -> None:
-        failed = self._failed(other)
-        received = self._others[other].received if failed else 0  # a winner's bytes count as the first one's
-        self._stats.end("get", received, failed=failed)
-        if not failed and self._in_first:
-            self._scope.reschedule(self._loop.time())
+    def _other_ended(self, twin: Download, error: BaseException | None) -> None:
+        del self._others[twin]
+        if error is None:
+            try:
+                twin.finish()
+            except Transient as broken:
+                error = broken
+        # a winner's bytes count as the first one's
+        self._stats.end("get", twin.received if error else 0, failed=error is not None)
+        if error is None:
+            if self._first is not None:
+                self._first.cancel()
+                self._first = None
+            self._download.adopt(twin)
+            self._end(None)
+        elif not self._others and self._first is None:
+            self._end(self._first_error)  # of several errors the first one's is told
 
-    async def _wait_for_others(self) -> None:
-        """Until one is complete, or all have failed."""
-        running = {other for other in self._others if not other.done()}
-        while running and self._winner() is None:
-            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    def _end(self, error: BaseException | None) -> None:
+        ended = self._ended
+        self._let_go()
+        ended(error)
 
-    def _winner(self) -> Download | None:
-        return next((twin for other, twin in self._others.items() if other.done() and not self._failed(other)), None)
-
-    def _adopt_winner(self) -> bool:
-        winner = self._winner()
-        if winner is not None:
-            self._download.adopt(winner)
-        return winner is not None
-
-    @staticmethod
-    def _failed(other: asyncio.Task[None]) -> bool:
-        return other.cancelled() or other.exception() is not None  # of several errors the first one's is told
+    def _let_go(self) -> None:
+        """Stop what is under way, and hold nothing: the watch may still know of this."""
+        self.is_waiting = False
+        for twin, attempt in self._others.items():
+            twin.on_answer = None
+            attempt.cancel()
+            self._stats.end("get", twin.received, failed=True)
+        self._others.clear()
+        self._download.on_answer = None  # no cycles: hundreds of these end at once
+        del self._download, self._ended

@@ -21,22 +21,23 @@ from lance_io.store.bounds import check_range
 from lance_io.store.download import Download
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
-from lance_io.store.hedge import attempt_hedged
 from lance_io.store.options import planning
+from lance_io.store.reading import Reading, read_through
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, load_library, missing_library
 from lance_io.store.s3_upload import S3PartWriter
 from lance_io.store.stats import StoreStats
+from lance_io.store.throttle import flow
 from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.stats import Operation
-    from lance_io.store.throttle import Place
+    from lance_io.store.throttle import Flow, Place
 
 T = TypeVar("T")
 
@@ -99,14 +100,20 @@ class S3Store:
         await self._download(download)
         return download.buffer()
 
-    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
-        """See `IntoReads`."""
-        if end <= start or start < 0:
-            check_range(key, start, end, 0)
-            return
-        download = Download.of_range(key, start, end, memory)
-        await self._download(download)
-        download.fill()
+    def start_range(
+        self,
+        key: str,
+        start: int,
+        end: int,
+        memory: memoryview | None,
+        ended: Callable[[Reading], None],
+        operation: Flow | None,
+        told: Callable[[bool], None] | None,
+    ) -> Reading:
+        """See `StartReads`."""
+        reading = Reading(self._loop().sending, Download.of_range(key, start, end, memory), ended, operation, told)
+        reading.start()
+        return reading
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag: one request."""
@@ -225,32 +232,7 @@ class S3Store:
 
     async def _download(self, download: Download) -> None:
         """Attempts until all bytes are here."""
-        loop = self._loop()
-        gate = loop.gates["read"]
-        place: Place | None = None
-        began_s, attempts, breaks = loop.clock(), 0, 0
-        while True:
-            attempts += 1
-            before, answers, failure = download.received, download.num_answers, None
-            place = await gate.enter(place)
-            self.stats.begin("get", download.key, *_asked(download))
-            done = False
-            try:
-                await attempt_hedged(loop.gets, download, loop.hedging, self.stats)
-                download.finish()
-                done = True
-                return
-            except Transient as error:
-                failure = error
-            except LanceError as error:
-                name_bucket(error, self.options.bucket)
-                raise
-            finally:
-                self.stats.end("get", max(0, download.received - before), failed=not done)
-                gate.leave(failure)
-            breaks += download.num_answers > answers
-            patient = self.options.download_retries is None or breaks <= self.options.download_retries
-            await self._pause("get", failure, attempts, loop.clock() - began_s, again=patient)
+        await read_through(self._loop().sending, download, flow.get())
 
     async def call(
         self,
@@ -346,7 +328,7 @@ class S3Store:
             with self._lock:
                 for loop in [loop for loop in self._loops if loop.is_closed()]:
                     self._loops.pop(loop).detach()
-                found = self._loops[running] = Connections(self.options, self.identity, self.profile)
+                found = self._loops[running] = Connections(self.options, self.identity, self.profile, self.stats)
         return found
 
 
@@ -360,13 +342,6 @@ def _undecided(failure: Transient) -> OutcomeUnknown:
     )
     unknown.retry_after_s = failure.retry_after_s if isinstance(failure, Throttled) else None
     return unknown
-
-
-def _asked(download: Download) -> tuple[int, int]:
-    """Start and end for the log: of a suffix its length as a negative start."""
-    if download.start is None or download.end is None:
-        return -(download.suffix or 0), -1
-    return download.start + download.received, download.end
 
 
 def _entries(page: dict[str, Any]) -> list[ObjectMeta]:

@@ -5,34 +5,22 @@ The first knows proxies; the second everything that botocore knows (S3 Express, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
+from lance_io.store.reading import TaskAttempt
 from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
 from lance_io.store.s3_site import Address, is_moved
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lance_io.store.download import Download
     from lance_io.store.s3_options import S3Options
 
 CHUNK_BYTES = 1 << 18
-
-
-class GetTransport(Protocol):
-    """Sends GETs. A transport in another language would fit in here."""
-
-    async def attempt(self, download: Download) -> None:
-        """Ask once for what the download still misses and feed it the answer.
-
-        Raises our errors only; `Transient` where another attempt may help.
-        """
-
-    async def close(self) -> None:
-        """Close the connections that are its own; what is asked for afterwards opens anew."""
 
 
 class SignedGets:
@@ -42,8 +30,12 @@ class SignedGets:
         self._options = options
         self._state = state
 
-    async def attempt(self, download: Download) -> None:
-        """See `GetTransport`; a bucket that turns out to live in another region is asked there, once."""
+    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
+        """See `GetTransport`."""
+        return TaskAttempt(self._attempt(download), ended)
+
+    async def _attempt(self, download: Download) -> None:
+        """One attempt; a bucket that turns out to live in another region is asked there, once."""
         await load_library()
         if (region := await self._once(download)) is not None:
             self._state.region = region
@@ -118,8 +110,11 @@ class ClientGets:
         self._options = options
         self._state = state
 
-    async def attempt(self, download: Download) -> None:
+    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
         """See `GetTransport`."""
+        return TaskAttempt(self._attempt(download), ended)
+
+    async def _attempt(self, download: Download) -> None:
         await load_library()
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError

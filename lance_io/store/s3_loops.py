@@ -11,8 +11,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
-from lance_io.store.hedge import Hedging
-from lance_io.store.s3_gets import ClientGets, GetTransport, SignedGets
+from lance_io.store.hedge import Hedging, Watch
+from lance_io.store.reading import Sending
+from lance_io.store.s3_gets import ClientGets, SignedGets
 from lance_io.store.s3_lists import list_page
 from lance_io.store.s3_session import LoopState
 from lance_io.store.s3_site import S3Site
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import StoreProfile
     from lance_io.store.http.gets import HttpGets
+    from lance_io.store.reading import GetTransport
     from lance_io.store.s3_options import S3Options
+    from lance_io.store.stats import StoreStats
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
 
@@ -35,7 +38,7 @@ _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakV
 class Connections:
     """State, transport and gates of one store on one event loop."""
 
-    def __init__(self, options: S3Options, identity: str, profile: StoreProfile) -> None:
+    def __init__(self, options: S3Options, identity: str, profile: StoreProfile, stats: StoreStats) -> None:
         self.clock = asyncio.get_running_loop().time
         self.state = LoopState(options, profile.connections_max)
         self._own = _own_client(options, self.state, profile.connections_max)
@@ -44,7 +47,10 @@ class Connections:
         self.gates = {
             name: Gate(_limit_of(identity, name, profile), self.clock, rate) for name in ("read", "list", "write")
         }
-        self.hedging = _hedging_of(identity, profile)
+        watch = Watch(_hedging_of(identity, profile))
+        self.sending = Sending(
+            self.gets, self.gates["read"], watch, stats, options.bucket, options.retry, options.download_retries
+        )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 
     def list_page(self, arguments: dict[str, Any]) -> Coroutine[Any, Any, dict[str, Any]] | None:

@@ -140,11 +140,15 @@ class StoreStats:
         with self._lock:
             self._add(operation, 1, 0, 1, 0)
 
-    def retry(self, operation: Operation, *, late: bool = False) -> None:
-        """The next request of this class repeats one that failed, or one that is `late`."""
+    def retry(self, operation: Operation, *, late: bool = False, told: Callable[[bool], None] | None = None) -> None:
+        """The next request of this class repeats one that failed, or one that is `late`.
+
+        told  what is called in place of the context's `on_retry`
+        """
         with self._lock:
             self._add(operation, 0, 0, 0, 1)
-        if (told := on_retry.get()) is not None:
+        told = told or on_retry.get()
+        if told is not None:
             told(late)
 
     def _add(self, operation: Operation, requests: int, num_bytes: int, errors: int, retries: int) -> None:

@@ -13,6 +13,7 @@ import heapq
 import itertools
 import weakref
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lance_io.store.failures import Throttled
@@ -110,6 +111,27 @@ class Rate:
         return max(0.0, self._full_s - now_s - 1.0)
 
 
+class Turn:
+    """A request in line at a `Gate`.
+
+    place       where it stands
+    is_through  it has been given a slot
+    """
+
+    __slots__ = ("go", "is_through", "loop", "place")
+
+    def __init__(self, place: Place, go: Callable[[], None]) -> None:
+        self.place = place
+        self.loop = asyncio.get_running_loop()
+        self.go: Callable[[], None] | None = go
+        self.is_through = False
+
+    def call(self) -> None:
+        """Say that it is through, unless it has withdrawn meanwhile."""
+        if self.go is not None:
+            self.go()
+
+
 class Gate:
     """Lets at most `limit.limit` requests of one event loop through, at the pace of the limit; the others wait.
 
@@ -130,7 +152,7 @@ class Gate:
         self._turns: weakref.WeakKeyDictionary[Flow, int] = (
             weakref.WeakKeyDictionary()
         )  # the last one of each operation
-        self._waiting: list[tuple[Place, asyncio.Future[None]]] = []  # a heap
+        self._waiting: list[tuple[Place, Turn]] = []  # a heap
         self.in_flight = 0
 
     async def enter(self, place: Place | None = None) -> Place:
@@ -138,37 +160,57 @@ class Gate:
 
         place  what this returned when the same request was made before; None: it is a new one
         """
-        if place is None:
-            if not self._waiting and self._is_open():
-                self.in_flight += 1
-                return self._turn, next(self._arrivals)
-            place = self._new_place()
-        turn = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (place, turn))
-        self._admit()
+        if place is None and (place := self.enter_now()) is not None:
+            return place
+        through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn = self.line_up(partial(_let_go, through), place, flow.get())
         try:
-            await turn
+            await through
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the slot was handed over in the moment of cancellation
-                self.in_flight -= 1
-                self._admit()
+            self.withdraw(turn)
             raise
-        return place
+        return turn.place
+
+    def enter_now(self) -> Place | None:
+        """Take a slot if a new request need not wait for it: its place, see `enter`."""
+        if self._waiting or not self._is_open():
+            return None
+        self.in_flight += 1
+        return self._turn, next(self._arrivals)
+
+    def line_up(self, go: Callable[[], None], place: Place | None, operation: Flow | None) -> Turn:
+        """Have `go` called, in a turn of the loop of its own, once a slot was taken; `leave` must follow then.
+
+        place      as for `enter`
+        operation  that a new request belongs to
+        """
+        turn = Turn(place or self._new_place(operation), go)
+        heapq.heappush(self._waiting, (turn.place, turn))
+        self._admit()
+        return turn
+
+    def withdraw(self, turn: Turn) -> None:
+        """A request in line is not wanted any more; a slot that it was given is free again."""
+        turn.go = None
+        if turn.is_through:
+            self.in_flight -= 1
+            self._admit()
 
     def leave(self, failure: Transient | None = None) -> None:
         """Give the slot back, after the request has succeeded, or failed so that it may work again."""
         throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
         self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost)
         self.in_flight -= 1
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     def _is_open(self) -> bool:
         """Whether a request may go out without asking for a token."""
         return self.in_flight < self._limit.limit and self._limit.pace.per_s is None and self._rate is None
 
-    def _new_place(self) -> Place:
+    def _new_place(self, operation: Flow | None) -> Place:
         """At the end of the line of its operation, whose requests stand between those of others one by one."""
-        operation, turn = flow.get(), self._turn
+        turn = self._turn
         if operation is not None:
             turn = self._turns[operation] = max(turn, self._turns.get(operation, 0)) + 1
         return turn, next(self._arrivals)
@@ -177,13 +219,14 @@ class Gate:
         """Let through who is first in line, as long as there are slots and tokens."""
         while self._waiting and self.in_flight < self._limit.limit:
             place, turn = self._waiting[0]
-            if not turn.done():
+            if turn.go is not None:
                 if not (has_token or self._take_token()):
                     return
                 has_token = False
                 self.in_flight += 1
                 self._turn = max(self._turn, place[0])
-                turn.set_result(None)
+                turn.is_through = True
+                turn.loop.call_soon(turn.call)
             heapq.heappop(self._waiting)
 
     def _take_token(self) -> bool:
@@ -194,9 +237,14 @@ class Gate:
         wait_s = max(self._limit.pace.wait_s(now_s), 0.0 if self._rate is None else self._rate.wait_s(now_s))
         if wait_s > 0:
             self._token_due = True
-            self._waiting[0][1].get_loop().call_later(wait_s, self._token_came)
+            self._waiting[0][1].loop.call_later(wait_s, self._token_came)
         return wait_s == 0
 
     def _token_came(self) -> None:
         self._token_due = False
         self._admit(has_token=True)
+
+
+def _let_go(through: asyncio.Future[None]) -> None:
+    if not through.done():
+        through.set_result(None)

@@ -80,16 +80,46 @@ class FakeStore:
             gate.set()
 
 
-class FakeIntoStore(FakeStore):
-    """Receives where the caller wants it; `received` is that memory."""
+class FakeStarted:
+    """A range that a `FakeStartStore` has begun to read."""
+
+    def __init__(self, store: FakeStartStore, key: str, start: int, end: int, memory: Any, ended: Any) -> None:
+        self._memory = memory
+        self._task = asyncio.ensure_future(store.get_range(key, start, end))
+        self._task.add_done_callback(self._tell)
+        self._ended = ended
+
+    def result(self) -> bytes | None:
+        data = self._task.result()
+        if self._memory is None:
+            return data
+        self._memory[:] = data
+        return None
+
+    def cancel(self) -> None:
+        self._ended = None
+        self._task.cancel()
+
+    def _tell(self, task: asyncio.Task[bytes]) -> None:
+        if self._ended is not None:
+            self._ended(self)
+
+
+class FakeStartStore(FakeStore):
+    """Begins reads without a task of the scheduler's; `received` is the memory that was given to them."""
 
     def __init__(self, files: dict[str, bytes], profile: StoreProfile = PROFILE) -> None:
         super().__init__(files, profile)
         self.received: list[memoryview] = []
+        self.asked: list[tuple[Any, Any]] = []
 
-    async def get_range_into(self, key: str, start: int, end: int, memory: memoryview) -> None:
-        self.received.append(memory)
-        memory[:] = await self.get_range(key, start, end)
+    def start_range(
+        self, key: str, start: int, end: int, memory: memoryview | None, ended: Any, operation: Any, told: Any
+    ) -> FakeStarted:
+        if memory is not None:
+            self.received.append(memory)
+        self.asked.append((operation, told))
+        return FakeStarted(self, key, start, end, memory, ended)
 
 
 class _Flight:

@@ -23,7 +23,7 @@ from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.stats import on_retry
 from lance_io.store.throttle import Flow, flow
-from tests.io.fakes import PROFILE, FakeIntoStore, FakePlanStore, FakeStore, content
+from tests.io.fakes import PROFILE, FakePlanStore, FakeStartStore, FakeStore, content
 
 SIZE = 2000
 FILES = {"a": content(SIZE, 1), "b": content(SIZE, 2)}
@@ -64,7 +64,7 @@ submissions = st.lists(
     submissions,
     st.sampled_from(["take", "scan"]),
     st.sampled_from([0, 1, 300]),
-    st.sampled_from([FakeStore, FakePlanStore, FakeIntoStore]),
+    st.sampled_from([FakeStore, FakePlanStore, FakeStartStore]),
     st.sampled_from(["in order", "reversed", "all at once"]),
 )
 def test_every_request_gets_its_bytes(
@@ -90,7 +90,7 @@ def test_every_request_gets_its_bytes(
 
 
 async def test_pieces_of_one_answer_are_received_where_they_belong() -> None:
-    store = FakeIntoStore(FILES)
+    store = FakeStartStore(FILES)
     wanted = Ranges.of((1500, 1700), (0, 10), (12, 40), (900, 950))
     async with ReadScheduler(store, merge="take") as scheduler:
         answer = await scheduler.file("a", size_bytes=SIZE).submit(wanted)
@@ -104,7 +104,7 @@ async def test_pieces_of_one_answer_are_received_where_they_belong() -> None:
 
 
 async def test_what_is_shared_is_received_once_and_copied() -> None:
-    store = FakeIntoStore(FILES)
+    store = FakeStartStore(FILES)
     async with ReadScheduler(store, merge="take") as scheduler:
         file = scheduler.file("a", size_bytes=SIZE)
         asked = [Ranges.of((0, 10), (500, 510)), Ranges.of((5, 15), (800, 810))]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import LOCAL, Transient
 from lance_io.store.download import Download
-from lance_io.store.hedge import LARGE_BYTES, SAMPLES_MAX, SAMPLES_MIN, Hedging, attempt_hedged
+from lance_io.store.hedge import LARGE_BYTES, SAMPLES_MAX, SAMPLES_MIN, Hedging, Race, Watch
 from lance_io.store.pace import Pace
+from lance_io.store.reading import TaskAttempt
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.stats import StoreStats
 from lance_io.testing.latency import run_virtual
@@ -88,11 +89,39 @@ def test_none_while_the_bucket_refuses_requests() -> None:
     assert hedging.spend()
 
 
+class Transport:
+    """Sends by a coroutine."""
+
+    async def attempt(self, download: Download) -> None:
+        """One attempt."""
+        raise NotImplementedError
+
+    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
+        return TaskAttempt(self.attempt(download), ended)
+
+    async def close(self) -> None:
+        pass
+
+
+async def attempt_hedged(gets: Transport, download: Download, watch: Watch, stats: StoreStats) -> None:
+    """Run a race to its end."""
+    over: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    race = Race(gets, download, stats, watch, None, over.set_result)
+    race.start(watch.now_s())
+    try:
+        error = await over
+    except asyncio.CancelledError:
+        race.cancel()
+        raise
+    if error is not None:
+        raise error
+
+
 def tail(seed: int, num_takes: int, num_gets: int) -> tuple[list[float], float]:
     """How long takes took, and requests for each GET: 30 ms (lognormal, sigma 0.3), for 1 of 100 GETs 50 times that."""
     random, sent = Random(seed), 0
 
-    class Slow:
+    class Slow(Transport):
         async def attempt(self, download: Download) -> None:
             nonlocal sent
             sent += 1
@@ -103,12 +132,13 @@ def tail(seed: int, num_takes: int, num_gets: int) -> tuple[list[float], float]:
 
     async def body() -> list[float]:
         clock, hedging, took_s = asyncio.get_running_loop().time, Hedging(5), []
+        watch = Watch(hedging)
         for _ in range(SAMPLES_MAX):
             hedging.note(0.03 * math.exp(random.gauss(0, 0.3)))
         for _ in range(num_takes):
             began_s = clock()
             downloads = [Download.of_range("key", 0, 10) for _ in range(num_gets)]
-            await asyncio.gather(*(attempt_hedged(Slow(), one, hedging, StoreStats()) for one in downloads))
+            await asyncio.gather(*(attempt_hedged(Slow(), one, watch, StoreStats()) for one in downloads))
             took_s.append(clock() - began_s)
         return took_s
 
@@ -128,7 +158,7 @@ def test_the_tail_of_takes_is_short(num_takes: int, num_gets: int, times: float)
 Step = tuple[float, float, type[Exception] | None]  # seconds to the head, seconds to the end, the end
 
 
-class Scripted:
+class Scripted(Transport):
     """A transport whose n-th attempt goes by the n-th step."""
 
     def __init__(self, *steps: Step) -> None:
@@ -165,7 +195,7 @@ def race(*steps: Step) -> tuple[str, float, Scripted, StoreStats]:
     async def read() -> str:
         download = Download.of_range("key", 0, len(CONTENT))
         try:
-            await attempt_hedged(gets, download, hedging, stats)
+            await attempt_hedged(gets, download, Watch(hedging), stats)
             download.finish()
             assert bytes(download.buffer()) == CONTENT
             return str(download.etag)
@@ -216,7 +246,7 @@ def test_cancelling_ends_both() -> None:
 
     async def run() -> None:
         download = Download.of_range("key", 0, len(CONTENT))
-        reading = asyncio.create_task(attempt_hedged(gets, download, hedging, StoreStats()))
+        reading = asyncio.create_task(attempt_hedged(gets, download, Watch(hedging), StoreStats()))
         await asyncio.sleep(1)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -238,7 +268,10 @@ def store_on(server: FaultServer, **options: str) -> S3Store:
 
 async def read_into(store: S3Store) -> bytearray:
     memory = bytearray(99_990)
-    await store.get_range_into("key", 10, 100_000, memoryview(memory))
+    over: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    reading = store.start_range("key", 10, 100_000, memoryview(memory), over.set_result, None, None)
+    await over
+    assert reading.result() is None
     return memory
 
 

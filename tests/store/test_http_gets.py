@@ -18,8 +18,9 @@ import trustme
 
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.runtime import engine as runtime_engine
-from lance_io.store.api import InvalidRange, StoreFailure, Transient
+from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.download import Download
+from lance_io.store.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.http import gets, pool, sockets
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
@@ -32,6 +33,9 @@ from tests.listening import Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from lance_io.store.api import StartedRead
+    from lance_io.store.reading import GetTransport
 
 CONTENT = random.Random(2).randbytes(300_000)
 SILENCE = "0.3s"
@@ -107,6 +111,19 @@ class Counting(FaultServer):
             await super().serve(client, to_client)
         finally:
             self.alive -= 1
+
+
+async def attempt(gets: GetTransport, download: Download) -> None:
+    """One attempt of a transport."""
+    over: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+    under_way = gets.start(download, over.set_result)
+    try:
+        error = await over
+    except asyncio.CancelledError:
+        under_way.cancel()
+        raise
+    if error is not None:
+        raise error
 
 
 async def read(store: S3Store, start: int = 0, end: int = 1000) -> None:
@@ -245,22 +262,26 @@ async def test_connections_can_be_opened_ahead_and_not_all_at_once(monkeypatch: 
         await store.aclose()
 
 
-async def test_a_get_takes_no_task_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_get_takes_no_task_no_future_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where late answers are asked for again: one timer looks at all that is under way."""
     loop = asyncio.get_running_loop()
     async with Counting() as server:
-        store = store_at(server.endpoint)
-        await read(store)
-        made: list[Any] = []
-        own = store._loop().gets
-        for name in ("create_task", "call_later", "call_at"):
+        store = store_at(server.endpoint, hedge_percent="5")
+        await asyncio.gather(*(read(store) for _ in range(SAMPLES_MIN)))
+        monkeypatch.setattr(Hedging, "patience_s", lambda self, num_bytes=0: 30.0)
+        made: list[str] = []
+        for name in ("create_task", "create_future", "call_at"):  # which `call_later` calls
             real = getattr(loop, name)
-            monkeypatch.setattr(loop, name, lambda *a, real=real, **n: made.append(a) or real(*a, **n))
-        for start in (0, 100_000):
-            download = Download.of_range("key", start, start + 200_000)
-            await own.attempt(download)
-            assert bytes(download.buffer()) == CONTENT[start : start + 200_000]
-        assert made == []
+            monkeypatch.setattr(loop, name, lambda *a, n=name, real=real, **k: made.append(n) or real(*a, **k))
+        over: asyncio.Queue[StartedRead] = asyncio.Queue()
+        for start in range(0, 100_000, 10_000):
+            store.start_range("key", start, start + 200_000, None, over.put_nowait, None, None)
+        assert made == ["call_at"]
+        readings = [await over.get() for _ in range(10)]
         monkeypatch.undo()
+        assert (made.count("create_task"), made.count("call_at")) == (0, 1)
+        # a future is what somebody waits for: here the server, and the test at its queue
+        assert {len(reading.result() or b"") for reading in readings} == {200_000}
         await store.aclose()
 
 
@@ -444,10 +465,10 @@ async def test_waiting_for_a_connection_ends_too() -> None:
         patient = store_at(server.endpoint, requests_max="1", request_timeout="1000s")
         hasty = store_at(server.endpoint, requests_max="1", request_timeout=SILENCE, client_max_retries="0")
         await patient._loop().state.signer("key")
-        first = asyncio.create_task(patient._loop().gets.attempt(Download.of_range("key", 0, 10)))
+        first = asyncio.create_task(attempt(patient._loop().gets, Download.of_range("key", 0, 10)))
         await server.arrived.wait()
         with pytest.raises(Transient, match="no answer in time"):
-            await hasty._loop().gets.attempt(Download.of_range("key", 0, 10))
+            await attempt(hasty._loop().gets, Download.of_range("key", 0, 10))
         assert (len(server.requests), pool_of(hasty).num_waiting) == (1, 0)
         await cancel(first)
         await patient.aclose()
@@ -512,11 +533,12 @@ async def test_bytes_can_be_received_into_memory_of_the_caller(fast_get: str, le
     async with Counting(broken_after(50), broken_after(40), replaced) as server:
         store = store_at(server.endpoint, fast_get=fast_get)
         memory = bytearray(length + 2)
-        await store.get_range_into("key", 1000, 1000 + length, memoryview(memory)[1:-1])
+        over = asyncio.get_running_loop().create_future()
+        inside = memoryview(memory)[1:-1]
+        reading = store.start_range("key", 1000, 1000 + length, inside, over.set_result, None, None)
+        assert await over is reading
+        assert reading.result() is None
         assert memory == b"\0" + CONTENT[::-1][1000 : 1000 + length] + b"\0"
-        await store.get_range_into("key", 10, 10, memoryview(b""))
-        with pytest.raises(InvalidRange):
-            await store.get_range_into("key", 10, 9, memoryview(b""))
         assert server.asked[1:] == [f"bytes={start}-{1000 + length - 1}" for start in (1050, 1090, 1000)]
         await store.aclose()
 
@@ -569,9 +591,9 @@ async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.
         store = store_at(server.endpoint, requests_max="1", request_timeout="1000000s")
         own = store._loop().gets
         await store._loop().state.signer("key")
-        first = asyncio.create_task(own.attempt(Download.of_range("key", 0, 10)))
+        first = asyncio.create_task(attempt(own, Download.of_range("key", 0, 10)))
         await server.arrived.wait()
-        second, third = (asyncio.create_task(own.attempt(Download.of_range("key", at, at + 5))) for at in (1, 2))
+        second, third = (asyncio.create_task(attempt(own, Download.of_range("key", at, at + 5))) for at in (1, 2))
         await turns_until(lambda: pool_of(store).num_waiting == 2)
         await cancel(second)
         await cancel(first)  # its connection goes with it, and a new one is opened for the third
@@ -591,7 +613,7 @@ async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
         store = store_at(server.endpoint, requests_max="1")
         own = store._loop().gets
         await store._loop().state.signer("key")
-        first, second, third = (asyncio.create_task(own.attempt(Download.of_range("key", 0, at))) for at in (1, 2, 3))
+        first, second, third = (asyncio.create_task(attempt(own, Download.of_range("key", 0, at))) for at in (1, 2, 3))
         await turns_until(lambda: server.arrived.is_set() and pool_of(store).num_waiting == 2)
         await cancel(second)
         go_on.set()

@@ -1,4 +1,4 @@
-"""One attempt of a download: authorised by the store, carried by a pool, judged in our errors."""
+"""One request for a download: authorised by the store, carried by a pool, judged in our errors."""
 
 from __future__ import annotations
 
@@ -63,26 +63,14 @@ class HttpGets:
         self._site = site
         self._who = who
         self._connections_max = connections_max
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._pools: dict[Origin, OriginPool] = {}
 
-    async def attempt(self, download: Download) -> None:
-        """Ask once for what the download still misses and feed it the answer.
-
-        Raises our errors only; `Transient` where another attempt may help.
-        """
-        site, exchange = self._site, None
-        for _ in range(1 + AGAIN_MAX):
-            if not site.is_ready(self._loop.time()):
-                await site.make_ready(download.key)
-            exchange = await self._carry(
-                download, site.request(download), max(0, download.num_bytes - download.received)
-            )
-            if exchange.error is not None:
-                raise _failure(exchange.error, download.key, "get", download) from None
-            if exchange.status in (200, 206) or not site.not_served(exchange, download):
-                return
-        raise _sent_around(exchange, download.key, "get")
+    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> DownloadAttempt:
+        """See `GetTransport`; where a store sends us elsewhere, that is asked, once."""
+        attempt = DownloadAttempt(self, self._site, download, ended)
+        attempt.begin()
+        return attempt
 
     async def ask(self, query: Mapping[str, str], name: str, operation: str) -> bytes:
         """The answer to a question about the objects, such as for a list of them; errors as `attempt`.
@@ -91,7 +79,7 @@ class HttpGets:
         """
         site, exchange = self._site, None
         for _ in range(1 + AGAIN_MAX):
-            if not site.is_ready(self._loop.time()):
+            if not site.is_ready(self.loop.time()):
                 await site.make_ready(name)
             document = Document(name, operation)
             origin, head = site.question(query)
@@ -106,8 +94,8 @@ class HttpGets:
 
     async def _carry(self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int) -> Exchange:
         """Send a request and wait until it is over."""
-        ended = self._loop.create_future()
-        exchange = self.start(sink, request, num_bytes, partial(_wake, ended))
+        ended = self.loop.create_future()
+        exchange = self.send(sink, request, num_bytes, partial(_wake, ended))
         try:
             await ended
         except asyncio.CancelledError:
@@ -115,16 +103,16 @@ class HttpGets:
             raise
         return exchange
 
-    def start(
+    def send(
         self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int, done: Callable[[Exchange], None]
     ) -> Exchange:
-        """Send a request now; `done` is called when it is over.
+        """Send a request now; `done` is called when it is over, in a later turn of the loop.
 
         request    of the site
         num_bytes  that its answer should have, for the time that it may take
         """
         origin, head = request
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         exchange = Exchange(head, sink, self._site.patience(num_bytes), done, now_s)
         self.pool(origin).send(exchange, now_s)
         return exchange
@@ -148,6 +136,90 @@ class HttpGets:
         pools, self._pools = self._pools, {}
         for pool in pools.values():
             await leave_pool(pool)
+
+
+class DownloadAttempt:
+    """A GET on its way; see `Attempt` in `store/reading.py`."""
+
+    __slots__ = ("_download", "_ended", "_exchange", "_gets", "_num_sent", "_preparing", "_site")
+
+    def __init__(
+        self, gets: HttpGets, site: Site, download: Download, ended: Callable[[BaseException | None], None]
+    ) -> None:
+        self._gets = gets
+        self._site = site
+        self._download = download
+        self._ended: Callable[[BaseException | None], None] | None = ended
+        self._exchange: Exchange | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._num_sent = 0
+
+    def begin(self) -> None:
+        """Send it as soon as the site can authorise it."""
+        gets = self._gets
+        if self._site.is_ready(gets.loop.time()):
+            self._send()
+        else:
+            self._preparing = gets.loop.create_task(self._site.make_ready(self._download.key))
+            self._preparing.add_done_callback(self._prepared)
+
+    def _send(self) -> None:
+        gets, site, download = self._gets, self._site, self._download
+        try:
+            request = site.request(download)
+        except LanceError as error:
+            gets.loop.call_soon(self._end, error)
+            return
+        self._num_sent += 1
+        missing = max(0, download.num_bytes - download.received)
+        self._exchange = gets.send(download, request, missing, self._answered)
+
+    def cancel(self) -> None:
+        """See `Attempt`."""
+        self._ended = None
+        if self._preparing is not None:
+            self._preparing.cancel()
+        if self._exchange is not None:
+            self._exchange.cancel()
+            self._exchange = None
+
+    def _prepared(self, preparing: asyncio.Task[None]) -> None:
+        self._preparing = None
+        if preparing.cancelled():
+            self._end(RuntimeError("the request was cancelled: its event loop is shutting down"))
+        elif (error := preparing.exception()) is not None:
+            self._end(error)
+        elif self._ended is not None:
+            self._send()
+
+    def _answered(self, exchange: Exchange) -> None:
+        self._exchange = None
+        download = self._download
+        if exchange.error is not None:
+            self._end(_failure(exchange.error, download.key, "get", download))
+        elif exchange.status in (200, 206):
+            self._end(None)
+        else:
+            self._not_served(exchange)
+
+    def _not_served(self, exchange: Exchange) -> None:
+        download = self._download
+        try:
+            again = self._site.not_served(exchange, download)
+        except LanceError as error:
+            self._end(error)
+            return
+        if not again:
+            self._end(None)
+        elif self._num_sent > AGAIN_MAX:
+            self._end(_sent_around(exchange, download.key, "get"))
+        else:
+            self.begin()
+
+    def _end(self, error: BaseException | None) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            ended(error)
 
 
 def _wake(ended: asyncio.Future[None], _: Exchange) -> None:

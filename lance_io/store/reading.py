@@ -1,0 +1,259 @@
+"""One logical read over HTTP, from the wish to the last byte, in callbacks: no task, future or timer if all goes well.
+
+    Reading     waits at the gate for a slot, lets a race fetch, pauses and tries again where that may help
+    Race        one attempt: a request, and others where its answer is late (`hedge.py`)
+    Attempt     one request of a transport, and its answer
+
+Each tells the one above when it is over, in a later turn of the loop than the one that started it, and never after it
+was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Protocol
+
+from lance_io.errors import LanceError
+from lance_io.store.failures import Throttled, Transient
+from lance_io.store.hedge import Race, Watch
+from lance_io.store.s3_errors import name_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from lance_io.store.api import Buffer
+    from lance_io.store.download import Download
+    from lance_io.store.retry import RetryPolicy
+    from lance_io.store.stats import StoreStats
+    from lance_io.store.throttle import Flow, Gate, Place, Turn
+
+
+class Attempt(Protocol):
+    """A request that is under way."""
+
+    def cancel(self) -> None:
+        """Give it up: nothing is written to its download any more. Harmless when it is over."""
+
+
+class GetTransport(Protocol):
+    """Sends GETs. A transport in another language would fit in here."""
+
+    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> Attempt:
+        """Ask once for what the download still misses and feed it the answer.
+
+        ended  called when it is over: None for an answer, or an error of ours; `Transient` where another attempt may
+               help
+        """
+
+    async def close(self) -> None:
+        """Close the connections that are its own; what is asked for afterwards opens anew."""
+
+
+class TaskAttempt:
+    """An attempt that is a coroutine: its task tells how it ended."""
+
+    def __init__(self, attempt: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
+        self._ended: Callable[[BaseException | None], None] | None = ended
+        self._task = asyncio.ensure_future(attempt)
+        self._task.add_done_callback(self._tell)
+
+    def cancel(self) -> None:
+        """See `Attempt`."""
+        self._ended = None
+        self._task.cancel()
+
+    def _tell(self, task: asyncio.Task[None]) -> None:
+        ended, self._ended = self._ended, None
+        if task.cancelled():
+            error: BaseException | None = RuntimeError("the request was cancelled: its event loop is shutting down")
+        else:
+            error = task.exception()  # seen, also where nobody is left to hear of it
+        if ended is not None:
+            ended(error)
+
+
+class Sending:
+    """What the readings of one store on one event loop have in common.
+
+    bucket            for errors
+    retries           how patient a reading is
+    download_retries  and how often an answer may break off; None: as often as it is tried
+    """
+
+    def __init__(
+        self,
+        gets: GetTransport,
+        gate: Gate,
+        watch: Watch,
+        stats: StoreStats,
+        bucket: str,
+        retries: RetryPolicy,
+        download_retries: int | None,
+    ) -> None:
+        self.gets = gets
+        self.gate = gate
+        self.watch = watch
+        self.stats = stats
+        self.bucket = bucket
+        self.retries = retries
+        self.download_retries = download_retries
+        self.loop = asyncio.get_running_loop()
+
+
+class Reading:
+    """A download on its way, with all its attempts.
+
+    ended      called once, when it is over, with this; not after `cancel`
+    operation  that it belongs to
+    told       called when a request is made again: with True as it is late, with False as it failed
+    error      what it ended with; None for success
+    """
+
+    __slots__ = (
+        "_answers_before",
+        "_attempts",
+        "_began_s",
+        "_breaks",
+        "_ended",
+        "_operation",
+        "_place",
+        "_race",
+        "_received_before",
+        "_sending",
+        "_timer",
+        "_told",
+        "_turn",
+        "download",
+        "error",
+    )
+
+    def __init__(
+        self,
+        sending: Sending,
+        download: Download,
+        ended: Callable[[Reading], None],
+        operation: Flow | None,
+        told: Callable[[bool], None] | None,
+    ) -> None:
+        self._sending = sending
+        self.download = download
+        self.error: BaseException | None = None
+        self._ended: Callable[[Reading], None] | None = ended
+        self._operation = operation
+        self._told = told
+        self._attempts = self._breaks = 0
+        self._place: Place | None = None
+        self._turn: Turn | None = None  # in line at the gate
+        self._race: Race | None = None  # or under way
+        self._timer: asyncio.TimerHandle | None = None  # or pausing
+
+    def start(self) -> None:
+        """Send the first request as soon as the gate lets it through."""
+        sending = self._sending
+        self._began_s = sending.loop.time()
+        self._place = sending.gate.enter_now()
+        if self._place is None:
+            self._turn = sending.gate.line_up(self._attempt, None, self._operation)
+        else:
+            self._attempt()
+
+    def result(self) -> Buffer | None:
+        """All bytes, read-only; None if they are in memory that was given. Raises what it ended with."""
+        if self.error is not None:
+            raise self.error
+        download = self.download
+        if download.is_given:
+            download.fill()
+            return None
+        return download.buffer()
+
+    def cancel(self) -> None:
+        """Nobody wants it any more; harmless when it is over."""
+        if self._ended is None:
+            return
+        self._ended = None
+        sending = self._sending
+        if self._timer is not None:
+            self._timer.cancel()
+        elif self._turn is not None:
+            sending.gate.withdraw(self._turn)
+        elif self._race is not None:
+            self._race.cancel()
+            self._leave(None, failed=True)
+
+    def _attempt(self) -> None:
+        """A slot is there: ask for what is missing."""
+        sending, download = self._sending, self.download
+        if self._turn is not None:
+            self._place, self._turn = self._turn.place, None
+        self._attempts += 1
+        self._received_before, self._answers_before = download.received, download.num_answers
+        sending.stats.begin("get", download.key, *download.asked())
+        self._race = Race(sending.gets, download, sending.stats, sending.watch, self._told, self._attempted)
+        self._race.start(sending.loop.time())
+
+    def _attempted(self, error: BaseException | None) -> None:
+        """An attempt is over."""
+        if error is None:
+            try:
+                self.download.finish()
+            except Transient as broken:
+                error = broken
+        failure = error if isinstance(error, Transient) else None
+        self._leave(failure, failed=error is not None)
+        pause_s = None if failure is None else self._pause_s(failure)
+        if pause_s is not None:
+            self._sending.stats.retry("get", told=self._told)
+            self._timer = self._sending.loop.call_later(pause_s, self._again)
+            return
+        if failure is not None:
+            failure.attempts = self._attempts
+        if isinstance(error, LanceError):
+            name_bucket(error, self._sending.bucket)
+        ended, self._ended = self._ended, None
+        self.error = error
+        if ended is not None:
+            ended(self)
+
+    def _leave(self, failure: Transient | None, *, failed: bool) -> None:
+        self._race = None
+        received = max(0, self.download.received - self._received_before)
+        self._sending.stats.end("get", received, failed=failed)
+        self._sending.gate.leave(failure)
+
+    def _pause_s(self, failure: Transient) -> float | None:
+        """Seconds until the next attempt; None if there shall be none."""
+        sending = self._sending
+        self._breaks += self.download.num_answers > self._answers_before
+        if sending.download_retries is not None and self._breaks > sending.download_retries:
+            return None
+        asked_s = failure.retry_after_s if isinstance(failure, Throttled) else None
+        elapsed_s = sending.loop.time() - self._began_s
+        return sending.retries.pause_s(self._attempts, elapsed_s, random.random(), asked_s)
+
+    def _again(self) -> None:
+        self._timer = None
+        self._turn = self._sending.gate.line_up(self._attempt, self._place, None)
+
+
+async def read_through(sending: Sending, download: Download, operation: Flow | None) -> None:
+    """Read it, for a coroutine that waits; what repeats a request is told by its context."""
+    from lance_io.store.stats import on_retry
+
+    through: asyncio.Future[None] = sending.loop.create_future()
+
+    def ended(_: Reading) -> None:
+        if not through.done():
+            through.set_result(None)
+
+    reading = Reading(sending, download, ended, operation, on_retry.get())
+    reading.start()
+    try:
+        await through
+    except asyncio.CancelledError:
+        reading.cancel()
+        raise
+    if reading.error is not None:
+        raise reading.error
