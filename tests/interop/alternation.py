@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 )
 
 import lance_io
+from lance_io.errors import CommitConflictError
 from tests.interop.comparing import LIBRARIES, assert_same
 from tests.seeds import seeded
 
@@ -335,7 +336,7 @@ class Alternation(RuleBasedStateMachine):
         before, rows = self.open(lance_io).version, self.new_rows(seed, ["key"])
         try:
             table.insert(pa.table({"key": pa.array([row["key"] for row in rows], pa.int64())}))
-        except lance_io.CommitConflictError:
+        except CommitConflictError:
             assert self.open(lance_io).version == before
             return
         self.current.rows.update({row["key"]: row for row in rows})
