@@ -19,6 +19,7 @@ Programs are what `lance_io.codecs.tree` compiles a page's encoding messages to:
              11 FIXED_SIZE_LIST   items u32, has_validity u8, codec of the items
              12 PACKED_STRUCT     count u32, bits u32 each, codec: FLAT(sum)
              13 VARIABLE_PACKED   count u32, per child: kind u8 (0 fixed, 1 variable), bits u32 (value or length), codec
+                                  (one that is VARIABLE_PACKED itself is variable)
     layers    count u8, then per layer, innermost first: RepDefLayer u8 (1..6), plus 128 where the Arrow list has
               64-bit offsets
     miniblock flags u8 (1 wide words and sizes, 2 rep present, 4 def present), num_buffers u8, layers,
@@ -31,7 +32,7 @@ A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
 
     values  by codec: fixed width [data] (1-bit values: a bitmap, LSB first); variable [offsets i32/i64, data];
             FIXED_SIZE_LIST [validity or None per list level, outermost first, then the items' buffers];
-            PACKED_STRUCT one buffer per child; VARIABLE_PACKED per child [data] or [offsets, data], flattened
+            PACKED_STRUCT one buffer per child; VARIABLE_PACKED the buffers of its children, one after the other
     layers  innermost first, one `(length, validity bitmap or None, null_count, offsets or None)` per layer of
             the page; an item layer has no offsets
 """
@@ -290,8 +291,8 @@ def shred(
     Returns `(num_slots, num_items, rep, def, layers, (chunk, first), values)`: page rows, visible items, levels u16
     (None where absent), RepDefLayer numbers innermost first, and the streams of the visible items as `[data]`,
     `[offsets, bytes]` (from 0) or, for validity, `[bitmap or None]` each. Null items of fixed width are like the item
-    before, the first ones like the first valid one, bits are 0 and texts empty. `values` is None when they are slots
-    `first .. first + num_items` of that chunk's leaf as they are and none is null.
+    before, the first ones like the first valid one, bits are 0 and texts empty; items within null slots are valid.
+    `values` is None when they are slots `first .. first + num_items` of that chunk's leaf as they are and none is null.
 
     Raises `NotImplementedError` for fixed-size lists of structs inside lists.
     """

@@ -127,14 +127,15 @@ impl<'a> Member<'a> {
     fn new(child: &'a Child) -> PyResult<Self> {
         let sink = RowSink::new(&child.codec, child.prefix_bytes.is_some(), 0, 0)?;
         let size = child.bits / 8;
-        if matches!(sink, RowSink::Packed(_)) || (child.prefix_bytes.is_none() && sink.row_bytes() != Some(size)) {
+        if child.prefix_bytes.is_none() && sink.row_bytes() != Some(size) {
             return Err(invalid(format!("a packed member of {size} bytes does not fit its codec")));
         }
         Ok(Member { prefix_bytes: child.prefix_bytes, size, sink })
     }
 }
 
-/// A row of a variable packed struct: members in order, those of variable width after their lengths.
+/// A row of a variable packed struct: members in order, those of variable width after their lengths. A packed struct
+/// among them is a row of its own, after its length.
 fn packed_row(members: &mut [Member<'_>], row: &[u8]) -> Checked<()> {
     let mut rest = row;
     for member in members {

@@ -282,7 +282,10 @@ class PackedStruct:
 
 @dataclass(frozen=True, slots=True)
 class PackedMember:
-    """One member of a `VariablePackedStruct`: `bits` per value, or of the length prefix if it is variable."""
+    """One member of a `VariablePackedStruct`: `bits` per value, or of the length prefix if it is variable.
+
+    A `VariablePackedStruct` in it is variable, even where all of its own members are of one width.
+    """
 
     values: Codec
     bits: int
@@ -462,10 +465,11 @@ def _variable_packed(message: pb.VariablePackedStruct, depth: int) -> Codec:
     members = []
     for index, member in enumerate(message.fields):
         values = decode_codec(member.value, depth=depth)
-        is_variable = isinstance(values.shape, VariableShape)
+        # rows of a packed struct in a packed struct have lengths as strings have, whatever is in them
+        is_variable = isinstance(values.shape, VariableShape) or isinstance(values, VariablePackedStruct)
         bits = member.bits_per_length if is_variable else member.bits_per_value
-        if is_variable and bits not in LANE_BITS:
-            raise FormatError(f"packed struct member {index}: length prefix of {bits} bits")
+        if is_variable and bits not in (32, 64):
+            raise FormatError(f"packed struct member {index}: length prefix of {bits} bits; expected 32 or 64")
         if not is_variable and (bits == 0 or bits % 8 or bits != shape_bits(values.shape)):
             raise FormatError(f"packed struct member {index}: {bits} bits announced for {values}")
         members.append(PackedMember(values, bits, is_variable))

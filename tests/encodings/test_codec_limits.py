@@ -50,6 +50,16 @@ def packed(*bits: int) -> pb.CompressiveEncoding:
     return message
 
 
+def packed_rows(member: pb.CompressiveEncoding, **bits: int) -> pb.CompressiveEncoding:
+    """A packed struct of rows whose one member takes so many `bits_per_value`, or `bits_per_length`."""
+    message = pb.CompressiveEncoding()
+    message.variable_packed_struct.fields.add(value=member, **bits)
+    return message
+
+
+ROWS = packed_rows(flat(32), bits_per_value=32)
+
+
 def depth_of(codec: Codec) -> int:
     return 1 + depth_of(codec.values) if isinstance(codec, FixedSizeList) else 0
 
@@ -63,8 +73,10 @@ def depth_of(codec: Codec) -> int:
         (vectors(BITS_MAX - 1), lambda codec: codec.items == BITS_MAX - 1),
         (packed(8, BITS_MAX - 16), lambda codec: codec == PackedStruct((8, BITS_MAX - 16))),
         (nested(DEPTH_MAX), lambda codec: depth_of(codec) == DEPTH_MAX),
+        (packed_rows(ROWS, bits_per_length=32), lambda codec: codec.members[0].is_variable),
+        (packed_rows(ROWS, bits_per_length=64), lambda codec: codec.members[0].bits == 64),
     ],
-    ids=["1 bit", "bits", "1 item", "items", "members", "depth"],
+    ids=["1 bit", "bits", "1 item", "items", "members", "depth", "rows in rows", "long rows in rows"],
 )
 def test_limits_belong_to_what_is_accepted(message: pb.CompressiveEncoding, is_read: Callable[[Codec], bool]) -> None:
     assert is_read(decode_codec(message))
@@ -80,6 +92,16 @@ def test_limits_belong_to_what_is_accepted(message: pb.CompressiveEncoding, is_r
         (packed(8, BITS_MAX), "members of"),
         (packed(8, 0), "members of"),
         (nested(DEPTH_MAX + 1), f"nested deeper than {DEPTH_MAX}"),
+        (packed_rows(flat(32)), "0 bits announced for flat"),
+        (packed_rows(flat(32), bits_per_value=0), "0 bits announced for flat"),
+        (packed_rows(flat(32), bits_per_length=32), "0 bits announced for flat"),
+        (packed_rows(vectors(1), bits_per_length=32), "0 bits announced for fixed_size_list"),
+        (packed_rows(ROWS), "length prefix of 0 bits"),
+        (packed_rows(ROWS, bits_per_value=32), "length prefix of 0 bits"),
+        (packed_rows(ROWS, bits_per_length=0), "length prefix of 0 bits"),
+        (packed_rows(ROWS, bits_per_length=16), "length prefix of 16 bits"),
+        (packed_rows(ROWS, bits_per_length=128), "length prefix of 128 bits"),
+        (packed_rows(packed(32), bits_per_length=32), "0 bits announced for packed_struct"),
     ],
 )
 def test_what_is_beyond_them_is_refused(message: pb.CompressiveEncoding, words: str) -> None:

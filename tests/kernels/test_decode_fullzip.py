@@ -100,6 +100,39 @@ def test_variable_packed_structs() -> None:
         decode_fullzip(program, [variable_entry(0, b"\0" * 13)], [1])
 
 
+def test_variable_packed_structs_in_one_another() -> None:
+    rows = [(b"in", [1, 2], 300), None, (b"", [3, 4], 400)]
+
+    def entry(row: tuple[bytes, list[int], int] | None, extra: bytes = b"") -> bytes:
+        if row is None:
+            return b"\1"
+        text, pair, number = row
+        inner = ref.ints([len(text)], 32) + text + ref.ints(pair, 8) + extra
+        return variable_entry(0, ref.ints([len(inner)], 64) + inner + ref.ints([number], 16))
+
+    inner = ref.variable_packed((True, 32, ref.variable()), (False, 16, ref.fixed_size_list(2, False, ref.flat(8))))
+    outer = ref.variable_packed((True, 64, inner), (False, 16, ref.flat(16)))
+    program = ref.fullzip([3], outer, 32, definition=1, var=True)
+    num_items, [offsets, text, validity, pairs, numbers], _ = decode_fullzip(program, [b"".join(map(entry, rows))], [3])
+    assert (num_items, validity) == (3, None)
+    assert strings(offsets, text) == [b"in", b"", b""]
+    assert uints(pairs, 8) == [1, 2, 0, 0, 3, 4]
+    assert longs(numbers, "<u2") == [300, 0, 400]
+    with pytest.raises(DamagedError, match="packed row of 9 bytes has 1 left over"):
+        decode_fullzip(program, [entry(rows[0], extra=b"\0")], [1])
+    with pytest.raises(DamagedError, match="ends inside a value of 200"):
+        decode_fullzip(program, [variable_entry(0, ref.ints([200], 64) + bytes(20))], [1])
+    with pytest.raises(DamagedError, match="packed row of 3 bytes ends inside a length"):
+        decode_fullzip(program, [variable_entry(0, ref.ints([3], 64) + bytes(5))], [1])
+
+
+def test_variable_packed_structs_in_one_another_have_lengths() -> None:
+    inner = ref.variable_packed((False, 16, ref.flat(16)))
+    program = ref.fullzip([3], ref.variable_packed((False, 16, inner)), 32, definition=1, var=True)
+    with pytest.raises(ValueError, match="cannot hold values of this codec"):
+        decode_fullzip(program, [variable_entry(0, b"\0\0")], [1])
+
+
 CELL = st.none() | st.lists(st.none() | st.integers(0, 255), max_size=4)
 
 
