@@ -167,22 +167,19 @@ fn bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Validity of items inside of slots. What is under a null slot counts as null if any other item is.
+/// Validity of items inside of slots. What is under a null slot counts as valid, as its values are: of rows that have no
+/// other items than nulls pylance writes no mini-block, so null slots must not add to them.
 fn validity(parts: &Parts, items: &Items) -> Taken<Option<Vec<u8>>> {
     if parts.iter().all(|(stream, _)| stream.data.is_none()) {
         return Ok(None);
     }
     let units = parts.first().map_or(0, |(stream, _)| stream.units_per_slot);
-    let hidden = || items.nulls.iter().flat_map(|item| item * units..(item + 1) * units);
+    let hidden = items.nulls.iter().flat_map(|item| item * units..(item + 1) * units);
     let mut bytes = collect_bits(parts, items)?;
-    hidden().for_each(|bit| set(&mut bytes, bit, true));
+    hidden.for_each(|bit| set(&mut bytes, bit, true));
     let total = items.count() * units;
     let ones: usize = bytes.iter().map(|byte| byte.count_ones() as usize).sum();
-    if ones == total {
-        return Ok(None);
-    }
-    hidden().for_each(|bit| set(&mut bytes, bit, false));
-    Ok(Some(bytes))
+    Ok((ones < total).then_some(bytes))
 }
 
 fn collect_bits(parts: &Parts, items: &Items) -> Taken<Vec<u8>> {

@@ -66,7 +66,13 @@ def check_reads(
 
 def fails_in_pylance(error: BaseException) -> bool:
     """Whether this is how pylance gives up on data that it cannot handle: refusals and panics."""
-    return type(error).__name__ in ("PanicException", "OSError", "ValueError", "ArrowInvalid", "NotImplementedError")
+    known = ("PanicException", "OSError", "ValueError", "ArrowInvalid", "NotImplementedError")
+    return type(error).__name__ in known or is_aborted(error)
+
+
+def is_aborted(error: BaseException) -> bool:
+    """Whether this is a panic in the midst of a merge, of which pylance does not say the words."""
+    return type(error) is RuntimeError and str(error) == "Task was aborted"
 
 
 def attempt(action: Callable[[], Any]) -> BaseException | None:

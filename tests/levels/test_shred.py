@@ -133,6 +133,11 @@ def check_values(found: pa.Array, items: list[Any]) -> None:
     if pa.types.is_fixed_size_list(found.type):
         has_null_items = any(None in item for item in items if item is not None)
         assert (found.flatten().null_count > 0) == has_null_items
+        assert not any(holds_null(value) for value, item in zip(values, items, strict=True) if item is None)
+
+
+def holds_null(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and any(map(holds_null, value)))
 
 
 # -- and back ----------------------------------------------------------------------------------------------------------
