@@ -163,11 +163,6 @@ class Budget:
             self._charge(num_bytes - ticket.num_bytes)
             ticket.num_bytes = num_bytes
 
-    def move(self, num_bytes: int, source: Ticket, target: Ticket) -> None:
-        """Of two admitted tickets, `target` holds bytes from now on that `source` held."""
-        source.num_bytes -= num_bytes
-        target.num_bytes += num_bytes
-
     @property
     def has_waiting(self) -> bool:
         """True when `admit` may have something to give out, now or after a release."""

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from lance_io.io.budget import Priority
+    from lance_io.io.dispatch import Dispatcher
     from lance_io.io.reads import Merging, Request
     from lance_io.io.scheduler import ReadScheduler
     from lance_io.spans import Ranges
@@ -53,10 +54,10 @@ class Handle:
     gives its bytes back and cancels what nobody else needs.
     """
 
-    __slots__ = ("__weakref__", "_request", "_scheduler")
+    __slots__ = ("__weakref__", "_dispatcher", "_request")
 
-    def __init__(self, scheduler: ReadScheduler, request: Request) -> None:
-        self._scheduler = scheduler
+    def __init__(self, dispatcher: Dispatcher, request: Request) -> None:
+        self._dispatcher = dispatcher
         self._request = request
 
     @property
@@ -68,7 +69,7 @@ class Handle:
         request = self._request
         try:
             if not request.ended:
-                self._scheduler._demand(request)
+                self._dispatcher.demand(request)
                 yield from request.waiting()
             if request.error is not None:
                 raise request.error
@@ -77,12 +78,12 @@ class Handle:
             answer, request.answer = request.answer, None
             return answer
         finally:
-            self._scheduler._leave(request)
+            self._dispatcher.leave(request)
 
     def demand(self) -> None:
         """Say that this is the next thing needed, as awaiting does, without waiting."""
         if not self._request.ended:
-            self._scheduler._demand(self._request)
+            self._dispatcher.demand(self._request)
 
     async def arrived(self) -> None:
         """Wait until the answer is there, or an error, without demanding it: that is for awaiting the handle."""
@@ -92,10 +93,10 @@ class Handle:
     def cancel(self) -> None:
         """Give the request up; whoever awaits it, now or later, gets a `RuntimeError`. Harmless once it was taken."""
         if not self._request.left:
-            self._scheduler._fail(self._request, RuntimeError("this read was cancelled"))
+            self._dispatcher.fail(self._request, RuntimeError("this read was cancelled"))
 
     close = cancel
 
     def __del__(self) -> None:
-        if not self._request.left and self._scheduler._loop is not None:
-            self._scheduler._dropped(self._request)
+        if not self._request.left:
+            self._dispatcher.dropped(self._request)

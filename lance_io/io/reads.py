@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
     from lance_io.io.budget import Priority, Ticket
+    from lance_io.io.dispatch import Operation
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
     from lance_io.store.api import ObjectReads, PlanReads, StartedRead, StartReads
@@ -60,6 +61,7 @@ class Merging(NamedTuple):
 class Request:
     """One submission on its way.
 
+    operation  the scan or take that it belongs to
     key        the object
     ranges     what is wanted of it
     num_bytes  the sum of their lengths
@@ -81,6 +83,7 @@ class Request:
         "num_bytes",
         "num_missing",
         "offsets",
+        "operation",
         "priority",
         "ranges",
         "reads",
@@ -91,6 +94,7 @@ class Request:
 
     def __init__(
         self,
+        operation: Operation,
         key: str,
         ranges: Ranges,
         num_bytes: int,
@@ -99,6 +103,7 @@ class Request:
         ticket: Ticket | None,
         sinks: Sinks,
     ) -> None:
+        self.operation = operation
         self.key = key
         self.ranges = ranges
         self.num_bytes = num_bytes
@@ -210,19 +215,23 @@ class Read:
 
 
 class RangeRead(Read):
-    """One range of an object, cut into the segments of its holders."""
+    """One range of an object, cut into the segments of its holders.
 
-    __slots__ = ("end_bytes", "segments", "start_bytes")
+    place     the object, where it starts, where it ends
+    segments  (request, start and end in this read, place in the answer)
+    """
+
+    __slots__ = ("_room", "place", "segments")
 
     def __init__(self, start: int, end: int, segments: list[tuple[Request, int, int, int]]) -> None:
         super().__init__([segment[0] for segment in segments], end - start)
-        self.start_bytes = start
-        self.end_bytes = end
-        self.segments = segments  # (request, start and end in this read, place in the answer)
+        self.place = self.payer.key, start, end
+        self.segments = segments
+        self._room: tuple[Request, memoryview] | None = None  # where it is received, and whose answer that is
 
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
-        return store.get_range(self.payer.key, self.start_bytes, self.end_bytes)
+        return store.get_range(*self.place)
 
     def start(self, store: StartReads, ended: Callable[[StartedRead], None], flow: Flow, told: Told) -> bool:
         """The same; a read that is one piece of a larger answer is received where it belongs."""
@@ -230,26 +239,44 @@ class RangeRead(Read):
         if len(self.segments) == 1:
             request, _, _, place = self.segments[0]  # all of this read, since nobody else holds any of it
             room = request.room(place, self.num_bytes)
-        self.started = store.start_range(self.payer.key, self.start_bytes, self.end_bytes, room, ended, flow, told)
+            if room is not None:
+                self._room = request, room
+        self.started = store.start_range(*self.place, room, ended, flow, told)
         return True
+
+    def is_ahead_of(self, other: RangeRead) -> bool:
+        """Whether this one, which is under way, comes no later than another one would."""
+        return self.state == "in flight" or self.priority <= other.priority
+
+    def join(self, other: RangeRead) -> None:
+        """Answer the holders of a read of the same range, too."""
+        self.segments += other.segments
+        self.holders += other.holders
+        for request in other.holders:
+            request.reads[request.reads.index(other)] = self
 
     def deliver(self, result: Any) -> list[Request]:
         """Cut up the buffer; None: the bytes are where they belong."""
-        if result is None:
-            ((request, _, _, _),), self.segments = self.segments, []
-            return [request] if request.receive_placed() else []
-        view = memoryview(result).cast("B")
-        if len(view) != self.num_bytes:
-            raise ShortRead(
-                f"expected {self.num_bytes} bytes from {self.start_bytes} on, the store gave {len(view)}",
-                path=self.payer.key,
-            )
+        room, self._room = self._room, None
         segments, self.segments = self.segments, []
-        return [
-            request
-            for request, start, end, place in segments
-            if not request.left and request.receive(view, start, end, place)
-        ]
+        complete = []
+        if result is None:
+            assert room is not None
+            placed, view = room
+            if len(segments) > 1:  # others have joined: they are not to hold all of that answer in memory
+                view = memoryview(bytes(view))
+        else:
+            placed, view = None, memoryview(result).cast("B")
+            if len(view) != self.num_bytes:
+                key, start, _ = self.place
+                text = f"expected {self.num_bytes} bytes from {start} on, the store gave {len(view)}"
+                raise ShortRead(text, path=key)
+        for request, start, end, place in segments:
+            if request.left:
+                continue
+            if request.receive_placed() if request is placed else request.receive(view, start, end, place):
+                complete.append(request)
+        return complete
 
 
 class PlanRead(Read):

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io.io.budget import Ticket
+from lance_io.io.budget import Pool, Ticket
 from lance_io.io.charges import Charges, charge_apart
+from lance_io.io.dispatch import Operation
 from lance_io.io.reads import Merging, Request, plan_ranges
 from lance_io.spans import Ranges
 
@@ -17,10 +18,10 @@ requests = st.lists(
 
 
 def asked_for(wanted: list[list[tuple[int, int]]], merging: Merging) -> list[Request]:
-    found = []
+    found, operation = [], Operation((), 0, 0, Pool(0))
     for pairs in wanted:
         ranges = Ranges.of(*((start, start + length) for start, length in pairs))
-        found.append(Request("key", ranges, ranges.num_bytes, merging, (0,), Ticket((0,)), ()))
+        found.append(Request(operation, "key", ranges, ranges.num_bytes, merging, (0,), Ticket((0,)), ()))
     return found
 
 

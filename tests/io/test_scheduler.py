@@ -42,9 +42,9 @@ def assert_answers(fetched: Fetched, key: str, wanted: Ranges, files: dict[str, 
 
 def assert_clean(scheduler: ReadScheduler) -> None:
     """Nothing is held, waiting, in flight or in line."""
-    assert scheduler._budget.held_bytes == 0
-    assert not scheduler._live
-    assert not scheduler._in_flight
+    assert scheduler._own.budget.held_bytes == 0
+    assert not scheduler._own.live
+    assert scheduler._own.dispatcher is None or not scheduler._own.dispatcher.in_flight
     assert slots_of(scheduler.store).in_use == scan_slots_of(scheduler.store).in_use == 0
 
 
@@ -375,7 +375,7 @@ async def test_a_scan_whose_limit_is_not_reached_keeps_it() -> None:
     scheduler = ReadScheduler(store)
     for i in range(12):
         await scheduler.file("a").submit(Ranges.of((100 * i, 100 * i + 5)), i)
-    assert scheduler._growth.limit == PROFILE.requests_start
+    assert scheduler._bind().growth.limit == PROFILE.requests_start
 
 
 async def test_a_store_is_told_which_operation_asks() -> None:
@@ -551,7 +551,7 @@ async def test_a_shared_read_is_not_cancelled_while_somebody_wants_it() -> None:
     one.cancel()
     await turns()
     assert store.cancelled == []
-    assert scheduler._budget.held_bytes == 20
+    assert scheduler._own.budget.held_bytes == 20
     store.release()
     assert_answers(await two, "a", Ranges.of((10, 20)))
     await turns()
@@ -565,9 +565,9 @@ async def test_a_shared_buffer_counts_until_the_last_holder_has_taken_it() -> No
     scheduler = ReadScheduler(store, budget_bytes=1000)
     one, two = scheduler.file("a").submit(Ranges.of((0, 10))), scheduler.file("a").submit(Ranges.of((10, 20)))
     await one
-    assert scheduler._budget.held_bytes == 20
+    assert scheduler._own.budget.held_bytes == 20
     await two
-    assert scheduler._budget.held_bytes == 0
+    assert scheduler._own.budget.held_bytes == 0
 
 
 async def test_bytes_of_a_read_that_cannot_be_cancelled_count_until_it_ends() -> None:
@@ -578,10 +578,10 @@ async def test_bytes_of_a_read_that_cannot_be_cancelled_count_until_it_ends() ->
     await turns()
     handle.cancel()
     await turns()
-    assert (scheduler._budget.held_bytes, store.in_flight) == (100, 2)
+    assert (scheduler._own.budget.held_bytes, store.in_flight) == (100, 2)
     store.release(1)
     await turns()
-    assert scheduler._budget.held_bytes == 50
+    assert scheduler._own.budget.held_bytes == 50
     store.release()
     await turns()
     assert_clean(scheduler)

@@ -1,0 +1,421 @@
+"""From admitted requests to reads in flight: planning them together, the queue, the slots of the store.
+
+    one turn of the loop   what operations have submitted since the last one is admitted by their budgets, and what is
+                           admitted is planned together
+    the queue              reads in order of their priority; among equals operations take turns
+    in flight              each with a slot; one that somebody else has asked for already is not sent again
+
+A scan has a dispatcher of its own. All takes on one store share one: callers that ask in the same turn of the loop for
+what lies close together share GETs, and whoever asks for a range that is under way waits for it instead of asking.
+
+Every method is called on one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import weakref
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lance_io.io import stats as io_stats
+from lance_io.io.budget import Budget
+from lance_io.io.charges import Charges, charge_apart
+from lance_io.io.reads import RangeRead, plan_jobs, plan_ranges
+from lance_io.store.stats import on_retry
+from lance_io.store.throttle import Flow, flow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.io.budget import Pool, Priority
+    from lance_io.io.growth import Growth
+    from lance_io.io.reads import Read, Request
+    from lance_io.io.slots import SlotSource
+    from lance_io.io.stats import Sinks
+    from lance_io.store.api import ObjectReads, StartedRead
+
+
+class Operation:
+    """What a dispatcher has to know of a scan or a take.
+
+    sinks         the statistics that it counts in
+    budget_bytes  bound on what it has in flight or fetched and not yet taken; 0 for none
+    refill_bytes  see `Budget`
+    pool          the bound that it shares with others
+
+    live          its requests that have not been taken, given up or failed
+    ending        reads that were given up and have not ended
+    flow          what its requests belong to where they wait at the store's gate
+    num_placed    the turn of its last read in the queue
+    """
+
+    __slots__ = ("__weakref__", "_held_bytes", "budget", "dispatcher", "ending", "flow", "live", "num_placed", "sinks")
+
+    def __init__(self, sinks: Sinks, budget_bytes: int, refill_bytes: int, pool: Pool) -> None:
+        self.sinks = sinks
+        on_room = partial(_room_elsewhere, weakref.ref(self))  # no cycle: it goes with its last user
+        self.budget = Budget(budget_bytes, refill_bytes=refill_bytes, pool=pool, on_room=on_room)
+        self.flow = Flow()
+        self.live: set[Request] = set()
+        self.ending: set[Read] = set()
+        self.num_placed = 0
+        self.dispatcher: Dispatcher | None = None  # of the loop that its first request comes from
+        self._held_bytes = 0  # as last told to the statistics
+
+    def note_held(self) -> None:
+        """Tell the statistics what is held now."""
+        held_bytes = self.budget.held_bytes
+        if held_bytes != self._held_bytes:
+            io_stats.count_held(self.sinks, held_bytes - self._held_bytes)
+            self._held_bytes = held_bytes
+
+
+def _room_elsewhere(reference: weakref.ref[Operation]) -> None:
+    """Another one gave bytes back to the pool that an operation waits for; on any thread."""
+    operation = reference()
+    if operation is not None and operation.dispatcher is not None:
+        with suppress(RuntimeError):  # a closed loop
+            operation.dispatcher.loop.call_soon_threadsafe(operation.dispatcher.admit_soon, operation)
+
+
+class Dispatcher:
+    """See the module's description.
+
+    store   where to read
+    growth  how many reads may be in flight at once
+    slots   what each needs one of
+    """
+
+    def __init__(self, store: ObjectReads, growth: Growth, slots: SlotSource) -> None:
+        self.store = store
+        self.growth = growth
+        self.loop = asyncio.get_running_loop()
+        self._keeps: object = None  # what is to live as long as this
+        self.in_flight: set[Read] = set()
+        self._slots = slots
+        self._takes_plans = hasattr(store, "read_ranges")
+        self._starts_reads = hasattr(store, "start_range")
+        self._turn_due = False
+        self._pending: list[Request] = []
+        self._due: dict[Operation, None] = {}  # whose budgets may admit something
+        self._queue: list[tuple[Priority, int, int, Read]] = []
+        self._num_queued = 0
+        self._turn_placed = 0  # of the read that left the queue last
+        self._under_way: dict[tuple[str, int, int], RangeRead] = {}  # queued or in flight
+        self._in_line = False  # for a slot of the store
+        self._granted = 0  # slots given while in line
+
+    # -- requests come and go -----------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """A new request, to be looked at in the next turn."""
+        self._pending.append(request)
+        self._turn_soon()
+
+    def send(self, read: Read) -> None:
+        """A read that needs no planning."""
+        self._enqueue(read)
+        self._dispatch()
+
+    def admit_soon(self, operation: Operation) -> None:
+        """The budget of an operation may have something to admit."""
+        self._due[operation] = None
+        self._turn_soon()
+
+    def demand(self, request: Request) -> None:
+        """Somebody waits for it now."""
+        if request.ticket is not None and request.operation.budget.demand(request.ticket):
+            self.admit_soon(request.operation)
+
+    def leave(self, request: Request) -> None:
+        """Nobody wants this request any more: its bytes were taken, or never will be."""
+        if request.left:
+            return
+        request.left = True
+        operation = request.operation
+        operation.live.discard(request)
+        lingering_bytes = 0
+        reads, request.reads = request.reads, []
+        for read in reads:
+            read.holders.remove(request)
+            if read.holders:
+                if read.payer is request:
+                    _hand_over(read, read.holders[0])
+            elif read.state == "in flight":
+                self._give_up(read)
+                request.lingering += 1  # its bytes may still come; they count until it has ended
+                lingering_bytes += read.num_bytes
+        if request.ticket is not None:
+            if lingering_bytes:
+                operation.budget.resize(request.ticket, lingering_bytes)
+            else:
+                operation.budget.release(request.ticket)
+            operation.note_held()
+            if operation.budget.has_waiting:
+                self.admit_soon(operation)
+
+    def fail(self, request: Request, error: BaseException) -> None:
+        """It ends with an error."""
+        if not request.ended:
+            request.error = error
+            request.end()
+        self.leave(request)
+
+    def dropped(self, request: Request) -> None:
+        """Its handle was finalized un-awaited, on any thread and possibly inside any of these methods."""
+        try:
+            self.loop.call_soon_threadsafe(self.leave, request)
+        except RuntimeError:  # the loop is closed: no other thread uses this dispatcher, nothing is in flight
+            self.leave(request)
+
+    # -- one turn: admit, plan, dispatch --------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            with suppress(RuntimeError):  # a closed loop takes no more turns
+                self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._turn_due = False
+        pending, self._pending = self._pending, []
+        due, self._due = self._due, {}
+        metadata = []
+        for request in pending:
+            if request.left:
+                continue
+            if request.ticket is None:
+                metadata.append(request)
+            else:
+                request.operation.budget.submit(request.ticket)
+                due[request.operation] = None
+        if metadata:
+            self._plan(metadata)
+        operations: Iterable[Operation] = due
+        while admitted := self._admit(operations):
+            operations = dict.fromkeys(request.operation for request in admitted)
+            self._plan(admitted)
+        for operation in due:
+            operation.note_held()
+        self._dispatch()
+
+    def _admit(self, operations: Iterable[Operation]) -> list[Request]:
+        """What the budgets of some operations let through now."""
+        admitted: list[Request] = []
+        for operation in operations:
+            tickets = operation.budget.admit(charge_apart if self._takes_plans else Charges())
+            if tickets:
+                operation.note_held()
+                admitted += [ticket.item for ticket in tickets]
+        return admitted
+
+    def _plan(self, requests: list[Request]) -> None:
+        """Turn admitted requests into queued reads; they pay for those instead of for their upper bounds."""
+        groups: dict[object, list[Request]] = {}
+        for request in requests:
+            groups.setdefault(request.group, []).append(request)
+        for group_requests in groups.values():
+            try:
+                reads = (plan_jobs if self._takes_plans else plan_ranges)(group_requests)
+            except BaseException as error:  # whatever it is, those who wait have to hear of it
+                for request in group_requests:
+                    self.fail(request, error)
+                continue
+            paid = dict.fromkeys(group_requests, 0)
+            for read in reads:
+                if type(read) is RangeRead:
+                    same = self._under_way.setdefault(read.place, read)
+                    if same is not read and same.is_ahead_of(read):
+                        same.join(read)
+                        continue
+                paid[read.payer] += read.num_bytes
+                self._enqueue(read)
+            for request, num_bytes in paid.items():
+                if request.ticket is not None:
+                    request.operation.budget.resize(request.ticket, num_bytes)
+
+    # -- reads -------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, read: Read) -> None:
+        self._num_queued += 1
+        operation = read.payer.operation
+        operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
+        heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))
+
+    def _dispatch(self) -> None:
+        """Send queued reads while there are slots; metadata does not wait for the operation's own limit."""
+        while self._queue:
+            _, turn, _, read = self._queue[0]
+            if not read.holders:
+                self._forget(read)
+            elif len(self.in_flight) >= self.growth.limit and not read.is_urgent:
+                return
+            elif not self._take_slot():
+                return
+            else:
+                self._turn_placed = max(self._turn_placed, turn)
+                self._start(read)
+            heapq.heappop(self._queue)
+
+    def _take_slot(self) -> bool:
+        if self._granted:
+            self._granted -= 1
+            return True
+        if self._in_line:
+            return False
+        self._in_line = not self._slots.acquire(self)
+        return not self._in_line
+
+    def slot_granted(self) -> bool:
+        """A slot of the store came free while this dispatcher stood in line (`slots.Taker`); from any thread."""
+        try:
+            self.loop.call_soon_threadsafe(self._use_grant)
+        except RuntimeError:
+            return False
+        return True
+
+    def _use_grant(self) -> None:
+        self._in_line = False
+        self._granted += 1
+        self._dispatch()
+        while self._granted:
+            self._granted -= 1
+            self._slots.release()
+
+    def _start(self, read: Read) -> None:
+        read.state = "in flight"
+        self.in_flight.add(read)
+        io_stats.begin_read(read.sinks)
+        told, of = partial(_made_again, read.sinks, self.growth), read.payer.operation.flow
+        store: Any = self.store
+        try:
+            if self._starts_reads and read.start(store, partial(self._started_ended, read), of, told):
+                return
+        except Exception as error:  # whatever it is, those who wait have to hear of it
+            self.loop.call_soon(self._ended, read, None, error)
+            return
+        context = copy_context()
+        context.run(on_retry.set, told)
+        context.run(flow.set, of)
+        read.task = self.loop.create_task(read.fetch(store), context=context)
+        read.task.add_done_callback(partial(self._task_ended, read))
+
+    def _forget(self, read: Read) -> None:
+        """Nobody may join it any more."""
+        if type(read) is RangeRead and self._under_way.get(read.place) is read:
+            del self._under_way[read.place]
+
+    def _give_up(self, read: Read) -> None:
+        """Cancel a read in flight; it is over in a later turn of the loop."""
+        self._forget(read)
+        read.payer.operation.ending.add(read)
+        if read.task is not None:
+            read.task.cancel()
+        elif read.started is not None:
+            read.started.cancel()
+            with suppress(RuntimeError):  # a closed loop, where nothing ends any more
+                self.loop.call_soon(self._ended, read, None, asyncio.CancelledError())
+
+    def _task_ended(self, read: Read, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            self._ended(read, None, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self._ended(read, None, error)
+        else:
+            self._ended(read, task.result(), None)
+
+    def _started_ended(self, read: Read, started: StartedRead) -> None:
+        try:
+            result = started.result()
+        except BaseException as error:
+            self._ended(read, None, error)
+        else:
+            self._ended(read, result, None)
+
+    def _ended(self, read: Read, result: Any, error: BaseException | None) -> None:
+        self._forget(read)
+        self.growth.ended(held_back=bool(self._queue) and len(self.in_flight) >= self.growth.limit)
+        self.in_flight.discard(read)
+        self._slots.release()
+        read.state, read.task, read.started = "ended", None, None
+        num_bytes = 0
+        if not read.holders:  # nobody is left to hear of it
+            self._ended_unwanted(read)
+        elif isinstance(error, asyncio.CancelledError):
+            self._fail_all(read, RuntimeError("the read was cancelled: its event loop is shutting down"))
+        elif error is not None:
+            self._fail_all(read, error)
+        else:
+            num_bytes = self._deliver(read, result)
+        self._dispatch()
+        io_stats.end_read(read.sinks, num_bytes)  # after the next ones have begun: they are the same round
+
+    def _deliver(self, read: Read, result: Any) -> int:
+        planned_bytes = read.num_bytes
+        try:
+            complete = read.deliver(result)
+        except BaseException as error:  # not what was asked for: those who wait have to hear of it
+            self._fail_all(read, error)
+            return 0
+        payer = read.payer
+        if payer.ticket is not None and read.num_bytes != planned_bytes:
+            payer.operation.budget.resize(payer.ticket, payer.ticket.num_bytes + read.num_bytes - planned_bytes)
+            self.admit_soon(payer.operation)
+        for request in complete:
+            request.end()
+        return read.num_bytes
+
+    def _fail_all(self, read: Read, error: BaseException) -> None:
+        for request in list(read.holders):
+            self.fail(request, error)
+
+    def _ended_unwanted(self, read: Read) -> None:
+        """A cancelled read has ended: only now its bytes are free."""
+        payer = read.payer
+        payer.operation.ending.discard(read)
+        payer.lingering -= 1
+        if payer.ticket is None:
+            return
+        operation = payer.operation
+        if payer.lingering:
+            operation.budget.resize(payer.ticket, payer.ticket.num_bytes - read.num_bytes)
+        else:
+            operation.budget.release(payer.ticket)
+        operation.note_held()
+        self.admit_soon(operation)
+
+
+def _hand_over(read: Read, payer: Request) -> None:
+    """Another holder of a shared read carries its bytes from now on."""
+    before, read.payer = read.payer, payer
+    if before.ticket is not None and payer.ticket is not None:
+        before.operation.budget.resize(before.ticket, before.ticket.num_bytes - read.num_bytes)
+        payer.operation.budget.resize(payer.ticket, payer.ticket.num_bytes + read.num_bytes)
+
+
+def _made_again(sinks: Sinks, growth: Growth, late: bool) -> None:
+    """A read is made again (`store.stats.on_retry`)."""
+    io_stats.count_retry(sinks)
+    if not late:
+        growth.failed()
+
+
+_shared: weakref.WeakValueDictionary[tuple[int, int, int], Dispatcher] = weakref.WeakValueDictionary()
+
+
+def dispatcher_of_takes(store: ObjectReads, growth: Growth, slots: SlotSource, shared: object) -> Dispatcher:
+    """The dispatcher of all takes on a store and the running loop; lives as long as there is one.
+
+    shared  what the reads of a session have in common: others have a dispatcher of their own
+    """
+    # It holds the three, whose numbers are nobody else's meanwhile.
+    place = id(asyncio.get_running_loop()), id(store), id(shared)
+    found = _shared.get(place)
+    if found is None:
+        found = _shared[place] = Dispatcher(store, growth, slots)
+        found._keeps = shared
+    return found

@@ -1,0 +1,252 @@
+"""What takes by different callers share: GETs of one turn, ranges that are under way, places in line."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lance_io.io.budget import Pool
+from lance_io.io.scheduler import ReadScheduler
+from lance_io.io.slots import slots_of
+from lance_io.io.stats import io_stats
+from lance_io.spans import Ranges
+from tests.io.fakes import PROFILE, FakeStartStore, FakeStore, content
+
+SIZE = 4000
+FILES = {"a": content(SIZE, 3), "b": content(SIZE, 4)}
+STORES = [FakeStore, FakeStartStore]
+
+
+def takes(store: FakeStore, count: int, **options: Any) -> list[ReadScheduler]:
+    return [ReadScheduler(store, merge="take", **options) for _ in range(count)]
+
+
+async def turns(count: int = 8) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def assert_clean(*schedulers: ReadScheduler) -> None:
+    for scheduler in schedulers:
+        operation = scheduler._own
+        assert operation.budget.held_bytes == 0 and not operation.live
+        dispatcher = operation.dispatcher
+        assert dispatcher is None or not (dispatcher.in_flight or dispatcher._queue or dispatcher._under_way)
+        assert slots_of(scheduler.store).in_use == 0
+
+
+async def answer(handle: Any) -> bytes:
+    return bytes((await handle).piece(0, 10))
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_callers_of_one_turn_share_the_gets_of_neighbours(kind: type[FakeStore]) -> None:
+    store = kind(FILES)
+    one, two, other = takes(store, 3)
+    with io_stats() as seen:
+        found = await asyncio.gather(
+            answer(one.file("a").submit(Ranges.of((100, 110)))),
+            answer(two.file("a").submit(Ranges.of((113, 123)))),
+            answer(other.file("b").submit(Ranges.of((100, 110)))),
+        )
+    assert found == [FILES["a"][100:110], FILES["a"][113:123], FILES["b"][100:110]]
+    assert sorted(store.log) == [("a", 100, 123), ("b", 100, 110)]
+    assert (seen.num_reads, seen.bytes_read, seen.bytes_wanted, seen.rounds) == (2, 33, 30, 1)
+    assert (one.stats.num_reads, two.stats.num_reads, other.stats.num_reads) == (1, 1, 1)
+    await turns()
+    assert_clean(one, two, other)
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_a_range_that_is_under_way_is_not_asked_for_again(kind: type[FakeStore]) -> None:
+    store = kind(FILES)
+    store.held = True
+    first, *others = takes(store, 5)
+    handles = [first.file("a").submit(Ranges.of((100, 110), (900, 910)))]
+    await turns()
+    for other in others:
+        handles.append(other.file("a").submit(Ranges.of((100, 110), (500, 510))))
+        await turns()
+    assert store.log == [("a", 100, 110), ("a", 900, 910), ("a", 500, 510)]
+    store.release()
+    for handle, second in zip(handles, (900, *[500] * 4), strict=True):
+        fetched = await handle
+        assert bytes(fetched.piece(0, 10)) == FILES["a"][100:110]
+        assert bytes(fetched.piece(1, 10)) == FILES["a"][second : second + 10]
+    await turns()
+    assert_clean(first, *others)
+    store.held = False
+    assert await answer(first.file("a").submit(Ranges.of((100, 110)))) == FILES["a"][100:110]
+    assert len(store.log) == 4  # what was answered is not under way
+
+
+async def test_who_joins_holds_no_more_than_it_asked_for() -> None:
+    """The first one's answer lies in memory of its own, many times as large."""
+    store = FakeStartStore(FILES)
+    store.held = True
+    first, second = takes(store, 2)
+    large = first.file("a").submit(Ranges.of((0, 10), *((at, at + 90) for at in range(200, 3200, 100))))
+    await turns()
+    small = second.file("a").submit(Ranges.of((0, 10)))
+    await turns()
+    store.release()
+    while not large.done:
+        store.release()
+        await turns()
+    whole, one = await large, await small
+    assert bytes(one.piece(0, 10)) == bytes(whole.piece(0, 10)) == FILES["a"][:10]
+    assert not np.shares_memory(np.frombuffer(one.buffer, np.uint8), np.frombuffer(whole.buffer, np.uint8))
+    assert len(memoryview(one.buffer)) == 10
+
+
+@pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("who", [0, 1])
+async def test_one_who_gives_up_leaves_the_others_what_they_share(kind: type[FakeStore], who: int) -> None:
+    store = kind(FILES)
+    store.held = True
+    schedulers = takes(store, 2)
+    handles = []
+    for scheduler in schedulers:
+        handles.append(scheduler.file("a").submit(Ranges.of((100, 110), (700, 710))))
+        await turns()
+    assert len(store.log) == 2
+    handles[who].cancel()
+    await schedulers[who].aclose()
+    assert store.cancelled == []
+    assert [scheduler._own.budget.held_bytes for scheduler in schedulers] == [20 * (who != 0), 20 * (who != 1)]
+    store.release()
+    assert await answer(handles[1 - who]) == FILES["a"][100:110]
+    await turns()
+    assert_clean(*schedulers)
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_when_all_give_up_it_is_cancelled_and_may_be_asked_for_again(kind: type[FakeStore]) -> None:
+    store = kind(FILES)
+    store.held = True
+    one, two = takes(store, 2)
+    handles = [one.file("a").submit(Ranges.of((0, 10)))]
+    await turns()
+    handles.append(two.file("a").submit(Ranges.of((0, 10))))
+    await turns()
+    for handle in handles:
+        handle.cancel()
+    third = one.file("a").submit(Ranges.of((0, 10)))
+    await turns()
+    assert store.cancelled == [("a", 0, 10)]
+    store.release()
+    assert await answer(third) == FILES["a"][:10]
+    assert len(store.log) == 2
+    await turns()
+    assert_clean(one, two)
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_an_error_is_everybodys_and_is_forgotten(kind: type[FakeStore]) -> None:
+    store = kind(FILES)
+    store.held = True
+    store.failures["a", 0] = OSError("no")
+    one, two = takes(store, 2)
+    handles = [one.file("a").submit(Ranges.of((0, 10)))]
+    await turns()
+    handles.append(two.file("a").submit(Ranges.of((0, 10))))
+    await turns()
+    store.release()
+    for handle in handles:
+        with pytest.raises(OSError, match="no"):
+            await handle
+    store.held, store.failures = False, {}
+    assert await answer(one.file("a").submit(Ranges.of((0, 10)))) == FILES["a"][:10]
+    await turns()
+    assert_clean(one, two)
+
+
+async def test_a_large_take_does_not_keep_small_ones_waiting() -> None:
+    store = FakeStore(FILES, profile=replace(PROFILE, requests_max=4))
+    store.held = True
+    large, small = takes(store, 2)
+    many = large.file("a").submit(Ranges.of(*((at, at + 10) for at in range(0, 4000, 100))))
+    await turns()
+    one = small.file("b").submit(Ranges.of((0, 10)))
+    await turns()
+    store.release(2)
+    await turns()
+    assert store.log[4:] == [("a", 400, 410), ("b", 0, 10)]  # in turns, though the other stands in line with 36
+    one.cancel()
+    many.cancel()
+    store.release()
+    await turns()
+
+
+def test_loops_share_nothing() -> None:
+    store = FakeStore(FILES)
+
+    async def read() -> bytes:
+        (scheduler,) = takes(store, 1)
+        return await answer(scheduler.file("a").submit(Ranges.of((0, 10))))
+
+    assert asyncio.run(read()) == asyncio.run(read()) == FILES["a"][:10]
+    assert len(store.log) == 2
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3),  # who
+            st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=4),  # tens of bytes
+            st.integers(0, 3),  # turns until the next one
+            st.sampled_from(["wait", "wait", "cancel", "drop"]),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sampled_from(STORES),
+    st.sampled_from([0, 60, 1000]),
+    st.integers(0, 1 << 30),
+)
+def test_everybody_gets_what_was_asked_for(steps: Any, kind: Any, budget: int, seed: int) -> None:
+    """Takes that come and go while others read the same."""
+
+    async def play() -> None:
+        store = kind(FILES)
+        store.held = True
+        schedulers = takes(store, 4, budget_bytes=budget, pool=Pool(500))
+        dice, waiting = np.random.default_rng(seed), []
+
+        async def check(handle: Any, asked: Ranges) -> None:
+            fetched = await handle
+            for at, (start, end) in enumerate(zip(asked.starts.tolist(), asked.ends.tolist(), strict=True)):
+                assert bytes(fetched.piece(at, end - start)) == FILES["a"][start:end]
+
+        for who, pairs, wait, fate in steps:
+            asked = Ranges.of(*((100 * start, 100 * start + 10 * tens) for start, tens in pairs))
+            handle = schedulers[who].file("a").submit(asked)
+            waiting.append((asyncio.create_task(check(handle, asked)) if fate == "wait" else handle, fate))
+            del handle
+            await turns(wait)
+            if dice.random() < 0.5:
+                store.release(1)
+        for task, fate in waiting:
+            if fate == "cancel":
+                task.cancel()
+        waiting = [(task, fate) for task, fate in waiting if fate == "wait"]
+        del task
+        while not all(task.done() for task, _ in waiting):
+            store.release()
+            await turns(2)
+        for task, _ in waiting:
+            await task
+        store.release()
+        await turns()
+        store.release()
+        await turns()
+        assert_clean(*schedulers)
+
+    asyncio.run(play())
