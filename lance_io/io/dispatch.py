@@ -242,6 +242,7 @@ class Dispatcher:
 
     def _enqueue(self, read: Read) -> None:
         self._num_queued += 1
+        read.queue_s = self.loop.time()
         operation = read.payer.operation
         operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
         heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))
@@ -288,6 +289,7 @@ class Dispatcher:
 
     def _start(self, read: Read) -> None:
         read.state = "in flight"
+        read.queue_s = self.loop.time() - read.queue_s
         self.in_flight.add(read)
         io_stats.begin_read(read.sinks)
         told, of = partial(_made_again, read.sinks, self.growth), read.payer.operation.flow
@@ -329,6 +331,7 @@ class Dispatcher:
             self._ended(read, task.result(), None)
 
     def _started_ended(self, read: Read, started: StartedRead) -> None:
+        read.queue_s += started.queue_s
         try:
             result = started.result()
         except BaseException as error:
@@ -351,8 +354,8 @@ class Dispatcher:
             self._fail_all(read, error)
         else:
             num_bytes = self._deliver(read, result)
-        self._dispatch()
-        io_stats.end_read(read.sinks, num_bytes)  # after the next ones have begun: they are the same round
+        self._dispatch()  # first: what begins now is the same round
+        io_stats.end_read(read.sinks, num_bytes, read.queue_s)
 
     def _deliver(self, read: Read, result: Any) -> int:
         planned_bytes = read.num_bytes

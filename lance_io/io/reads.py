@@ -179,9 +179,10 @@ class Read:
 
     priority   of its most urgent holder
     num_bytes  what it will hold at most, once answered what it does hold
+    queue_s    when it got in the queue; once it is in flight, how long it has waited
     """
 
-    __slots__ = ("holders", "num_bytes", "payer", "priority", "sinks", "started", "state", "task")
+    __slots__ = ("holders", "num_bytes", "payer", "priority", "queue_s", "sinks", "started", "state", "task")
 
     def __init__(self, holders: list[Request], num_bytes: int) -> None:
         self.holders = holders
@@ -190,6 +191,7 @@ class Read:
         self.num_bytes = num_bytes
         self.sinks = joined([request.sinks for request in holders])
         self.state: Literal["queued", "in flight", "ended"] = "queued"
+        self.queue_s = 0.0
         self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
         self.started: StartedRead | None = None  # or a store that needs none
 

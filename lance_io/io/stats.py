@@ -38,6 +38,9 @@ class IoStats:
     retries          how many requests were made again, as they failed or were late
     rounds           disjoint periods with a request in flight
     bytes_held_peak  most that was being fetched, or fetched and not yet taken by its consumer, at one moment
+    queue_s          seconds, summed up, that requests waited before they were sent: for a place among those in flight,
+                     for their turn where a bucket refuses requests, for a connection
+    queue_s_max      the longest of these
     """
 
     num_ranges: int = 0
@@ -47,6 +50,8 @@ class IoStats:
     retries: int = 0
     rounds: int = 0
     bytes_held_peak: int = 0
+    queue_s: float = 0.0
+    queue_s_max: float = 0.0
     _in_flight: int = field(default=0, repr=False)
     _bytes_held: int = field(default=0, repr=False)
 
@@ -148,12 +153,18 @@ def count_retry(sinks: Sinks) -> None:
             stats.retries += 1
 
 
-def end_read(sinks: Sinks, num_bytes: int) -> None:
-    """A request has been answered, has failed or was cancelled (then with 0 bytes)."""
+def end_read(sinks: Sinks, num_bytes: int, queue_s: float = 0.0) -> None:
+    """A request has been answered, has failed or was cancelled (then with 0 bytes).
+
+    queue_s  how long it had waited before it was sent
+    """
     with _lock:
         for stats in sinks:
             stats._in_flight -= 1
             stats.bytes_read += num_bytes
+            stats.queue_s += queue_s
+            if queue_s > stats.queue_s_max:
+                stats.queue_s_max = queue_s
 
 
 def count_round(

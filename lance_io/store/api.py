@@ -423,6 +423,10 @@ class PlanReads(Protocol):
 class StartedRead(Protocol):
     """A range on its way; see `StartReads`."""
 
+    @property
+    def queue_s(self) -> float:
+        """Seconds that its requests have waited before they were sent."""
+
     def result(self) -> Buffer | None:
         """Once it is over: its bytes, read-only; None if they are in the memory that was given. Errors as `get_range`.
 

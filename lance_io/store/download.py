@@ -40,6 +40,7 @@ class Download:
     start, end   the part that is wanted; of a suffix or a whole object they are known once an answer has come
     suffix       how many bytes from the end, or None
     num_answers  how many attempts came as far as an answer's head
+    queue_s      seconds that its requests have waited before they were sent
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Download:
         self.size_bytes = -1  # of the whole object
         self.etag: str | None = None
         self.num_answers = 0
+        self.queue_s = 0.0
         self.on_answer: Callable[[], None] | None = None  # called when the head of an answer is here
         self._last_modified = ""
         self._pieces: list[bytes] = []  # of a small or whole object's body, or its only piece

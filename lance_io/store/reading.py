@@ -113,6 +113,7 @@ class Reading:
 
     __slots__ = (
         "_answers_before",
+        "_asked_s",
         "_attempts",
         "_began_s",
         "_breaks",
@@ -155,6 +156,7 @@ class Reading:
         self._began_s = sending.loop.time()
         self._place = sending.gate.enter_now()
         if self._place is None:
+            self._asked_s = self._began_s
             self._turn = sending.gate.line_up(self._attempt, None, self._operation)
         else:
             self._attempt()
@@ -168,6 +170,11 @@ class Reading:
             download.fill()
             return None
         return download.buffer()
+
+    @property
+    def queue_s(self) -> float:
+        """Seconds that its requests have waited before they were sent."""
+        return self.download.queue_s
 
     def cancel(self) -> None:
         """Nobody wants it any more; harmless when it is over."""
@@ -186,13 +193,15 @@ class Reading:
     def _attempt(self) -> None:
         """A slot is there: ask for what is missing."""
         sending, download = self._sending, self.download
+        now_s = sending.loop.time()
         if self._turn is not None:
             self._place, self._turn = self._turn.place, None
+            download.queue_s += now_s - self._asked_s
         self._attempts += 1
         self._received_before, self._answers_before = download.received, download.num_answers
         sending.stats.begin("get", download.key, *download.asked())
         self._race = Race(sending.gets, download, sending.stats, sending.watch, self._told, self._attempted)
-        self._race.start(sending.loop.time())
+        self._race.start(now_s)
 
     def _attempted(self, error: BaseException | None) -> None:
         """An attempt is over."""
@@ -235,6 +244,7 @@ class Reading:
 
     def _again(self) -> None:
         self._timer = None
+        self._asked_s = self._sending.loop.time()
         self._turn = self._sending.gate.line_up(self._attempt, self._place, None)
 
 

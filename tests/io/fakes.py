@@ -88,6 +88,7 @@ class FakeStarted:
         self._task = asyncio.ensure_future(store.get_range(key, start, end))
         self._task.add_done_callback(self._tell)
         self._ended = ended
+        self.queue_s = 0.25
 
     def result(self) -> bytes | None:
         data = self._task.result()

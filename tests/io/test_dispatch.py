@@ -16,6 +16,7 @@ from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import io_stats
 from lance_io.spans import Ranges
+from lance_io.testing.latency import run_virtual
 from tests.io.fakes import PROFILE, FakeStartStore, FakeStore, content
 
 SIZE = 4000
@@ -182,6 +183,29 @@ async def test_a_large_take_does_not_keep_small_ones_waiting() -> None:
     many.cancel()
     store.release()
     await turns()
+
+
+def test_time_in_line_is_counted() -> None:
+    class Slow(FakeStore):
+        async def get_range(self, key: str, start: int, end: int) -> bytes:
+            await asyncio.sleep(1.0)
+            return await super().get_range(key, start, end)
+
+    async def read() -> ReadScheduler:
+        (scheduler,) = takes(Slow(FILES, profile=replace(PROFILE, requests_max=2)), 1)
+        await scheduler.file("a").submit(Ranges.of(*((at, at + 10) for at in range(0, 600, 100))))
+        return scheduler
+
+    scheduler, took_s = run_virtual(read)
+    assert took_s == 3.0
+    assert (scheduler.stats.queue_s, scheduler.stats.queue_s_max) == (2 * 1.0 + 2 * 2.0, 2.0)
+
+
+async def test_so_is_the_time_that_a_store_says() -> None:
+    (scheduler,) = takes(FakeStartStore(FILES), 1)
+    await scheduler.file("a").submit(Ranges.of((0, 10), (500, 510)))
+    assert scheduler.stats.queue_s == pytest.approx(2 * 0.25, abs=0.1)
+    assert scheduler.stats.queue_s_max == pytest.approx(0.25, abs=0.1)
 
 
 def test_loops_share_nothing() -> None:

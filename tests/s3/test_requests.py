@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.runtime import run
 
 if TYPE_CHECKING:
     from tests.s3.proxy import CountingProxy, Spent
@@ -184,3 +186,27 @@ def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str
         assert table.take([7])["a"].to_pylist() == [7]
         opened.append(proxy.take().connections)
     assert opened[0] > opened[1] == 0
+
+
+def test_callers_at_once_share_requests(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    """Those of the same row make the requests of one caller, those of neighbours the requests of one take of all."""
+    for number in range(FRAGMENTS):
+        lance.write_dataset(
+            wide_part(number), s3_uri, mode="append" if number else "create", storage_options=s3.options()
+        )
+    options = s3.options(aws_endpoint=proxy.endpoint)
+
+    async def spent(table: lance_io.AsyncDataset, *takes: list[int]) -> int:
+        proxy.take()
+        found = await asyncio.gather(*(table.take(rows) for rows in takes))
+        assert [one["ascending"].to_pylist() for one in found] == list(takes)
+        return proxy.take().requests
+
+    async def compare() -> None:
+        async with lance_io.AsyncDataset.open(s3_uri, storage_options=options) as table:
+            await table.take([2000, 30_000])  # what locates rows is known then
+            assert await spent(table, *[[2000]] * 32) == await spent(table, [2000]) > 0
+            neighbours = list(range(30_000, 30_016))
+            assert await spent(table, *([row] for row in neighbours)) == await spent(table, neighbours) > 0
+
+    run(compare())

@@ -623,6 +623,31 @@ async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
         await store.aclose()
 
 
+async def test_time_without_a_connection_is_counted() -> None:
+    go_on, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def later(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await go_on.wait()
+        await serve(server, asked, writer)
+
+    async with Counting(later) as server:
+        store = store_at(server.endpoint, requests_max="1")
+        own = store._loop().gets
+        await store._loop().state.signer("key")
+        first, second = Download.of_range("key", 0, 10), Download.of_range("key", 5, 10)
+        began_s = loop.time()
+        tasks = [asyncio.create_task(attempt(own, download)) for download in (first, second)]
+        await turns_until(lambda: server.arrived.is_set() and pool_of(store).num_waiting == 1)
+        arrived_s = loop.time()
+        await asyncio.sleep(0.01)
+        going_s = loop.time()
+        go_on.set()
+        await asyncio.gather(*tasks)
+        assert 0 < first.queue_s <= arrived_s - began_s
+        assert going_s - arrived_s <= second.queue_s <= loop.time() - began_s
+        await store.aclose()
+
+
 async def test_closing_ends_what_is_under_way() -> None:
     async with Counting(stall, stall) as server:
         store = store_at(server.endpoint, client_max_retries="0", requests_max="1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,13 +15,20 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store.api import CLOUD, LOCAL
 from lance_io.store.bounds import merged
+from lance_io.store.download import Download
+from lance_io.store.failures import Transient
+from lance_io.store.hedge import Hedging, Watch
 from lance_io.store.options import normalized, planning, seconds, switch
+from lance_io.store.reading import Sending, TaskAttempt, read_through
 from lance_io.store.retry import RetryPolicy
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.stats import StoreStats
 from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.record import merge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # -- retries ----------------------------------------------------------------------------------------------------------
 
@@ -229,6 +237,34 @@ def test_the_next_token_of_a_rate_is_for_who_is_first_in_line() -> None:
         return line.passed
 
     assert run_virtual(body)[0] == [("a", 0), ("a", 1), ("b", 2), ("d", 3)]
+
+
+def test_the_time_before_a_gate_is_counted() -> None:
+    class Gets:
+        async def attempt(self, download: Download) -> None:
+            await asyncio.sleep(1.0)
+            if download.num_answers == 0 and download.key == "a":
+                download.num_answers += 1
+                raise Transient("once more", path=download.key)
+            download.begin(206, {"Content-Range": "bytes 0-9/10"})
+            download.add(bytes(10))
+
+        def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:
+            return TaskAttempt(self.attempt(download), ended)
+
+        async def close(self) -> None:
+            pass
+
+    async def body() -> list[float]:
+        gate = Gate(AdaptiveLimit(1), asyncio.get_running_loop().time)
+        retries = RetryPolicy(first_delay_s=0.0)
+        sending = Sending(Gets(), gate, Watch(Hedging(0)), StoreStats(), "bucket", retries, None)
+        downloads = [Download.of_range(key, 0, 10) for key in "ab"]
+        await asyncio.gather(*(read_through(sending, download, None) for download in downloads))
+        return [download.queue_s for download in downloads]
+
+    # a fails at 1 and waits from there until b, which has waited for it, is done
+    assert run_virtual(body) == ([1.0, 1.0], 3.0)
 
 
 # -- options ----------------------------------------------------------------------------------------------------------

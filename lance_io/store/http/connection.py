@@ -136,6 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request."""
         self._exchange = exchange
         exchange.connection = self
+        exchange.waited_s += now_s - exchange.heard_s
         exchange.heard_s = now_s
         if exchange.sink.num_bytes <= COPIED_BYTES_MAX:
             self._view = self._scratch.whole

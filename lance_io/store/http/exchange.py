@@ -116,7 +116,7 @@ class Exchange:
     done      called once, when it is over, on the loop; not after `cancel`
 
     What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the sink, of
-    others there are `headers` and the beginning of the `body`.
+    others there are `headers` and the beginning of the `body`. `waited_s` is how long there was no connection for it.
     """
 
     __slots__ = (
@@ -132,6 +132,7 @@ class Exchange:
         "patience",
         "sink",
         "status",
+        "waited_s",
     )
 
     def __init__(
@@ -143,6 +144,7 @@ class Exchange:
         self.done = done
         self.ends_s = now_s + patience.total_s
         self.heard_s = now_s
+        self.waited_s = 0.0
         self.connection: Connection | None = None
         self.is_over = False
         self.error: BaseException | None = None

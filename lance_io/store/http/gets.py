@@ -195,6 +195,7 @@ class DownloadAttempt:
     def _answered(self, exchange: Exchange) -> None:
         self._exchange = None
         download = self._download
+        download.queue_s += exchange.waited_s
         if exchange.error is not None:
             self._end(_failure(exchange.error, download.key, "get", download))
         elif exchange.status in (200, 206):

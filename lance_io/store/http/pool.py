@@ -120,6 +120,7 @@ class OriginPool:
             exchange.end(ConnectionResetError("the server closed the connection"))
             return
         exchange.connection = None
+        exchange.heard_s = self.loop.time()
         self._resent.append(exchange)
         self._open_more()
 
