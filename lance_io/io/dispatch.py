@@ -149,6 +149,8 @@ class Dispatcher:
                 self._give_up(read)
                 request.lingering += 1  # its bytes may still come; they count until it has ended
                 lingering_bytes += read.num_bytes
+            else:
+                self._forget(read)  # it is not sent; who joined it would be paid for by nobody
         if request.ticket is not None:
             if lingering_bytes:
                 operation.budget.resize(request.ticket, lingering_bytes)

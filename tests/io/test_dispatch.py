@@ -149,6 +149,36 @@ async def test_when_all_give_up_it_is_cancelled_and_may_be_asked_for_again(kind:
 
 
 @pytest.mark.parametrize("kind", STORES)
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_what_nobody_wanted_while_it_was_queued_is_not_joined(kind: type[FakeStore], gives_up: bool) -> None:
+    """Its payer has left, and the bytes of who joined it were never given back to the pool."""
+    store = kind(FILES, profile=replace(PROFILE, requests_max=1))
+    store.held = True
+    pool = Pool(1000)
+    busy, first, second = takes(store, 3, pool=pool)
+    one = busy.file("a").submit(Ranges.of((0, 10)))
+    await turns()
+    left = first.file("a").submit(Ranges.of((500, 510)))
+    await turns()
+    left.cancel()
+    late = second.file("a").submit(Ranges.of((500, 510)))
+    await turns()
+    assert [take._own.budget.held_bytes for take in (busy, first, second)] == [10, 0, 10]
+    store.release(1)
+    assert await answer(one) == FILES["a"][:10]
+    await turns()
+    assert store.log == [("a", 0, 10), ("a", 500, 510)]
+    if gives_up:
+        late.cancel()
+    store.release()
+    if not gives_up:
+        assert await answer(late) == FILES["a"][500:510]
+    await turns()
+    assert pool.avail_bytes == pool.capacity_bytes
+    assert_clean(busy, first, second)
+
+
+@pytest.mark.parametrize("kind", STORES)
 async def test_an_error_is_everybodys_and_is_forgotten(kind: type[FakeStore]) -> None:
     store = kind(FILES)
     store.held = True
