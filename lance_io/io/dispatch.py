@@ -118,7 +118,7 @@ class Dispatcher:
 
     def send(self, read: Read) -> None:
         """A read that needs no planning."""
-        self._enqueue(read)
+        self._enqueue(read, self.loop.time())
         self._dispatch()
 
     def admit_soon(self, operation: Operation) -> None:
@@ -217,6 +217,7 @@ class Dispatcher:
 
     def _plan(self, requests: list[Request]) -> None:
         """Turn admitted requests into queued reads; they pay for those instead of for their upper bounds."""
+        now_s = self.loop.time()
         groups: dict[object, list[Request]] = {}
         for request in requests:
             groups.setdefault(request.group, []).append(request)
@@ -235,16 +236,16 @@ class Dispatcher:
                         same.join(read)
                         continue
                 paid[read.payer] += read.num_bytes
-                self._enqueue(read)
+                self._enqueue(read, now_s)
             for request, num_bytes in paid.items():
                 if request.ticket is not None:
                     request.operation.budget.resize(request.ticket, num_bytes)
 
     # -- reads -------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, read: Read) -> None:
+    def _enqueue(self, read: Read, now_s: float) -> None:
         self._num_queued += 1
-        read.queue_s = self.loop.time()
+        read.queue_s = now_s
         operation = read.payer.operation
         operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
         heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))

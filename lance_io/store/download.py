@@ -131,7 +131,7 @@ class Download:
     # -- the answer's head ------------------------------------------------------------------------------------------
 
     def begin(self, status: int, headers: Mapping[str, str]) -> None:
-        """Check the head of a successful answer (200 or 206); the names of `headers` compare without case.
+        """Check the head of a successful answer (200 or 206); `headers` knows its names in lower case.
 
         Raises `RangeIgnored`, `LongBody`, `ShortRead`, `InvalidRange`, or `Transient` for an object that changed
         since the first attempt (what had arrived is then dropped).
@@ -139,18 +139,25 @@ class Download:
         self.num_answers += 1
         if self.on_answer is not None:
             self.on_answer()
-        etag = headers.get("ETag")
+        etag = headers.get("etag")
         if self.received and self.etag is not None and etag is not None and etag != self.etag:
             self.object_changed()
         self.etag = etag
-        self._last_modified = headers.get("Last-Modified", "")
+        self._last_modified = headers.get("last-modified", "")
         if status == 206:
             self._begin_part(headers)
         else:
             self._begin_whole(status, headers)
 
     def _begin_part(self, headers: Mapping[str, str]) -> None:
-        text = headers.get("Content-Range", "")
+        text = headers.get("content-range", "")
+        if self.start is not None and self.end is not None and not self._may_move:
+            asked = f"bytes {self.start + self.received}-{self.end - 1}/"  # what nearly every answer says
+            size = text[len(asked) :]
+            if text.startswith(asked) and size.isdecimal() and len(size) < 20 and int(size) >= self.end:
+                self.size_bytes = int(size)
+                self._check_length(headers)
+                return
         match = _CONTENT_RANGE.fullmatch(text.strip())
         if match is None or match[1] is None or match[3] == "*":
             self._refuse(RangeIgnored, f"a partial answer with content-range {text!r}, expected 'bytes a-b/size'", 206)
@@ -188,7 +195,7 @@ class Download:
 
     def no_such_range(self, headers: Mapping[str, str]) -> None:
         """Take a 416: the last bytes of an empty object are no bytes; anything else is `InvalidRange`."""
-        match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+        match = _CONTENT_RANGE.fullmatch(headers.get("content-range", "").strip())
         size = match[3] if match is not None else "*"
         if self.suffix is not None and size in ("0", "*"):
             self.start = self.end = self.size_bytes = 0
@@ -278,7 +285,7 @@ class Download:
 
 
 def _length(headers: Mapping[str, str]) -> int | None:
-    text = headers.get("Content-Length", "")
+    text = headers.get("content-length", "")
     return int(text) if text.isdecimal() and len(text) < 20 else None
 
 

@@ -50,7 +50,7 @@ def answer_error(
         found.get("Message", ""),
         key=key,
         operation=operation,
-        retry_after=headers.get("Retry-After"),
+        retry_after=headers.get("retry-after"),
         secrets=secrets,
     )
 

@@ -126,7 +126,7 @@ class S3Site:
         """See `Site`; a bucket that turns out to live in another region is asked there."""
         status, headers, state = exchange.status, exchange.headers, self._state
         moved_to = headers.get("x-amz-bucket-region")
-        if is_moved(status, moved_to, self._options, state.region):
+        if moved_to is not None and is_moved(status, moved_to, self._options, state.region):
             state.region = moved_to
             self._move()
             return True

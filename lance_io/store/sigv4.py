@@ -45,6 +45,7 @@ class Signer:
         self._day_key = b""
         self._second = -1
         self._time = ""
+        self._layouts: dict[tuple[str, ...], tuple[list[str], str]] = {}  # names in order, and as they are listed
 
     def __repr__(self) -> str:
         return f"Signer(region={self._region!r})"
@@ -65,9 +66,8 @@ class Signer:
         headers = {"host": host, "x-amz-content-sha256": EMPTY_SHA256, "x-amz-date": amz_time, **extra}
         if self._token:
             headers["x-amz-security-token"] = self._token
-        names = sorted(headers)
-        signed = ";".join(names)
-        lines = "".join(f"{name}:{headers[name]}\n" for name in names)
+        names, signed = self._layout(tuple(headers))
+        lines = "".join([f"{name}:{headers[name]}\n" for name in names])
         canonical = f"GET\n{path}\n{query}\n{lines}\n{signed}\n{EMPTY_SHA256}"
         scope = f"{day}/{self._region}/s3/aws4_request"
         to_sign = f"AWS4-HMAC-SHA256\n{amz_time}\n{scope}\n{sha256(canonical.encode()).hexdigest()}"
@@ -77,6 +77,14 @@ class Signer:
             f"AWS4-HMAC-SHA256 Credential={self._access_key}/{scope}, SignedHeaders={signed}, Signature={signature}"
         )
         return headers
+
+    def _layout(self, given: tuple[str, ...]) -> tuple[list[str], str]:
+        """Names of headers in their order, and as the request lists them. A store's requests have a handful of sets."""
+        found = self._layouts.get(given)
+        if found is None:
+            names = sorted(given)
+            found = self._layouts[given] = names, ";".join(names)
+        return found
 
     def _amz_time(self, now_s: float) -> str:
         if int(now_s) != self._second:

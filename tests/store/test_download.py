@@ -18,11 +18,11 @@ def answer(download: Download) -> tuple[dict[str, str], bytes]:
     """Headers and body of the right answer to the next attempt."""
     text = download.headers().get("range")
     if text is None:
-        return {"Content-Length": str(SIZE), "ETag": '"1"'}, CONTENT
+        return {"content-length": str(SIZE), "etag": '"1"'}, CONTENT
     first, _, last = text.removeprefix("bytes=").partition("-")
     start, end = (int(first), int(last) + 1) if first else (max(0, SIZE - int(last)), SIZE)
     body = CONTENT[start:end]
-    return {"Content-Range": f"bytes {start}-{end - 1}/{SIZE}", "Content-Length": str(len(body)), "ETag": '"1"'}, body
+    return {"content-range": f"bytes {start}-{end - 1}/{SIZE}", "content-length": str(len(body)), "etag": '"1"'}, body
 
 
 DOWNLOADS = st.one_of(
@@ -41,7 +41,7 @@ def test_any_number_of_breaks_gives_the_same_bytes(made: Download | None, breaks
     download = made or Download.of_object("key")
     for received in [*breaks, SIZE]:
         headers, body = answer(download)
-        download.begin(206 if "Content-Range" in headers else 200, headers)
+        download.begin(206 if "content-range" in headers else 200, headers)
         body = body[:received]
         for at in range(0, len(body), max(chunk_bytes, len(body) // 8)):
             download.add(body[at : at + max(chunk_bytes, len(body) // 8)])
@@ -59,7 +59,7 @@ def test_any_number_of_breaks_gives_the_same_bytes(made: Download | None, breaks
 @given(
     st.sampled_from([200, 206]),
     st.dictionaries(
-        st.sampled_from(["Content-Range", "Content-Length", "ETag", "Last-Modified"]),
+        st.sampled_from(["content-range", "content-length", "etag", "last-modified"]),
         st.one_of(
             st.text(max_size=20),
             st.builds("bytes {}-{}/{}".format, st.integers(-2, 300), st.integers(-2, 300), st.integers(-2, 300)),
@@ -82,7 +82,7 @@ def test_any_answer_is_the_range_or_an_error(status: int, headers: dict[str, str
 
 def test_more_than_the_range_is_noticed_before_it_is_kept() -> None:
     download = Download.of_range("key", 0, 10)
-    download.begin(206, {"Content-Range": f"bytes 0-9/{SIZE}"})
+    download.begin(206, {"content-range": f"bytes 0-9/{SIZE}"})
     download.add(b"123456789")
     with pytest.raises(LongBody):
         download.add(b"xy")
@@ -110,10 +110,10 @@ class Changing:
         size = len(self.content)
         start, end = (int(first), min(size, int(last) + 1)) if first else (max(0, size - int(last or size)), size)
         if start >= size:
-            download.no_such_range({"Content-Range": f"bytes */{size}"})
-        known = {"Content-Length": str(end - start), "ETag": self.etag}
+            download.no_such_range({"content-range": f"bytes */{size}"})
+        known = {"content-length": str(end - start), "etag": self.etag}
         if "range" in headers:
-            download.begin(206, {**known, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
+            download.begin(206, {**known, "content-range": f"bytes {start}-{end - 1}/{size}"})
         else:
             download.begin(200, known)
         download.add(self.content[start : min(end, start + received)])

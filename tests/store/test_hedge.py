@@ -127,7 +127,7 @@ def tail(seed: int, num_takes: int, num_gets: int) -> tuple[list[float], float]:
             sent += 1
             latency_s = 0.03 * math.exp(random.gauss(0, 0.3)) * (50 if random.random() < 0.01 else 1)
             await asyncio.sleep(latency_s)
-            download.begin(206, {"Content-Range": "bytes 0-9/10"})
+            download.begin(206, {"content-range": "bytes 0-9/10"})
             download.add(CONTENT[:10])
 
     async def body() -> list[float]:
@@ -174,7 +174,7 @@ class Scripted(Transport):
             await asyncio.sleep(head_s)
             if error is NotFound:
                 raise NotFound("no", path=download.key)
-            download.begin(206, {"Content-Range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}", "ETag": f'"{number}"'})
+            download.begin(206, {"content-range": f"bytes 0-{len(CONTENT) - 1}/{len(CONTENT)}", "etag": f'"{number}"'})
             download.add(CONTENT[:1000])
             await asyncio.sleep(end_s - head_s)
             if error is not None:

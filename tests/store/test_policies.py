@@ -246,7 +246,7 @@ def test_the_time_before_a_gate_is_counted() -> None:
             if download.num_answers == 0 and download.key == "a":
                 download.num_answers += 1
                 raise Transient("once more", path=download.key)
-            download.begin(206, {"Content-Range": "bytes 0-9/10"})
+            download.begin(206, {"content-range": "bytes 0-9/10"})
             download.add(bytes(10))
 
         def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> TaskAttempt:

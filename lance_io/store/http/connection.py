@@ -18,7 +18,7 @@ import httptools
 
 from lance_io.errors import LanceError
 from lance_io.limits import KIB
-from lance_io.store.http.exchange import REFUSAL_BYTES_MAX, Headers
+from lance_io.store.http.exchange import REFUSAL_BYTES_MAX
 
 if TYPE_CHECKING:
     from lance_io.store.http.exchange import Exchange, Sink
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _parse(self, memory: bytearray, start: int, end: int) -> bool:
         """Read a head; False, and perhaps an error, for what is none."""
-        self._headers = Headers()
+        self._headers: dict[str, str] = {}
         self._num_headers = 0
         self._has_head = self._has_ended = self._surplus = False
         self._parser = parser = httptools.HttpResponseParser(self)

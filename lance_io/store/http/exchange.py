@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from lance_io.store.failures import StoreFailure
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lance_io.store.http.tls import TlsSettings
 
 DOCUMENT_BYTES_MAX: Final = 32 << 20  # a page of a listing has 1,000 keys of at most 1 KiB, escaped
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 REFUSAL_BYTES_MAX: Final = 1 << 16  # of the body of an answer that refuses; the rest says nothing more
 
 
@@ -40,14 +42,6 @@ class Patience(NamedTuple):
     connect_s: float
     silence_s: float
     total_s: float
-
-
-class Headers(dict[str, str]):
-    """The headers of an answer that anybody asks for; names compare without case."""
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """The value of a header, or `default`."""
-        return super().get(name.lower(), default)
 
 
 class Sink(Protocol):
@@ -116,7 +110,8 @@ class Exchange:
     done      called once, when it is over, on the loop; not after `cancel`
 
     What came of it: `error` is None when there was an answer. One of `status` 200 or 206 is in the sink, of
-    others there are `headers` and the beginning of the `body`. `waited_s` is how long there was no connection for it.
+    others there are `headers`, by their names in lower case, and the beginning of the `body`. `waited_s` is how
+    long there was no connection for it.
     """
 
     __slots__ = (
@@ -149,7 +144,7 @@ class Exchange:
         self.is_over = False
         self.error: BaseException | None = None
         self.status = 0
-        self.headers = Headers()
+        self.headers: Mapping[str, str] = _NO_HEADERS
         self.body = b""
 
     def end(self, error: BaseException | None = None) -> None:

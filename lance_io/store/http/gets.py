@@ -95,7 +95,7 @@ class HttpGets:
     async def _carry(self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int) -> Exchange:
         """Send a request and wait until it is over."""
         ended = self.loop.create_future()
-        exchange = self.send(sink, request, num_bytes, partial(_wake, ended))
+        exchange = self.send(sink, request, num_bytes, partial(_wake, ended), self.loop.time())
         try:
             await ended
         except asyncio.CancelledError:
@@ -104,7 +104,12 @@ class HttpGets:
         return exchange
 
     def send(
-        self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int, done: Callable[[Exchange], None]
+        self,
+        sink: Sink,
+        request: tuple[Origin, bytes],
+        num_bytes: int,
+        done: Callable[[Exchange], None],
+        now_s: float,
     ) -> Exchange:
         """Send a request now; `done` is called when it is over, in a later turn of the loop.
 
@@ -112,7 +117,6 @@ class HttpGets:
         num_bytes  that its answer should have, for the time that it may take
         """
         origin, head = request
-        now_s = self.loop.time()
         exchange = Exchange(head, sink, self._site.patience(num_bytes), done, now_s)
         self.pool(origin).send(exchange, now_s)
         return exchange
@@ -157,13 +161,14 @@ class DownloadAttempt:
     def begin(self) -> None:
         """Send it as soon as the site can authorise it."""
         gets = self._gets
-        if self._site.is_ready(gets.loop.time()):
-            self._send()
+        now_s = gets.loop.time()
+        if self._site.is_ready(now_s):
+            self._send(now_s)
         else:
             self._preparing = gets.loop.create_task(self._site.make_ready(self._download.key))
             self._preparing.add_done_callback(self._prepared)
 
-    def _send(self) -> None:
+    def _send(self, now_s: float) -> None:
         gets, site, download = self._gets, self._site, self._download
         try:
             request = site.request(download)
@@ -172,7 +177,7 @@ class DownloadAttempt:
             return
         self._num_sent += 1
         missing = max(0, download.num_bytes - download.received)
-        self._exchange = gets.send(download, request, missing, self._answered)
+        self._exchange = gets.send(download, request, missing, self._answered, now_s)
 
     def cancel(self) -> None:
         """See `Attempt`."""
@@ -190,7 +195,7 @@ class DownloadAttempt:
         elif (error := preparing.exception()) is not None:
             self._end(error)
         elif self._ended is not None:
-            self._send()
+            self._send(self._gets.loop.time())
 
     def _answered(self, exchange: Exchange) -> None:
         self._exchange = None
