@@ -181,6 +181,17 @@ def test_whoever_does_not_end_is_ended_with_all_its_processes(project: Path, tmp
         assert stream.read() in (b"here", b"")  # nothing where the machine is so slow that it did not come so far
 
 
+def test_inherited_tests_belong_to_the_file_that_is_run(project: Path, tmp_path: Path) -> None:
+    (project / "lance_io/a/suite.py").write_text("class Suite:\n    def test_it(self):\n        pass\n")
+    (project / "tests/a/test_suite.py").write_text(
+        "from lance_io.a.suite import Suite\n\n\nclass TestThis(Suite):\n    pass\n"
+    )
+    campaign = mutants.Campaign(tmp_path / "copies", 1)
+    campaign.rehearse({"a"}, {})
+    assert {"tests/a/test_suite.py", "tests/a/test_sum.py"} <= campaign.seconds.keys()
+    assert not any(file.startswith("lance_io/") for file in campaign.seconds)
+
+
 def test_every_room_has_its_tests() -> None:
     assert modules(CHECKOUT).keys() == mutants.TESTS.keys()
     for groups in mutants.TESTS.values():

@@ -87,6 +87,15 @@ async def test_a_range_that_is_under_way_is_not_asked_for_again(kind: type[FakeS
     assert len(store.log) == 4  # what was answered is not under way
 
 
+@pytest.mark.parametrize("kind", STORES)
+async def test_ends_and_whole_objects_are_read_as_ever(kind: type[FakeStore]) -> None:
+    (scheduler,) = takes(kind(FILES), 1)
+    assert await scheduler.suffix("a", 10) == (FILES["a"][-10:], SIZE, None)
+    assert (await scheduler.whole("b"))[0] == FILES["b"]
+    await turns()
+    assert_clean(scheduler)
+
+
 async def test_who_joins_holds_no_more_than_it_asked_for() -> None:
     """The first one's answer lies in memory of its own, many times as large."""
     store = FakeStartStore(FILES)
