@@ -472,10 +472,23 @@ def _variable_packed(message: pb.VariablePackedStruct, depth: int) -> Codec:
             raise FormatError(f"packed struct member {index}: length prefix of {bits} bits; expected 32 or 64")
         if not is_variable and (bits == 0 or bits % 8 or bits != shape_bits(values.shape)):
             raise FormatError(f"packed struct member {index}: {bits} bits announced for {values}")
+        if not zips(values, with_lengths=is_variable):
+            raise FormatError(f"packed struct member {index}: rows do not hold values of {values}")
         members.append(PackedMember(values, bits, is_variable))
     if not members:
         raise FormatError("packed struct without members")
     return VariablePackedStruct(tuple(members))
+
+
+def zips(codec: Codec, *, with_lengths: bool) -> bool:
+    """Whether values of a codec can stand one by one in a zipped row (spec: 5.3).
+
+    with_lengths  each behind its length, otherwise all of one width
+    """
+    if with_lengths:
+        plain = codec.values if isinstance(codec, General) else codec
+        return isinstance(plain, Variable | Fsst) or isinstance(codec, VariablePackedStruct)
+    return isinstance(codec, FixedSizeList | PackedStruct) or (isinstance(codec, Flat) and codec.bits % 8 == 0)
 
 
 def shape_bits(shape: Shape) -> int:

@@ -57,6 +57,13 @@ def packed_rows(member: pb.CompressiveEncoding, **bits: int) -> pb.CompressiveEn
     return message
 
 
+def zstd(values: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
+    message = pb.CompressiveEncoding()
+    message.general.compression.scheme = 2
+    message.general.values.CopyFrom(values)
+    return message
+
+
 ROWS = packed_rows(flat(32), bits_per_value=32)
 
 
@@ -102,6 +109,8 @@ def test_limits_belong_to_what_is_accepted(message: pb.CompressiveEncoding, is_r
         (packed_rows(ROWS, bits_per_length=16), "length prefix of 16 bits"),
         (packed_rows(ROWS, bits_per_length=128), "length prefix of 128 bits"),
         (packed_rows(packed(32), bits_per_length=32), "0 bits announced for packed_struct"),
+        (packed_rows(zstd(ROWS), bits_per_value=32), "rows do not hold values of zstd"),
+        (packed_rows(zstd(flat(32)), bits_per_value=32), "rows do not hold values of zstd"),
     ],
 )
 def test_what_is_beyond_them_is_refused(message: pb.CompressiveEncoding, words: str) -> None:

@@ -30,6 +30,7 @@ FULL_ZIP = {"lance-encoding:structural-encoding": "fullzip"}
 LISTS = pa.array([[1, None], None, [], [4]] * 20, pa.list_(pa.int32()))
 NUMBERS = pa.array([1, None, 3, 4] * 50, pa.int64())
 TEXTS = pa.array([f"word{i % 7} of a dictionary" for i in range(400)])
+PACKED_ROWS = pa.array([{"a": i, "t": "x" * i} for i in range(50)])
 NULLS = pa.array([[None], None, [], [None, None]] * 100, pa.list_(pa.int32()))
 
 
@@ -65,6 +66,31 @@ def test_full_zip_entries_and_items_are_counted(tmp_path: Path) -> None:
         for array in (LISTS, NUMBERS, TEXTS):
             path = damaged(tmp_path, array, lambda m, n=name, v=number: setattr(m.full_zip_layout, n, v), FULL_ZIP)
             assert_refused(path, "entries")
+
+
+def test_full_zip_values_are_of_a_codec_that_can_be_zipped(tmp_path: Path) -> None:
+    def with_lengths(layout: pb.PageLayout) -> None:
+        layout.full_zip_layout.bits_per_offset = 32
+
+    def of_one_width(layout: pb.PageLayout) -> None:
+        layout.full_zip_layout.bits_per_value = 128
+
+    def compressed(layout: pb.PageLayout) -> None:
+        values = layout.full_zip_layout.value_compression
+        inner = type(values)()
+        inner.CopyFrom(values)
+        values.general.values.CopyFrom(inner)
+        values.general.compression.scheme = 2
+
+    numbers, texts = pa.array(range(200), pa.int64()), pa.array([f"{i}" * 300 for i in range(200)])
+    for version, array, metadata, change in (
+        ("2.1", numbers, FULL_ZIP, with_lengths),
+        ("2.1", numbers, FULL_ZIP, compressed),
+        ("2.2", texts, FULL_ZIP, of_one_width),
+        ("2.2", PACKED_ROWS, {"packed": "true"}, of_one_width),
+        ("2.2", PACKED_ROWS, {"packed": "true"}, compressed),
+    ):
+        assert_refused(damaged(tmp_path, array, change, metadata, version), "full-zip (page|values)")
 
 
 def test_full_zip_items_of_variable_width_are_counted_by_scans(tmp_path: Path) -> None:

@@ -102,6 +102,9 @@ class FullZipPage:
         check_shape(_plain_type(source.path.leaf_type), self.value_shape)
         if isinstance(self.codec, tree.VariablePackedStruct) and not source.rules.packed_variable:
             raise FormatError(f"packed struct of variable width in a file of version {source.rules.name}")
+        if not tree.zips(self.codec, with_lengths=self.is_variable):
+            how = "behind their lengths" if self.is_variable else "all of one width"
+            raise FormatError(f"full-zip values {how} cannot be of codec {self.codec}")
         source.expect_buffers(2 if self.has_index else 1)
         if self.is_variable:
             if self.bits not in (32, 64):
