@@ -39,7 +39,9 @@ A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeVar, final
+
+T = TypeVar("T")
 
 Buffer: TypeAlias = Any
 Layer: TypeAlias = tuple[int, "OwnedBuffer | None", int, "OwnedBuffer | None"]
@@ -458,13 +460,27 @@ def encode_jsonb(data: Buffer, offsets: Buffer, depth_max: int, /) -> tuple[Owne
     """
 
 def plan_reads(
-    starts: Buffer, ends: Buffer, gap_bytes_max: int, read_bytes_max: int, /
-) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer]:
-    """Few reads for many ranges: `(read_starts i64[r], read_ends i64[r], first_read i64[n])`.
+    requests: list[tuple[T, Buffer, Buffer]], gap_bytes_max: int, read_bytes_max: int, /
+) -> tuple[list[tuple[int, int, list[tuple[T, int, int, int]]]], list[int], OwnedBuffer]:
+    """Few reads for the ranges of all requests on one object: `(reads, sizes of the answers, offsets i64[n])`.
 
-    Reads are ascending, disjoint and cover every non-empty range. Ranges closer than the gap share a read as long as
-    it stays within `read_bytes_max`; a run longer than that is cut, at range borders where one lies near. Range i
-    starts in read `first_read[i]` and may run on into the following reads (-1 for an empty range).
+    A request is `(owner, starts i64[n], ends i64[n])`; the owner is any object. Its ranges may come in any order,
+    overlap, repeat and be empty. A read is `(start, end, segments)`. Reads are ascending, disjoint and cover every
+    range that is not empty. Ranges no further apart than the gap share a read as long as it stays within
+    `read_bytes_max`; a run longer than that is cut, at range borders where one lies near.
+
+    A segment, `(owner, start, end, place)`, is what one request needs of a read: everything from the first to the last
+    byte that it wants there, as places in the read, and where it goes in the request's answer. Segments of a request
+    lie back to back, in the order of the file, so that a range over the border of two reads lies unbroken. Range i
+    starts at `offsets[i]` of its request's answer (0 if it is empty), those of each request behind those of the one
+    before. Raises `ValueError` for ranges that are none, and numbers that make no plan.
+    """
+
+def measure_ranges(starts: Buffer, ends: Buffer, size_bytes: int | None, /) -> tuple[int, int, int, int | None]:
+    """`(sum of the lengths, least start, greatest end, number of a range that cannot be)`, the first three 0 for none.
+
+    A range cannot be unless `0 <= start <= end`, nor where it ends behind `size_bytes`, if that is known: of those the
+    first is named, unless there is one of the former kind. A sum beyond 64 bits is given as the largest number.
     """
 
 def read_ranges(

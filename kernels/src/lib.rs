@@ -88,6 +88,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_jsonb::encode_jsonb, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(maths::float_function, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::measure_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_reads, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(pread::read_files, m)?)?;

@@ -1,8 +1,11 @@
-//! Few reads for many byte ranges of one file.
+//! Few reads for many byte ranges of one file, and how the reads are cut up among the requests that want the ranges.
 //!
-//! Sorted ranges become *segments* (overlaps joined), segments closer than the gap become *runs*, and a run is one
+//! Sorted ranges become *stretches* (overlaps joined), stretches closer than the gap become *runs*, and a run is one
 //! read. A run beyond the largest read is cut into about equal pieces of whole MiB; a cut moves to the nearest border
-//! between two segments, within a quarter of a piece, so that most ranges lie in one read and no gap is read there.
+//! between two stretches, within a quarter of a piece, so that most ranges lie in one read and no gap is read there.
+//!
+//! What a request needs of a read is one *segment*, from the first to the last byte that it wants there. Segments of a
+//! request lie back to back in its answer, so that a range over the border of two reads lies there unbroken.
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
@@ -15,42 +18,82 @@ const PIECE_UNIT_BYTES: i64 = 1 << 20;
 /// Refuse plans with more pieces per run than this: the sizes make no sense together.
 const PIECES_MAX: i64 = 1 << 24;
 
+/// `(owner, starts, ends)` of a request.
+type Asking<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+/// `(start, end, segments)` of a read; a segment is `(owner, start in the read, end in the read, place in the answer)`.
+type PlannedRead<'py> = (i64, i64, Vec<(Bound<'py, PyAny>, i64, i64, i64)>);
+
 /// `plan_reads` of the contract.
 #[pyfunction]
-#[pyo3(signature = (starts, ends, gap_bytes_max, read_bytes_max, /))]
-pub fn plan_reads(
-    py: Python<'_>,
-    starts: &Bound<'_, PyAny>,
-    ends: &Bound<'_, PyAny>,
+#[pyo3(signature = (requests, gap_bytes_max, read_bytes_max, /))]
+pub fn plan_reads<'py>(
+    py: Python<'py>,
+    requests: Vec<Asking<'py>>,
     gap_bytes_max: i64,
     read_bytes_max: i64,
-) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
-    let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
-    let (starts, ends) = (starts.i64s()?, ends.i64s()?);
-    check_ranges(&starts, &ends)?;
+) -> PyResult<(Vec<PlannedRead<'py>>, Vec<i64>, OwnedBuffer)> {
     if gap_bytes_max < 0 || read_bytes_max < 1 {
         let text = format!("a gap of {gap_bytes_max} and reads of {read_bytes_max} bytes make no plan");
         return Err(PyValueError::new_err(text));
     }
-    let (read_starts, read_ends, first_read) = gil::release(py, starts.len(), || -> PyResult<_> {
-        let order = Order::of(&starts);
-        let segments = Segments::of(&starts, &ends, &order);
-        let (read_starts, read_ends) = segments.reads(gap_bytes_max, read_bytes_max)?;
-        let first_read = locate(&starts, &ends, &order, &read_ends);
-        Ok((read_starts, read_ends, first_read))
-    })?;
-    Ok((read_starts.into(), read_ends.into(), first_read.into()))
+    let mut asked = Asked { num_requests: requests.len(), ..Asked::default() };
+    for (number, (_, starts, ends)) in requests.iter().enumerate() {
+        let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
+        asked.add(number, &starts.i64s()?, &ends.i64s()?)?;
+    }
+    let (reads, answers, offsets) = gil::release(py, asked.starts.len(), || asked.plan(gap_bytes_max, read_bytes_max))?;
+    let mut planned: Vec<PlannedRead> =
+        reads.starts.iter().zip(&reads.ends).map(|(&start, &end)| (start, end, Vec::new())).collect();
+    for ((owner, _, _), answer) in requests.iter().zip(&answers) {
+        for segment in &answer.segments {
+            let (start, _, segments) = &mut planned[segment.read];
+            segments.push((owner.clone(), segment.start - *start, segment.end - *start, segment.place));
+        }
+    }
+    Ok((planned, answers.iter().map(|answer| answer.num_bytes).collect(), offsets.into()))
+}
+
+/// `measure_ranges` of the contract.
+#[pyfunction]
+#[pyo3(signature = (starts, ends, size_bytes, /))]
+pub fn measure_ranges(
+    py: Python<'_>,
+    starts: &Bound<'_, PyAny>,
+    ends: &Bound<'_, PyAny>,
+    size_bytes: Option<u64>,
+) -> PyResult<(i64, i64, i64, Option<usize>)> {
+    let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
+    let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+    check_lengths(&starts, &ends)?;
+    Ok(gil::release(py, starts.len(), || {
+        let first = starts.iter().copied().min().unwrap_or(0);
+        let last = ends.iter().copied().max().unwrap_or(0);
+        let lengths = starts.iter().zip(ends.iter()).map(|(&start, &end)| i128::from(end) - i128::from(start));
+        let num_bytes = lengths.sum::<i128>().clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+        let behind = || ends.iter().position(|&end| size_bytes.is_some_and(|size| end.max(0) as u64 > size));
+        (num_bytes, first, last, impossible(&starts, &ends).or_else(behind))
+    }))
 }
 
 /// Refuse ranges that are not ranges.
 pub fn check_ranges(starts: &[i64], ends: &[i64]) -> PyResult<()> {
-    if starts.len() != ends.len() {
-        return Err(PyValueError::new_err(format!("{} starts but {} ends", starts.len(), ends.len())));
-    }
-    match starts.iter().zip(ends).position(|(&start, &end)| start < 0 || end < start) {
+    check_lengths(starts, ends)?;
+    match impossible(starts, ends) {
         None => Ok(()),
         Some(at) => Err(PyValueError::new_err(format!("range {at} is {}..{}", starts[at], ends[at]))),
     }
+}
+
+fn check_lengths(starts: &[i64], ends: &[i64]) -> PyResult<()> {
+    match starts.len() == ends.len() {
+        true => Ok(()),
+        false => Err(PyValueError::new_err(format!("{} starts but {} ends", starts.len(), ends.len()))),
+    }
+}
+
+/// The first range that is none.
+fn impossible(starts: &[i64], ends: &[i64]) -> Option<usize> {
+    starts.iter().zip(ends).position(|(&start, &end)| start < 0 || end < start)
 }
 
 /// The order of ranges by their start; input that is sorted already needs no index.
@@ -79,29 +122,29 @@ impl Order {
 }
 
 /// Ascending, disjoint, not empty: the bytes that are wanted. Neighbours may touch.
-struct Segments {
+struct Stretches {
     starts: Vec<i64>,
     ends: Vec<i64>,
 }
 
-impl Segments {
+impl Stretches {
     fn of(starts: &[i64], ends: &[i64], order: &Order) -> Self {
-        let mut segments =
-            Segments { starts: Vec::with_capacity(starts.len()), ends: Vec::with_capacity(starts.len()) };
+        let mut stretches =
+            Stretches { starts: Vec::with_capacity(starts.len()), ends: Vec::with_capacity(starts.len()) };
         for index in order.iter().filter(|&index| starts[index] < ends[index]) {
-            match segments.ends.last_mut().filter(|end| starts[index] < **end) {
+            match stretches.ends.last_mut().filter(|end| starts[index] < **end) {
                 Some(end) => *end = ends[index].max(*end),
                 None => {
-                    segments.starts.push(starts[index]);
-                    segments.ends.push(ends[index]);
+                    stretches.starts.push(starts[index]);
+                    stretches.ends.push(ends[index]);
                 }
             }
         }
-        segments
+        stretches
     }
 
-    fn reads(&self, gap: i64, read_bytes_max: i64) -> PyResult<(Vec<i64>, Vec<i64>)> {
-        let mut reads = (Vec::new(), Vec::new());
+    fn reads(&self, gap: i64, read_bytes_max: i64) -> PyResult<Reads> {
+        let mut reads = Reads::default();
         let mut first = 0;
         for next in 1..=self.starts.len() {
             if next == self.starts.len() || self.starts[next] - self.ends[next - 1] > gap {
@@ -112,8 +155,8 @@ impl Segments {
         Ok(reads)
     }
 
-    /// Append the reads for one run of segments.
-    fn cut(&self, run: Range<usize>, read_bytes_max: i64, reads: &mut (Vec<i64>, Vec<i64>)) -> PyResult<()> {
+    /// Append the reads for one run of stretches.
+    fn cut(&self, run: Range<usize>, read_bytes_max: i64, reads: &mut Reads) -> PyResult<()> {
         let end = self.ends[run.end - 1];
         let mut start = self.starts[run.start];
         if (end - start) / read_bytes_max > PIECES_MAX {
@@ -122,12 +165,10 @@ impl Segments {
         }
         while end - start > read_bytes_max {
             let (read_end, next_start) = self.border(&run, start, end, read_bytes_max);
-            reads.0.push(start);
-            reads.1.push(read_end);
+            reads.push(start, read_end);
             start = next_start;
         }
-        reads.0.push(start);
-        reads.1.push(end);
+        reads.push(start, end);
         Ok(())
     }
 
@@ -138,10 +179,10 @@ impl Segments {
         let rounded = ((equal - 1) / PIECE_UNIT_BYTES + 1).saturating_mul(PIECE_UNIT_BYTES);
         let piece = rounded.min(read_bytes_max);
         let target = start + piece;
-        // The borders on both sides of the target: before the first segment that begins behind it, and one earlier.
+        // The borders on both sides of the target: before the first stretch that begins behind it, and one earlier.
         let behind = run.start + self.starts[run.clone()].partition_point(|&start| start <= target);
-        let near = [behind, behind - 1].into_iter().filter(|&segment| segment > run.start && segment < run.end);
-        let borders = near.map(|segment| (self.ends[segment - 1], self.starts[segment]));
+        let near = [behind, behind - 1].into_iter().filter(|&stretch| stretch > run.start && stretch < run.end);
+        let borders = near.map(|stretch| (self.ends[stretch - 1], self.starts[stretch]));
         borders
             .map(|(before, after)| ((before - target).max(target - after).max(0), before, after))
             .filter(|&(distance, before, _)| {
@@ -152,15 +193,118 @@ impl Segments {
     }
 }
 
-/// The read in which each range begins, -1 for an empty one.
-fn locate(starts: &[i64], ends: &[i64], order: &Order, read_ends: &[i64]) -> Vec<i64> {
-    let mut first_read = vec![-1; starts.len()];
-    let mut read = 0;
-    for index in order.iter().filter(|&index| starts[index] < ends[index]) {
-        while read_ends[read] <= starts[index] {
-            read += 1;
-        }
-        first_read[index] = read as i64;
+/// The ranges of all requests, those of each request behind those of the one before.
+#[derive(Default)]
+struct Asked {
+    starts: Vec<i64>,
+    ends: Vec<i64>,
+    /// The request of each range.
+    owners: Vec<usize>,
+    num_requests: usize,
+}
+
+/// Ascending, disjoint, none empty.
+#[derive(Default)]
+struct Reads {
+    starts: Vec<i64>,
+    ends: Vec<i64>,
+}
+
+impl Reads {
+    fn push(&mut self, start: i64, end: i64) {
+        self.starts.push(start);
+        self.ends.push(end);
     }
-    first_read
+}
+
+/// What one request needs of one read, as offsets in the file, and where that goes in its answer.
+struct Segment {
+    read: usize,
+    start: i64,
+    end: i64,
+    place: i64,
+}
+
+/// What comes together for one request: segments in the order of the file, back to back.
+#[derive(Default)]
+struct RequestAnswer {
+    segments: Vec<Segment>,
+    num_bytes: i64,
+}
+
+impl Asked {
+    fn add(&mut self, number: usize, starts: &[i64], ends: &[i64]) -> PyResult<()> {
+        check_ranges(starts, ends)?;
+        self.starts.extend_from_slice(starts);
+        self.ends.extend_from_slice(ends);
+        self.owners.resize(self.starts.len(), number);
+        Ok(())
+    }
+
+    /// The reads, what each request gets of them, and where in that each range starts.
+    fn plan(&self, gap: i64, read_bytes_max: i64) -> PyResult<(Reads, Vec<RequestAnswer>, Vec<i64>)> {
+        let order = Order::of(&self.starts);
+        let reads = Stretches::of(&self.starts, &self.ends, &order).reads(gap, read_bytes_max)?;
+        let answers = self.answers(&order, &reads);
+        let offsets = self.offsets(&order, &answers);
+        Ok((reads, answers, offsets))
+    }
+
+    /// The ranges that are not empty, by their start: `(number, start, end)`.
+    fn in_order<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = (usize, i64, i64)> + 'a {
+        let ranges = order.iter().map(|number| (number, self.starts[number], self.ends[number]));
+        ranges.filter(|&(_, start, end)| start < end)
+    }
+
+    fn answers(&self, order: &Order, reads: &Reads) -> Vec<RequestAnswer> {
+        let mut answers: Vec<RequestAnswer> = (0..self.num_requests).map(|_| RequestAnswer::default()).collect();
+        let mut first = 0; // the read in which the range begins
+        for (number, start, end) in self.in_order(order) {
+            while reads.ends[first] <= start {
+                first += 1;
+            }
+            answers[self.owners[number]].extend(start, end, first, reads);
+        }
+        for answer in &mut answers {
+            for segment in &mut answer.segments {
+                segment.place = answer.num_bytes;
+                answer.num_bytes += segment.end - segment.start;
+            }
+        }
+        answers
+    }
+
+    /// 0 for an empty range.
+    fn offsets(&self, order: &Order, answers: &[RequestAnswer]) -> Vec<i64> {
+        let mut offsets = vec![0; self.starts.len()];
+        let mut nearest = vec![0; answers.len()]; // the segment in which the last range of each request began
+        for (number, start, _) in self.in_order(order) {
+            let owner = self.owners[number];
+            let (segments, at) = (&answers[owner].segments, &mut nearest[owner]);
+            while segments[*at].end <= start {
+                *at += 1;
+            }
+            offsets[number] = segments[*at].place + start - segments[*at].start;
+        }
+        offsets
+    }
+}
+
+impl RequestAnswer {
+    /// One more range, which starts behind those before it, or with the last of them; `first` is the read that it
+    /// begins in. Reads hold all of a range, so that one which ends inside of it is followed by the next at once.
+    fn extend(&mut self, start: i64, end: i64, first: usize, reads: &Reads) {
+        let (mut read, mut from) = match self.segments.last() {
+            Some(last) if last.end > start => (last.read, last.end), // as far as that, there are segments
+            _ => (first, start),
+        };
+        while from < end {
+            let to = end.min(reads.ends[read]);
+            match self.segments.last_mut().filter(|last| last.read == read) {
+                Some(last) => last.end = to,
+                None => self.segments.push(Segment { read, start: from, end: to, place: 0 }),
+            }
+            (read, from) = (read + 1, to);
+        }
+    }
 }

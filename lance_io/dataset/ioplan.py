@@ -11,14 +11,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import numpy as np
-
-from lance_io.io.ranges import plan_reads
+from lance_io._kernels import plan_reads
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Hashable, Iterator, Sequence
 
-    from lance_io.spans import IntArray, Purpose, Ranges
+    from lance_io.spans import Purpose, Ranges
     from lance_io.store.api import StoreProfile
 
 UNBOUNDED: Final = 1 << 62
@@ -213,24 +211,12 @@ class Ledger:
     def _merged(self, asked: Sequence[Ranges]) -> Iterator[tuple[Purpose, int, int]]:
         is_metadata = asked[0].purpose == "metadata"
         gap = self.merging.metadata_gap_bytes if is_metadata else self.merging.gap_bytes
-        starts, ends = _joined(asked)
-        plan = plan_reads(starts, ends, gap, self.merging.read_bytes_max)
-        purposes = {ranges.purpose for ranges in asked}
-        data_starts, data_ends = _joined([ranges for ranges in asked if ranges.purpose == "data"])
-        for start, end in zip(plan.starts.tolist(), plan.ends.tolist(), strict=True):
-            if len(purposes) == 1:
-                yield asked[0].purpose, start, end
-            else:  # a request that brings rows among other things is one for rows
-                brings_data = bool(((data_starts < end) & (data_ends > start)).any())
-                yield ("data" if brings_data else "index"), start, end
+        wanted = [(ranges.purpose, ranges.starts, ranges.ends) for ranges in asked]
+        reads, _, _ = plan_reads(wanted, gap, self.merging.read_bytes_max)
+        for start, end, segments in reads:
+            # a request that brings rows among other things is one for rows
+            yield max((purpose for purpose, _, _, _ in segments), key=_PURPOSES.index), start, end
 
 
 def _round_order(key: tuple[int, Purpose]) -> tuple[int, int]:
     return key[0], _PURPOSES.index(key[1])
-
-
-def _joined(parts: Iterable[Ranges]) -> tuple[IntArray, IntArray]:
-    found = list(parts)
-    if not found:
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    return np.concatenate([one.starts for one in found]), np.concatenate([one.ends for one in found])

@@ -17,6 +17,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
+from lance_io._kernels import measure_ranges
+
 if TYPE_CHECKING:
     from lance_io.io.reads import Request
 
@@ -43,10 +45,8 @@ class Charges:
 
 
 def _span(request: Request) -> tuple[int, int]:
-    ranges = request.ranges
-    if len(ranges) == 1:  # the commonest case, without a numpy call
-        return int(ranges.starts[0]), int(ranges.ends[0])
-    return int(ranges.starts.min()), int(ranges.ends.max())
+    _, start, end, _ = measure_ranges(request.ranges.starts, request.ranges.ends, None)
+    return start, end
 
 
 def _way(edges: list[int], start: int, end: int) -> int:

@@ -20,10 +20,9 @@ import numpy as np
 
 from lance_io import _kernels
 from lance_io.io.charges import charge_apart
-from lance_io.io.ranges import lay_out, plan_reads
 from lance_io.io.stats import joined
 from lance_io.limits import KIB
-from lance_io.spans import Fetched, Ranges
+from lance_io.spans import Fetched, Ranges, int64s
 from lance_io.store.api import ShortRead
 
 if TYPE_CHECKING:
@@ -186,10 +185,12 @@ class Read:
 
     def __init__(self, holders: list[Request], num_bytes: int) -> None:
         self.holders = holders
-        self.payer = holders[0]
-        self.priority = min(request.priority for request in holders)
+        self.payer = first = holders[0]
+        self.priority, self.sinks = first.priority, first.sinks
+        if len(holders) > 1:
+            self.priority = min([request.priority for request in holders])
+            self.sinks = joined([request.sinks for request in holders])
         self.num_bytes = num_bytes
-        self.sinks = joined([request.sinks for request in holders])
         self.state: Literal["queued", "in flight", "ended"] = "queued"
         self.queue_s = 0.0
         self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
@@ -356,26 +357,14 @@ def join(parts: Sequence[Ranges]) -> Ranges:
 def plan_ranges(requests: list[Request]) -> list[Read]:
     """Reads for requests of one group, one per merged range. Sets what each request waits for."""
     _, gap_bytes_max, read_bytes_max = requests[0].merging
-    ranges = join([request.ranges for request in requests])
-    owners = np.repeat(np.arange(len(requests)), [len(request.ranges) for request in requests])
-    plan = plan_reads(ranges.starts, ranges.ends, gap_bytes_max, read_bytes_max)
-    layout = lay_out(plan, ranges.starts, ranges.ends, owners, len(requests))
-
-    read_starts = plan.starts.tolist()
-    segments: list[list[tuple[Request, int, int, int]]] = [[] for _ in read_starts]
-    columns = (layout.owners, layout.reads, layout.starts, layout.ends, layout.places)
-    for owner, read, start, end, place in zip(*(column.tolist() for column in columns), strict=True):
-        at = read_starts[read]
-        segments[read].append((requests[owner], start - at, end - at, place))
-    reads: list[Read] = [
-        RangeRead(start, end, parts)
-        for start, end, parts in zip(read_starts, plan.ends.tolist(), segments, strict=True)
-    ]
+    wanted = [(request, request.ranges.starts, request.ranges.ends) for request in requests]
+    planned, sizes, memory = _kernels.plan_reads(wanted, gap_bytes_max, read_bytes_max)
+    reads: list[Read] = [RangeRead(start, end, segments) for start, end, segments in planned]
     _attach(reads)
-    begin = 0
-    for request, num_bytes in zip(requests, layout.sizes.tolist(), strict=True):
-        end = begin + len(request.ranges)
-        request.expect(len(request.reads), layout.offsets[begin:end], num_bytes)
+    offsets, begin = int64s(memory), 0
+    for (request, starts, _), num_bytes in zip(wanted, sizes, strict=True):
+        end = begin + len(starts)
+        request.expect(len(request.reads), offsets[begin:end], num_bytes)
         begin = end
     return reads
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lance_io._kernels import plan_reads
+from lance_io._kernels import measure_ranges, plan_reads
 
 MIB = 1 << 20
 UNLIMITED = 1 << 40
@@ -26,9 +27,20 @@ def ints(buffer: Any) -> list[int]:
 
 
 def plan(ranges: list[tuple[int, int]], gap: int, largest: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """The reads, and the one that each range begins in, -1 for an empty range, as its place in the answer tells it."""
     starts, ends = i64(*(start for start, _ in ranges)), i64(*(end for _, end in ranges))
-    read_starts, read_ends, first_read = map(ints, plan_reads(starts, ends, gap, largest))
-    return list(zip(read_starts, read_ends, strict=True)), first_read
+    reads, (size,), memory = plan_reads([(None, starts, ends)], gap, largest)
+    segments = [(read, *segment) for read, (_, _, segments) in enumerate(reads) for segment in segments]
+    assert [end - start for _, _, start, end, _ in segments] == [
+        right - left for left, right in pairwise([*(place for *_, place in segments), size])
+    ]
+    first_read = [
+        next(read for read, _, start, end, place in segments if place <= offset < place + end - start)
+        if left < right
+        else -1
+        for (left, right), offset in zip(ranges, ints(memory), strict=True)
+    ]
+    return [(start, end) for start, end, _ in reads], first_read
 
 
 def runs_of(ranges: list[tuple[int, int]], gap: int) -> list[tuple[int, int]]:
@@ -131,10 +143,61 @@ def test_a_moved_cut_keeps_reads_within_their_size() -> None:
 )
 def test_refuses_what_is_no_plan(starts: list[int], ends: list[int], gap: int, largest: int) -> None:
     with pytest.raises(ValueError, match=r"range|plan|ends|reads"):
-        plan_reads(i64(*starts), i64(*ends), gap, largest)
+        plan_reads([("first", i64(1), i64(2)), ("second", i64(*starts), i64(*ends))], gap, largest)
 
 
 def test_ranges_at_the_end_of_what_fits_into_64_bits() -> None:
     last = (1 << 63) - 1
     assert plan([(last - 8, last), (0, 1)], 1 << 62, last)[0] == [(0, 1), (last - 8, last)]
     assert plan([(last - 8, last), (0, 1)], last, last)[0] == [(0, last)]
+    assert plan([(0, last), (last - 1, last), (0, 1)], 0, last) == ([(0, last)], [0, 0, 0])
+
+
+def test_many_long_ranges_of_one_request_are_cut_up_once() -> None:
+    """What is made of them grows with the reads and the ranges, not with their product."""
+    many = 20_000
+    starts, ends = np.arange(many), np.full(many, 2 * many)
+    reads, sizes, memory = plan_reads([("all", starts, ends)], 0, 1)
+    assert reads == [(at, at + 1, [("all", 0, 1, at)]) for at in range(2 * many)]
+    assert sizes == [2 * many]
+    assert ints(memory) == starts.tolist()
+
+
+def test_owners_may_be_anything_and_are_not_kept() -> None:
+    owner = [object()]
+    before = getrefcount(owner)
+    reads, _, _ = plan_reads([(owner, i64(0, 10), i64(4, 14)), (owner, i64(4), i64(8))], 0, 100)
+    assert [[(one is owner, *rest) for one, *rest in segments] for _, _, segments in reads] == [
+        [(True, 0, 4, 0), (True, 4, 8, 0)],
+        [(True, 0, 4, 4)],
+    ]
+    del reads
+    assert getrefcount(owner) == before
+
+
+def test_without_requests_there_is_nothing() -> None:
+    reads, sizes, memory = plan_reads([], 0, 1)
+    assert (reads, sizes, len(memory)) == ([], [], 0)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "size", "measured"),
+    [
+        ([], None, (0, 0, 0, None)),
+        ([(7, 9), (3, 8)], None, (7, 3, 9, None)),
+        ([(7, 9), (3, 8)], 9, (7, 3, 9, None)),
+        ([(7, 9), (3, 8)], 8, (7, 3, 9, 0)),
+        ([(7, 9), (3, 2), (-1, 0)], 8, (2, -1, 9, 1)),
+        ([(0, (1 << 63) - 1)] * 3, None, ((1 << 63) - 1, 0, (1 << 63) - 1, None)),
+        ([((1 << 63) - 1, -(1 << 63))] * 3, None, (-(1 << 63), (1 << 63) - 1, -(1 << 63), 0)),
+    ],
+)
+def test_ranges_are_measured(
+    ranges: list[tuple[int, int]], size: int | None, measured: tuple[int, int, int, int | None]
+) -> None:
+    assert measure_ranges(i64(*(one[0] for one in ranges)), i64(*(one[1] for one in ranges)), size) == measured
+
+
+def test_starts_without_ends_are_not_measured() -> None:
+    with pytest.raises(ValueError, match="2 starts but 1 ends"):
+        measure_ranges(i64(1, 2), i64(3), None)
