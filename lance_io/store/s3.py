@@ -299,7 +299,8 @@ class S3Store:
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):
                 answer: dict[str, Any] = await getattr(client, method)(Bucket=self.options.bucket, **arguments)
             return answer
-        except LanceError:
+        except LanceError as error:  # there are no credentials
+            error.path = error.path or key
             raise
         except (BotoCoreError, ClientError) as error:
             raise client_error(error, key=key, operation=operation, secrets=state.secrets) from None

@@ -130,6 +130,17 @@ def _raised(error: Exception, key: str, operation: str, secrets: Iterable[str]) 
     return StoreFailure(_scrubbed(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
 
 
+def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> LanceError:
+    """The error for what a provider of credentials raised, which may be anything: some ask services or run programs."""
+    from botocore.exceptions import BotoCoreError
+
+    if isinstance(error, BotoCoreError):
+        found = client_error(error, key="", operation="get", secrets=secrets)
+        found.path = None  # for whoever asks to say
+        return found
+    return AccessDenied(_scrubbed(f"no credentials ({type(error).__name__}: {error})", secrets))
+
+
 def name_bucket(error: LanceError, bucket: str) -> None:
     """Say in an error which bucket it is about: a key alone does not tell."""
     named = f"(bucket {bucket})"

@@ -14,10 +14,11 @@ from functools import cache, cached_property
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from lance_io.errors import AccessDenied
+from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread
 from lance_io.store.http.tls import TlsSettings
-from lance_io.store.s3_errors import client_error, no_credentials
+from lance_io.store.s3_credentials import Chain
+from lance_io.store.s3_errors import credentials_error, no_credentials
 from lance_io.store.s3_options import has_profiles, is_header_text, keys_at_hand
 from lance_io.store.sigv4 import Signer
 
@@ -33,7 +34,7 @@ SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every 
 STALL_S = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
-LOOK_S = 1.0  # between two looks at credentials, which are refreshed minutes before they expire
+LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
 
 
 @cache
@@ -123,6 +124,7 @@ class LoopState:
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
+        self._chain: Chain | None = None  # what finds credentials for it, unless they were given
         self._client: Any = None
         self._http: aiohttp.ClientSession | None = None
         self._signer: tuple[tuple[str, str, str | None, str], Signer] | None = None
@@ -132,16 +134,31 @@ class LoopState:
     # -- configuration and credentials ------------------------------------------------------------------------------
 
     def session(self) -> Any:
-        """aiobotocore's session; reads the profile files, makes no request."""
+        """aiobotocore's session; reads the profile files, makes no request. Raises our errors."""
         if self._session is None:
-            from aiobotocore.session import AioSession
+            from botocore.exceptions import BotoCoreError
 
-            session = AioSession(profile=self._options.profile)
-            if self._options.access_key is not None:
-                session.set_credentials(self._options.access_key, self._options.secret_key, self._options.token)
-            session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
-            self._session = session
+            try:
+                self._session = self._make_session()
+            except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
+                raise self._no_credentials(error) from None
         return self._session
+
+    def _make_session(self) -> Any:
+        from aiobotocore.session import AioSession
+
+        session = AioSession(profile=self._options.profile)
+        if self._options.access_key is not None:
+            session.set_credentials(self._options.access_key, self._options.secret_key, self._options.token)
+        else:
+            resolver = session.get_component("credential_provider")
+            self._chain = Chain(resolver.load_credentials, self._no_credentials)
+            session.register_component("credential_provider", self._chain)
+        session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
+        return session
+
+    def _no_credentials(self, error: Exception) -> LanceError:
+        return credentials_error(error, secrets=self._options.secrets)
 
     @property
     def region(self) -> str:
@@ -176,7 +193,7 @@ class LoopState:
         return keys_at_hand(self._options, os.environ)
 
     async def signer(self, key: str) -> Signer | None:
-        """Signs with the credentials of this moment, refreshed if they are about to expire; None if anonymous.
+        """Signs with the credentials of this moment, renewed if they have expired; None if anonymous.
 
         key  named in the error
         """
@@ -191,17 +208,16 @@ class LoopState:
         return self._signer[1]
 
     async def _keys_of_chain(self, key: str) -> tuple[str, str, str | None]:
-        """As `keys_at_hand`, by way of aiobotocore, which refreshes them if they are about to expire."""
+        """As `keys_at_hand`, by way of aiobotocore, renewed ahead of their end (`s3_credentials.py`)."""
         await load_library()
-        from botocore.exceptions import BotoCoreError
-
         try:
             credentials = await self.session().get_credentials()
             if credentials is None:
                 raise no_credentials(key)
             frozen = await credentials.get_frozen_credentials()
-        except BotoCoreError as error:
-            raise client_error(error, key=key, operation="get", secrets=self._options.secrets) from None
+        except LanceError as error:
+            error.path = error.path or key
+            raise
         return frozen.access_key, frozen.secret_key, frozen.token
 
     def has_signer(self, now_s: float) -> bool:
@@ -346,6 +362,8 @@ class LoopState:
                 await http.close()
         finally:
             await stack.aclose()
+            if self._chain is not None:
+                await self._chain.close()
 
     def detach(self) -> None:
         """The loop is closed already: let go without a word."""

@@ -1,0 +1,137 @@
+"""Credentials that expire, renewed ahead of that, while those who sign go on with the present ones.
+
+aiobotocore finds them, in files, the environment or a service, and fetches new ones. But of those who ask it within the
+last quarter of an hour one waits for the new ones, within the last ten minutes everybody does, and is told of an error,
+although the present ones would do. Here nobody waits as long as these hold for another `MARGIN_S`. Their renewal is one
+task, whoever asks, and its error is told when they have expired, too.
+
+`Chain` stands in a session of aiobotocore's for what finds credentials there, so that its client signs with the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from lance_io.errors import LanceError
+
+MARGIN_S: Final = 5.0  # a request is on its way for a while, and in line before that
+AGAIN_S: Final = 60.0  # between two renewals ahead of time: there are credentials that never hold for long
+AGAIN_FAILED_S: Final = 5.0  # and after one that failed
+CLOSE_S: Final = 1.0  # what is under way has so much time left when a store is closed
+
+
+class _Once:
+    """Work that many may wait for and the first one begins; whoever is cancelled leaves it to the others.
+
+    work  gives a result, or its error as a result: each who waits is told with an error of its own
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[Any] | None = None
+
+    def begin(self) -> asyncio.Task[Any]:
+        """Have it under way."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._work())
+        return self._task
+
+    async def result(self) -> Any:
+        """Wait until it has ended, begun by this or before."""
+        task = self.begin()
+        await asyncio.wait([task])
+        return ConnectionError("the connections of this store were closed") if task.cancelled() else task.result()
+
+    async def close(self) -> None:
+        """Let it end, if that is soon: it may be a program that runs."""
+        task, self._task = self._task, None
+        if task is not None and not (await asyncio.wait([task], timeout=CLOSE_S))[0]:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class Renewed:
+    """Credentials of aiobotocore's that expire; in all else as they are.
+
+    failed  makes an error of ours of what their provider raised
+    """
+
+    def __init__(self, credentials: Any, failed: Callable[[Exception], LanceError]) -> None:
+        self._credentials = credentials
+        self._failed = failed
+        self._renewal = _Once(self._renew)
+        self._not_before_s = float("-inf")  # by the loop's clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._credentials, name)
+
+    async def get_frozen_credentials(self) -> Any:
+        """Those of this moment. Raises our error where none are left that hold."""
+        held = self._credentials
+        if held.refresh_needed(MARGIN_S):
+            error = await self._renewal.result()
+            if error is not None and held.refresh_needed(0):
+                raise self._failed(error) from None
+        elif held.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
+            self._renewal.begin()
+        # What lies in there is asked for without aiobotocore's own renewal.
+        return held._frozen_credentials
+
+    async def _renew(self) -> Exception | None:
+        held = self._credentials
+        before = held._frozen_credentials
+        error = None
+        try:
+            await held.get_frozen_credentials()
+        except Exception as raised:  # of any provider, and what they raise is not one family
+            error = raised
+        is_new = held._frozen_credentials is not before
+        self._not_before_s = asyncio.get_running_loop().time() + (AGAIN_S if is_new else AGAIN_FAILED_S)
+        return error
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._renewal.close()
+
+
+class Chain:
+    """Finds credentials, once for all that ask; a component of a session of aiobotocore's.
+
+    find    aiobotocore's own search; None where there are none
+    failed  makes an error of ours of what a provider raised
+    """
+
+    def __init__(self, find: Callable[[], Awaitable[Any]], failed: Callable[[Exception], LanceError]) -> None:
+        self._find = find
+        self._failed = failed
+        self._search = _Once(self._look)
+        self._found: list[Renewed] = []
+
+    async def load_credentials(self) -> Any:
+        """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
+        found = await self._search.result()
+        if isinstance(found, Exception):
+            raise self._failed(found) from None
+        return found
+
+    async def _look(self) -> Any:
+        from botocore.credentials import RefreshableCredentials
+
+        try:
+            found = await self._find()
+        except Exception as error:
+            return error
+        if isinstance(found, RefreshableCredentials):
+            found = Renewed(found, self._failed)
+            self._found.append(found)
+        return found
+
+    async def close(self) -> None:
+        """End what is under way; whoever asks later begins it anew."""
+        await self._search.close()
+        for found in self._found:
+            await found.close()
