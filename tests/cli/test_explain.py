@@ -14,6 +14,7 @@ from lance_io.dataset import execute
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.entry import open_options
 from lance_io.dataset.explain import explain_scan, explain_take
+from lance_io.dataset.ioplan import counted
 from lance_io.dataset.opening import open_steps
 from lance_io.dataset.options import ColumnOrdering, scan_options
 from lance_io.dataset.scan import scan_projection
@@ -144,6 +145,11 @@ def test_filter_is_noted(state: DatasetState) -> None:
     plan = execute.run(state, explain_scan(state, options, cold=True))
     assert any("wide" in note for note in plan.notes)
     assert any("3 rows" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds"), (1200, "1,200 rounds")])
+def test_numbers_have_their_nouns(count: int, words: str) -> None:
+    assert counted(count, "round") == words
 
 
 def test_text_and_plain_values(state: DatasetState) -> None:

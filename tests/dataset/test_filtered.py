@@ -84,3 +84,14 @@ def test_positions_of_any_slice() -> None:
     for start in range(0, 20):
         for end in (start, start + 1, 63, 100):
             assert true_positions(mask.slice(start, end - start)).tolist() == np.flatnonzero(flags[start:end]).tolist()
+
+
+def test_limits_end_where_they_should_in_small_fragments(tmp_path: Path) -> None:
+    """Each fragment gives three rows or none, so limits end in the middle of one, and at its end."""
+    rows = pa.table({"n": range(60), "s": [f"{n}" for n in range(60)]})
+    ours = lance_io.write_dataset(rows, tmp_path / "t", max_rows_per_file=6)
+    passing = [n for n in range(60) if n % 2 == 0 and n // 6 % 3 != 1]
+    for limit in range(len(passing) + 2):
+        for offset in (0, 1, 4):
+            found = ours.to_table(["n"], "n % 2 = 0 and (n / 6) % 3 != 1", limit=limit, offset=offset)
+            assert found["n"].to_pylist() == passing[offset : offset + limit]
