@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from lance_io._kernels import measure_ranges
+
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # 3.12 name; only read by type checkers
 else:
@@ -43,7 +45,7 @@ class Ranges:
     @property
     def num_bytes(self) -> int:
         """Sum of the lengths, overlaps counted twice."""
-        return int((self.ends - self.starts).sum())
+        return measure_ranges(self.starts, self.ends, None)[0]
 
     @classmethod
     def of(cls, *pairs: tuple[int, int], purpose: Purpose = "data", keep: bool = False) -> Ranges:

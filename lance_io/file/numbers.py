@@ -23,16 +23,8 @@ def row_numbers(indices: Any) -> IntArray:
     Raises `TypeError` for anything else, masks, masked numbers and sets among it, and `OverflowError` for negative
     numbers and those beyond 64 bits.
     """
-    if isinstance(indices, (Set, Mapping)):
-        raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
-    if isinstance(indices, np.ndarray) and type(indices) is not np.ndarray and np.ma.is_masked(indices):
-        raise TypeError("row numbers must not be masked")
-    if isinstance(indices, (pa.Array, pa.ChunkedArray)):
-        if indices.null_count:
-            raise TypeError("row numbers must not be null")
-        indices = indices.to_numpy(zero_copy_only=False)
-    if not hasattr(indices, "__len__"):
-        indices = list(indices)
+    if type(indices) is not list:
+        indices = _sequence(indices)
     numbers = np.asarray(indices)
     if not numbers.size:
         return np.empty(0, dtype=np.int64)
@@ -40,10 +32,24 @@ def row_numbers(indices: Any) -> IntArray:
         numbers = np.array([_one_number(one) for one in indices], dtype=np.int64)
     elif numbers.dtype == np.uint64:
         numbers = np.minimum(numbers, np.uint64(NO_ROW))
-    numbers = np.require(numbers, np.int64, ("C", "ALIGNED"))  # kernels take no strides
+    if type(indices) is not list or numbers.dtype != np.int64:  # kernels take no strides
+        numbers = np.require(numbers, np.int64, ("C", "ALIGNED"))
     if int(numbers.min()) < 0:
         raise OverflowError("can't convert negative int to unsigned")
     return numbers
+
+
+def _sequence(indices: Any) -> Any:
+    """A list or numpy array of what may be anything."""
+    if isinstance(indices, (Set, Mapping)):
+        raise TypeError(f"row numbers must be a sequence, got {type(indices)}")
+    if isinstance(indices, np.ndarray) and type(indices) is not np.ndarray and np.ma.is_masked(indices):
+        raise TypeError("row numbers must not be masked")
+    if isinstance(indices, (pa.Array, pa.ChunkedArray)):
+        if indices.null_count:
+            raise TypeError("row numbers must not be null")
+        return indices.to_numpy(zero_copy_only=False)
+    return indices if hasattr(indices, "__len__") else list(indices)
 
 
 def _one_number(one: Any) -> int:

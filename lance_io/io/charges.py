@@ -37,7 +37,10 @@ class Charges:
     def __call__(self, request: Request) -> int:
         """Upper bound in bytes of what one more request adds to those that were charged before."""
         start, end = _span(request)
-        edges = self._edges.setdefault(request.group, [])
+        edges = self._edges.get(group := request.group)
+        if edges is None:  # the usual case: the first of its group
+            self._edges[group] = [start, end]
+            return _bound(request, start, end, 0)
         way_bytes = min(request.merging.gap_bytes_max, _way(edges, start, end))
         insort(edges, start)
         insort(edges, end)
@@ -50,9 +53,9 @@ def _span(request: Request) -> tuple[int, int]:
 
 
 def _way(edges: list[int], start: int, end: int) -> int:
-    """Bytes between a span and the nearest edge; 0 if there is one inside, or none at all."""
+    """Bytes between a span and the nearest edge, of which there are some; 0 if there is one inside."""
     before, behind = bisect_right(edges, start), bisect_left(edges, end)
-    if before != behind or not edges:
+    if before != behind:
         return 0
     ways = ([start - edges[before - 1]] if before else []) + ([edges[behind] - end] if behind < len(edges) else [])
     return min(ways)
@@ -61,6 +64,6 @@ def _way(edges: list[int], start: int, end: int) -> int:
 def _bound(request: Request, start: int, end: int, way_bytes: int) -> int:
     """Each range brings its bytes and a gap; or all of them what lies between the outermost, and one way to others."""
     return min(
-        request.num_bytes + request.merging.gap_bytes_max * len(request.ranges),
+        request.num_bytes + request.merging.gap_bytes_max * len(request.ranges.starts),
         end - start + way_bytes,
     )

@@ -199,8 +199,9 @@ class Dispatcher:
             self._plan(metadata)
         operations: Iterable[Operation] = due
         while admitted := self._admit(operations):
-            operations = dict.fromkeys(request.operation for request in admitted)
             self._plan(admitted)
+            served = dict.fromkeys([request.operation for request in admitted])
+            operations = [operation for operation in served if operation.budget.has_waiting]
         for operation in due:
             operation.note_held()
         self._dispatch()
