@@ -97,6 +97,13 @@ class Projection:
         return pa.schema([output.field for output in self.outputs], metadata=self.metadata)
 
     @cached_property
+    def plain_names(self) -> list[str] | None:
+        """What the outputs are called among the columns that are read; None unless each is one of these, as it is."""
+        if any(output.computed is not None or len(output.path) != 1 for output in self.outputs):
+            return None
+        return [output.path[0] for output in self.outputs]
+
+    @cached_property
     def is_retyped(self) -> bool:
         """What `needs_retyping` says about the schema of the result."""
         return needs_retyping(self.arrow_schema)

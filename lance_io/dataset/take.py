@@ -211,7 +211,11 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
     if not prepared.projection.outputs:
         return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
     num_rows = sum(len(offsets) for _, offsets in grouped.groups)
-    chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
+    names = prepared.projection.plain_names
+    if names is None:
+        chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
+    else:
+        chosen = [columns[name] for name in names]
     batch = batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
     if grouped.restore is not None:
         batch = batch.take(numbers(grouped.restore))

@@ -97,10 +97,10 @@ def build_values(
     buffers   as the kernel returned them, `buffer_count(shape)` of them
     validity  bitmap of the leaf, or None when nothing is null
     """
-    if type(shape) is FixedShape and shape.bits != 8:  # the common case, without the walk
-        data = [arrow_buffer(validity), pa.py_buffer(buffers[0])]
-        return pa.Array.from_buffers(dtype, length, data, null_count)
-    return _build(dtype, shape, iter(buffers), length, arrow_buffer(validity), null_count)
+    bitmap = None if validity is None else pa.py_buffer(validity)
+    if type(shape) is VariableShape or (type(shape) is FixedShape and shape.bits != 8):  # usually, without the walk
+        return pa.Array.from_buffers(dtype, length, [bitmap, *map(pa.py_buffer, buffers)], null_count)
+    return _build(dtype, shape, iter(buffers), length, bitmap, null_count)
 
 
 def _build(

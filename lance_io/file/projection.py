@@ -53,6 +53,8 @@ class Projection:
         self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
         self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
+        # of fields that are a leaf, as most are: its id
+        self._lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
 
     def again(self) -> Projection:
@@ -79,7 +81,10 @@ class Projection:
 
     def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
         """The array of a field from leaf arrays of `num_rows` each. Most fields have one leaf, whose array it is."""
+        lone = self._lone[number]
+        if lone is not None and lone in leaves:
+            return leaves[lone]
         field, paths = self.fields[number], self.paths[number]
         array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
-        is_whole = array is not None and (len(paths[0].nodes) == 1 or array.type == field.arrow_type)
+        is_whole = array is not None and array.type == field.arrow_type
         return array if is_whole else merge(field, leaves, num_rows)

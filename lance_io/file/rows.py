@@ -50,12 +50,6 @@ class ColumnRows:
     counts: list[int]
     indexes: list[PageIndex | None]
 
-    @property
-    def keys(self) -> list[tuple[Any, ...]]:
-        """Cache keys of the pages' indexes."""
-        keys = self.column.keys
-        return [keys[number] for number in self.numbers]
-
     def of_page(self, at: int) -> RowSelection:
         """The rows of the page `numbers[at]`."""
         start = sum(self.counts[:at])

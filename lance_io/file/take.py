@@ -11,8 +11,8 @@ A computation on several files yields a list of (file, request) and is sent the 
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import chain, groupby, pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,6 @@ from lance_io.spans import Fetched, IntArray, Ranges, int64s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
     from lance_io.file.opened import FileView, OpenedFile
     from lance_io.file.projection import FileColumns, Projection
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
@@ -76,13 +75,14 @@ def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[li
 class _FileTake:
     """One file of a take: which columns and rows of it, and what has been found out about it."""
 
-    __slots__ = ("alone", "arrays", "file", "here", "number", "ref", "rows", "tail", "view", "wanted")
+    __slots__ = ("alone", "arrays", "file", "here", "num_rows", "number", "ref", "rows", "tail", "view", "wanted")
 
     def __init__(self, number: int, here: FileColumns, rows: IntArray) -> None:
         self.number = number
         self.here = here
         self.ref = here.ref
         self.rows = rows
+        self.num_rows = len(rows)
         self.file: OpenedFile
         self.view: FileView
         self.tail: Tail | None = None
@@ -105,16 +105,16 @@ class _FileTake:
     @property
     def join_keys(self) -> list[str | None]:
         """`Column.join_key` of the pages wanted of each column."""
-        if self.view.keys is not None and len(self.rows):
+        if self.view.keys is not None and self.num_rows:
             return self.view.join_keys
         return [one.column.join_key(one.numbers) for one in self.wanted]
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
         """Cache keys of the indexes of all pages."""
-        if self.view.keys is not None and len(self.rows):
+        if self.view.keys is not None and self.num_rows:
             return self.view.keys
-        return [key for one in self.wanted for key in one.keys]
+        return [one.column.keys[number] for one in self.wanted for number in one.numbers]
 
     def read(self, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
@@ -123,6 +123,10 @@ class _FileTake:
             return None, (yield from together(alone))
         fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
         return fetched, arrays
+
+
+_Run: TypeAlias = list[tuple[_FileTake, int]]
+"""Parts of one leaf, one behind the other: a file and the place in its `wanted`."""
 
 
 def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) -> FilesSteps[list[pa.Array]]:
@@ -213,39 +217,34 @@ class _Joined:
     """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one."""
 
     def __init__(self) -> None:
-        self._pages: list[_kernels.IndexedPage | _kernels.PlainPage] = []
-        self._rows: list[IntArray] = []
-        self._counts: list[int] = []  # rows per page
-        self._sources: list[int] = []  # number of the file of each page
+        self._runs: list[_Run] = []  # the parts of each column
+        self._heads: list[Any] = []  # first page of each column
+        self._indexes: list[Any] = []  # of the pages of all columns; those with a join key have a `page`
         self._columns: list[int] = []  # pages of each column
-        self._heads: list[tuple[MiniBlockPage, MiniBlockIndex, int]] = []  # first page and rows of each column
-        self._places: list[tuple[_FileTake, ColumnRows]] = []  # whose rows each entry of `rows` are
         self._plan: _kernels.PagesPlan
 
-    def add(self, run: list[tuple[_FileTake, int]]) -> int:
-        """A new column: (file, place in its `wanted`) each, with the same join key. Returns its number."""
-        num_pages = len(self._pages)
-        num_rows = 0
-        for job, at in run:
-            wanted = job.wanted[at]
-            indexes: Any = wanted.indexes  # those of pages with a join key have a `page`
-            self._places.append((job, wanted))
-            self._pages += [index.page for index in indexes]
-            self._rows.append(wanted.rows)
-            self._counts += wanted.counts
-            self._sources += [job.number] * len(indexes)
-            num_rows += len(wanted.rows)
-        first = run[0][0].wanted[run[0][1]]
-        head: Any = first.column.pages[first.numbers[0]], first.indexes[0], num_rows
-        self._heads.append(head)
-        self._columns.append(len(self._pages) - num_pages)
-        return len(self._heads) - 1
+    def add(self, run: _Run, page: Any) -> int:
+        """A new column: parts with the same join key. Returns its number.
+
+        page  the first page of the first part
+        """
+        indexes = [index for job, at in run for index in job.wanted[at].indexes]
+        self._indexes += indexes
+        self._columns.append(len(indexes))
+        self._heads.append(page)
+        self._runs.append(run)
+        return len(self._runs) - 1
 
     def plan(self, num_files: int) -> list[Ranges | None]:
         """The byte ranges to fetch of each file; None when it has no joined pages."""
         if not self._columns:
             return [None] * num_files
-        self._plan = _kernels.PagesPlan(self._pages, self._rows, self._counts, self._sources, self._columns, num_files)
+        parts = [(job.number, job.wanted[at]) for run in self._runs for job, at in run]
+        pages = [index.page for index in self._indexes]
+        rows = [wanted.rows for _, wanted in parts]
+        counts = [count for _, wanted in parts for count in wanted.counts]
+        sources = [number for number, wanted in parts for _ in wanted.counts]
+        self._plan = _kernels.PagesPlan(pages, rows, counts, sources, self._columns, num_files)
         all_starts, all_ends, bounds = self._plan.ranges()
         starts, ends = int64s(all_starts), int64s(all_ends)
         return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
@@ -262,14 +261,14 @@ class _Joined:
             leaves = self._plan.decode(buffers, cpu_count())
         except DamagedError as error:
             raise self._located(error) from None
-        found = zip(self._heads, leaves, strict=True)
-        return [page.build(index, leaf, num_rows) for (page, index, num_rows), leaf in found]
+        return [page.build(leaf) for page, leaf in zip(self._heads, leaves, strict=True)]
 
     def _located(self, error: DamagedError) -> FormatError:
         if len(error.args) < 2:
             return FormatError(str(error))
         text, page = error.args
-        for job, wanted in self._places:
+        for job, at in chain.from_iterable(self._runs):
+            wanted = job.wanted[at]
             if page < len(wanted.numbers):
                 found = located(FormatError(text), job.file, wanted.column, wanted.numbers[page])
                 assert isinstance(found, FormatError)
@@ -289,13 +288,14 @@ def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
     return None
 
 
-def _is_read_in_place(run: list[tuple[_FileTake, int]]) -> bool:
-    """Whether a leaf has so many values that lie in the file as in memory that they had better not be copied."""
-    parts = [job.wanted[at] for job, at in run]
-    page = parts[0].column.pages[parts[0].numbers[0]]
-    return (
-        isinstance(page, FullZipPage) and sum(len(one.rows) for one in parts) * page.stride_bytes > IN_PLACE_BYTES_MIN
-    )
+def _is_read_in_place(run: _Run, page: Any) -> bool:
+    """Whether a leaf has so many values that lie in the file as in memory that they had better not be copied.
+
+    page  the first one
+    """
+    if type(page) is not FullZipPage:
+        return False
+    return sum([job.num_rows for job, _ in run]) * page.stride_bytes > IN_PLACE_BYTES_MIN
 
 
 class _Leaves:
@@ -311,8 +311,10 @@ class _Leaves:
         self.joined = _Joined()
         self._by_pick = by_pick
         self._join_keys = [job.join_keys for jobs in by_pick for job in jobs]  # by number of the file
+        # of fragments that have one file each, as usual: these
+        self._only = [jobs[0] for jobs in by_pick] if all([len(jobs) == 1 for jobs in by_pick]) else None
         self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
-        if all(any(job.here.is_all for job in jobs) for jobs in by_pick):
+        if self._only is not None and all([job.here.is_all for job in self._only]):
             self._whole = [True] * len(projection.paths)
         else:
             self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
@@ -320,25 +322,35 @@ class _Leaves:
             for path in paths:
                 leaf_id = path.leaf.id
                 if is_whole:
-                    self._parts[leaf_id, -1] = self._collect(leaf_id, by_pick)
+                    self._parts[leaf_id, -1] = self._collect(leaf_id, self._owners(leaf_id))
                 else:
-                    for number, jobs in enumerate(by_pick):
-                        self._parts[leaf_id, number] = self._collect(leaf_id, [jobs])
+                    for number, owner in enumerate(self._owners(leaf_id)):
+                        self._parts[leaf_id, number] = self._collect(leaf_id, [owner])
 
     def _is_everywhere(self, leaf_id: int) -> bool:
         return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
 
-    def _collect(self, leaf_id: int, by_pick: list[list[_FileTake]]) -> list[int | tuple[_FileTake, int]]:
+    def _owners(self, leaf_id: int) -> Sequence[_FileTake | None]:
+        """The file of each fragment that may have a leaf."""
+        return [_owner(jobs, leaf_id) for jobs in self._by_pick] if self._only is None else self._only
+
+    def _collect(self, leaf_id: int, owners: Sequence[_FileTake | None]) -> list[int | tuple[_FileTake, int]]:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
-        owners = [jobs[0] if len(jobs) == 1 else _owner(jobs, leaf_id) for jobs in by_pick]
         found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
-        keys = self._join_keys
         parts: list[int | tuple[_FileTake, int]] = []
-        for key, alike in groupby(found, lambda one: keys[one[0].number][one[1]]):
-            run = list(alike)
-            if key is not None and not _is_read_in_place(run):
-                parts.append(self.joined.add(run))
-                continue
+        keys = self._join_keys
+        if len({keys[job.number][at] for job, at in found}) == 1:
+            runs = [found]
+        else:
+            runs = [list(run) for _, run in groupby(found, lambda one: keys[one[0].number][one[1]])]
+        for run in runs:
+            job, at = run[0]
+            if keys[job.number][at] is not None:
+                first = job.wanted[at]
+                page = first.column.pages[first.numbers[0]]
+                if not _is_read_in_place(run, page):
+                    parts.append(self.joined.add(run, page))
+                    continue
             for job, at in run:
                 parts.append((job, leaf_id))
                 job.alone.append(at)
@@ -346,21 +358,28 @@ class _Leaves:
 
     def assemble(self, columns: list[pa.Array]) -> list[pa.Array]:
         """The field arrays. `columns` are the joined ones, decoded."""
+        num_rows = sum(self.num_rows)
         result = []
-        for at, (paths, is_whole) in enumerate(zip(self.projection.paths, self._whole, strict=True)):
-            chunks = []
-            for number, num_rows in [(-1, sum(self.num_rows))] if is_whole else list(enumerate(self.num_rows)):
-                leaves = {}
-                for path in paths:
-                    parts = self._parts.get((path.leaf.id, number))
-                    if parts:
-                        leaves[path.leaf.id] = concat([self._array(part, columns) for part in parts])
-                try:
-                    chunks.append(self.projection.assemble_field(at, leaves, num_rows))
-                except FormatError as error:
-                    raise at_pages(error, self._pages(at, number)) from None
+        for at, is_whole in enumerate(self._whole):
+            if is_whole:
+                result.append(self._field(at, -1, num_rows, columns))
+                continue
+            chunks = [self._field(at, number, count, columns) for number, count in enumerate(self.num_rows)]
             result.append(concat(chunks) if chunks else pa.array([], self.projection.fields[at].arrow_type))
         return result
+
+    def _field(self, at: int, number: int, num_rows: int, columns: list[pa.Array]) -> pa.Array:
+        """A field's rows of the fragment `number`, or of all (-1)."""
+        leaves = {}
+        for path in self.projection.paths[at]:
+            leaf_id = path.leaf.id
+            if parts := self._parts.get((leaf_id, number)):
+                arrays = [columns[part] if isinstance(part, int) else part[0].arrays[part[1]] for part in parts]
+                leaves[leaf_id] = arrays[0] if len(arrays) == 1 else concat(arrays)
+        try:
+            return self.projection.assemble_field(at, leaves, num_rows)
+        except FormatError as error:
+            raise at_pages(error, self._pages(at, number)) from None
 
     def _pages(self, at: int, number: int) -> list[tuple[str, str, int]]:
         """The pages of a field: of the fragment `number`, or of all (-1)."""
@@ -372,9 +391,3 @@ class _Leaves:
                     wanted = job.wanted[job.here.places[path.leaf.id]]
                     found += [(job.ref.key, wanted.column.where, page) for page in wanted.numbers]
         return found
-
-    def _array(self, part: int | tuple[_FileTake, int], columns: list[pa.Array]) -> pa.Array:
-        if isinstance(part, int):
-            return columns[part]
-        job, leaf_id = part
-        return job.arrays[leaf_id]

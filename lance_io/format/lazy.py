@@ -32,7 +32,7 @@ class LazySequence(Sequence[T]):
     def __getitem__(self, number: slice) -> list[T]: ...
 
     def __getitem__(self, number: int | slice) -> T | list[T]:
-        if isinstance(number, slice):
+        if type(number) is slice:
             return [self[one] for one in range(*number.indices(len(self._items)))]
         item: T | None = self._items[number]
         if item is None:

@@ -69,6 +69,8 @@ def concat(arrays: list[pa.Array]) -> pa.Array:
     The others have the same physical layout. Their members may have other names or differ in what they say about
     nulls, as in files that were written before a member was renamed.
     """
+    if len(arrays) == 1:
+        return arrays[0]
     dtype = arrays[0].type
     return joined([one if one.type == dtype else pa.array(_Declared(one, dtype)) for one in arrays])
 

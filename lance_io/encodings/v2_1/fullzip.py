@@ -219,9 +219,9 @@ class FullZipPage:
                 raise damaged(error) from None
         if is_whole and leaf[0] != self.num_visible_items:
             raise FormatError(f"{leaf[0]} items found; the page announces {self.num_visible_items}")
-        return self.build(None, leaf, num_rows)
+        return self.build(leaf)
 
-    def build(self, _index: PageIndex | None, leaf: Leaf, _num_rows: int) -> pa.Array:
+    def build(self, leaf: Leaf) -> pa.Array:
         """The nested array over decoded rows of this page, and of pages with the same `join_key`."""
         num_items, values, layers = leaf
         _, validity, null_count, _ = layers[0]

@@ -216,7 +216,7 @@ class MiniBlockPage:
         )
         fetched = yield Ranges(int64s(range_starts), int64s(range_ends))
         leaf = self._decode(index, selection, fetched.buffer, fetched.offsets, range_firsts, chunk_ids)
-        return self.build(index, leaf, selection.num_rows)
+        return self.build(leaf, index)
 
     def scan(self) -> Steps[pa.Array]:
         """All rows and all buffers in one round."""
@@ -224,7 +224,7 @@ class MiniBlockPage:
         try:
             if not self.keeps_indices:
                 (leaf,) = _kernels.scan_pages([self.described], fetched.buffer, fetched.offsets)
-                return self.build(None, leaf, self.num_rows)
+                return self.build(leaf)
         except DamagedError as error:
             raise damaged(error) from None
         index = self.load_index(Fetched(fetched.buffer, np.delete(fetched.offsets, 1)))
@@ -233,7 +233,7 @@ class MiniBlockPage:
         chunk_ids = np.arange(num_chunks, dtype=np.int64)
         chunks = fetched.piece(1, self.source.buffer_sizes[1])
         leaf = self._decode(index, RowSelection.span(0, self.num_rows), chunks, zero, zero, chunk_ids)
-        return self.build(index, leaf, self.num_rows)
+        return self.build(leaf, index)
 
     def _decode(
         self, index: MiniBlockIndex, rows: RowSelection, buffer: Any, offsets: IntArray, firsts: Any, chunk_ids: Any
@@ -243,7 +243,7 @@ class MiniBlockPage:
         except DamagedError as error:
             raise damaged(error) from None
 
-    def build(self, index: MiniBlockIndex | None, leaf: Leaf, num_rows: int) -> pa.Array:
+    def build(self, leaf: Leaf, index: MiniBlockIndex | None = None) -> pa.Array:
         """The nested array over decoded rows of this page, and of pages with the same `join_key`.
 
         index  needed only where indices are kept
@@ -325,7 +325,7 @@ def decode_whole(pages: Sequence[MiniBlockPage], fetched: Fetched) -> list[pa.Ar
     fetched  what `whole_ranges` asked for
     """
     leaves = _kernels.scan_pages([page.described for page in pages], fetched.buffer, fetched.offsets)
-    return [page.build(None, leaf, page.num_rows) for page, leaf in zip(pages, leaves, strict=True)]
+    return [page.build(leaf) for page, leaf in zip(pages, leaves, strict=True)]
 
 
 def _ranges(starts: list[int], sizes: list[int], purpose: Purpose) -> Ranges:
