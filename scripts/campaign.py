@@ -119,10 +119,20 @@ CAMPAIGNS: Final = (
         "faults",
         "Every change of a table, stopped, cancelled or failing at any of its requests, or losing power at any of "
         "its system calls; and through a proxy before a real S3 server that cuts, delays and resets connections. "
-        "The table is the old one or the new one, and trying again makes it the new one.",
+        "The table is the old one or the new one, and trying again makes it the new one. Every operation on a bucket "
+        "under every fault, and takes cancelled wherever they are: they leave nothing behind.",
         (
             Part(("tests/simulate", "-k", "not test_orders"), "LANCE_IO_SIMULATE", 50, "{tests} tests"),
-            Part(("tests/s3/test_fault_writes.py",), "LANCE_IO_SIMULATE", 50, "{tests} tests on S3", 1),
+            Part(
+                ("tests/s3/test_fault_writes.py", "tests/s3/test_faults.py"),
+                "LANCE_IO_SIMULATE",
+                50,
+                "{tests} tests on S3",
+                1,
+            ),
+            Part(
+                ("tests/io/test_cancelled_takes.py",), "LANCE_IO_CANCELLED_TAKES", 10_000, "{size} takes cancelled", 1
+            ),
         ),
     ),
     Campaign(

@@ -1,0 +1,233 @@
+"""A bucket in memory behind HTTP on 127.0.0.1, as much of S3 as tables need, which does harm where it is told to.
+
+async with Bucket({"t.lance/_versions/...": b"..."}) as bucket:
+    bucket.harm = cut              # a coroutine that gets every answer into its hands
+    ...
+    bucket.harm = None
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from tests.http_faults import Asked, head
+from tests.listening import Listener
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "bucket"
+TLS = b"\x16"  # how those begin who want it
+
+
+@dataclass
+class Right:
+    """The right answer."""
+
+    status: int
+    headers: dict[str, Any]
+    body: bytes
+
+    @property
+    def data(self) -> bytes:
+        """All of it, as it is sent."""
+        return head(self.status, self.headers) + self.body
+
+
+@dataclass
+class Exchange:
+    """A request whose answer is due."""
+
+    bucket: Bucket
+    asked: Asked
+    client: asyncio.StreamReader
+    to_client: asyncio.StreamWriter
+
+    def right(self) -> Right:
+        """Do what was asked for: the answer."""
+        return self.bucket.answer(self.asked)
+
+    async def silence(self) -> None:
+        """Wait until the client goes away."""
+        await self.client.read()
+
+    async def say(self, data: bytes) -> None:
+        """Send something."""
+        self.to_client.write(data)
+        await self.to_client.drain()
+
+
+class Harm(Protocol):
+    """Answers in place of the bucket; gives whether the connection goes on."""
+
+    async def __call__(self, exchange: Exchange, /) -> bool: ...
+
+
+class Bucket(Listener):
+    """The one bucket, `NAME`.
+
+    objects  by key
+    harm     what answers instead, None for the right answer
+    asked    how many requests have come
+    alive    connections now
+    """
+
+    def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
+        super().__init__()
+        self.objects = dict(objects or {})
+        self.harm: Harm | None = None
+        self.asked = self.alive = 0
+        self._port_holder = socket.socket()  # bound and not listening, so that nobody else gets the port meanwhile
+        self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._port_holder.bind(("127.0.0.1", 0))
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        self._port_holder.close()
+
+    async def start(self) -> None:
+        """Listen, also after `stop`: at the same place."""
+        where, port = self._port_holder.getsockname()
+        self._server = await asyncio.start_server(self._connected, where, port)
+        self.endpoint = f"http://{where}:{port}"
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Storage options of a client."""
+        known = {"aws_endpoint": self.endpoint, "allow_http": "true", "aws_region": "us-east-1"}
+        return {**known, "aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "secret", **more}
+
+    async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """One request after the other."""
+        self.alive += 1
+        try:
+            while await self._serve_one(client, to_client):
+                await to_client.drain()
+        finally:
+            self.alive -= 1
+
+    async def _serve_one(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
+        first = await client.readexactly(1)
+        if first == TLS:
+            to_client.write(head(400, {"Content-Length": 0}))
+            return False
+        line, *rest = (first + await client.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+        headers = dict(entry.split(": ", 1) for entry in rest)
+        asked = Asked(line, {name.lower(): value for name, value in headers.items()})
+        asked.body = await client.readexactly(int(asked.headers.get("content-length", "0")))
+        self.asked += 1
+        exchange = Exchange(self, asked, client, to_client)
+        if self.harm is not None:
+            return await self.harm(exchange)
+        to_client.write(exchange.right().data)
+        return True
+
+    # -- what S3 does ------------------------------------------------------------------------------------------------
+
+    def answer(self, asked: Asked) -> Right:
+        """Do what is asked for."""
+        method, target, _ = asked.line.split(" ")
+        parts = urlsplit(target)
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        key = unquote(parts.path).removeprefix(f"/{NAME}").removeprefix("/")
+        if method == "GET" and "list-type" in query:
+            return self._list(query)
+        if method == "POST" and "delete" in query:
+            for found in re.findall(rb"<Key>([^<]*)</Key>", asked.body):
+                self.objects.pop(found.decode(), None)
+            return _document(200, "<DeleteResult></DeleteResult>")
+        if method in ("GET", "HEAD"):
+            return self._get(key, asked, has_body=method == "GET")
+        if method == "PUT" and not query:
+            return self._put(key, asked)
+        if method == "DELETE" and not query:
+            self.objects.pop(key, None)
+            return Right(204, {}, b"")
+        return _refusal(501, "NotImplemented")
+
+    def _get(self, key: str, asked: Asked, *, has_body: bool) -> Right:
+        content = self.objects.get(key)
+        if content is None:
+            return _refusal(404, "NoSuchKey") if has_body else Right(404, {"Content-Length": 0}, b"")
+        etag, size = _etag(content), len(content)
+        if asked.headers.get("if-match", etag) != etag:
+            return _refusal(412, "PreconditionFailed")
+        span = asked.span(size)
+        if span is None:
+            return Right(200, {"ETag": etag, "Content-Length": size}, content if has_body else b"")
+        start, end = span
+        if start >= end:
+            return _refusal(416, "InvalidRange")
+        fields = {"ETag": etag, "Content-Length": end - start, "Content-Range": f"bytes {start}-{end - 1}/{size}"}
+        return Right(206, fields, content[start:end])
+
+    def _put(self, key: str, asked: Asked) -> Right:
+        known, wanted = self.objects.get(key), asked.headers.get("if-match")
+        if known is not None and asked.headers.get("if-none-match") == "*":
+            return _refusal(412, "PreconditionFailed")
+        if wanted is not None and (known is None or wanted != _etag(known)):
+            return _refusal(412, "PreconditionFailed")
+        self.objects[key] = asked.body
+        return Right(200, {"ETag": _etag(asked.body), "Content-Length": 0}, b"")
+
+    def _list(self, query: Mapping[str, str]) -> Right:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token") or query.get("start-after", "")
+        most = int(query.get("max-keys", "1000"))
+        entries: dict[str, str] = {}
+        for key in sorted(self.objects):
+            if not key.startswith(prefix) or key <= after:
+                continue
+            rest = key[len(prefix) :]
+            if delimiter and delimiter in rest:
+                folder = prefix + rest[: rest.index(delimiter) + 1]
+                if folder > after:
+                    entries[folder] = f"<CommonPrefixes><Prefix>{escape(folder)}</Prefix></CommonPrefixes>"
+                continue
+            content = self.objects[key]
+            entries[key] = (
+                f"<Contents><Key>{escape(key)}</Key><Size>{len(content)}</Size><ETag>{_etag(content)}</ETag></Contents>"
+            )
+        names = list(entries)[:most]
+        truncated = len(entries) > len(names)
+        token = f"<NextContinuationToken>{escape(names[-1])}</NextContinuationToken>" if truncated else ""
+        body = "".join(entries[name] for name in names)
+        whether = "true" if truncated else "false"
+        return _document(200, f"<ListBucketResult><IsTruncated>{whether}</IsTruncated>{token}{body}</ListBucketResult>")
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
+
+
+def _document(status: int, text: str) -> Right:
+    body = text.encode()
+    return Right(status, {"Content-Length": len(body), "Content-Type": "application/xml"}, body)
+
+
+def _refusal(status: int, code: str) -> Right:
+    return _document(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>")
+
+
+def refuse(status: int, code: str, **headers: str) -> Harm:
+    """A refusal, whatever was asked."""
+
+    async def answer(exchange: Exchange) -> bool:
+        found = _refusal(status, code)
+        if exchange.asked.line.startswith("HEAD "):
+            found = Right(status, {"Content-Length": 0}, b"")
+        found.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
+        await exchange.say(found.data)
+        return True
+
+    return answer
