@@ -38,7 +38,7 @@ RETRIES: Final = 2
 # An operation ends with the first request that fails for good, or, of those of a write that go out beside each other,
 # with the last one, and what it has written is removed: four after another at most. Deadlines are looked at eight times
 # in each; the rest is for pauses, and for a loaded machine.
-ENDS_S: Final = 4 * (RETRIES + 1) * TIMEOUT_S * 9 / 8 + 6
+ENDS_S: Final = 4 * (RETRIES + 1) * TIMEOUT_S * 9 / 8 + 20
 AT_ONCE: Final = 10
 URI: Final = f"s3://{NAME}/t.lance"
 ROWS: Final = 20_000
