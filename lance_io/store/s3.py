@@ -249,13 +249,14 @@ class S3Store:
         num_bytes  payload sent, for the counters and the time it may take
         decides    a write under a condition: once sent, it is not sent again; `OutcomeUnknown` without an answer
         """
-        loop = self._loop()
-        gate = loop.gates[_CATEGORIES.get(operation, "write")]
+        clock = asyncio.get_running_loop().time
         place: Place | None = None
-        began_s, attempts = loop.clock(), 0
+        began_s, attempts = clock(), 0
         if self.options.read_headers:
             arguments = {**arguments, "RequestPayer": "requester"}
         while True:
+            loop = self._loop()  # those of the attempt before may have been closed meanwhile, and would open anew
+            gate = loop.gates[_CATEGORIES.get(operation, "write")]
             attempts += 1
             failure: Transient | None = None
             place = await gate.enter(place)
@@ -276,7 +277,7 @@ class S3Store:
             if decides and not isinstance(failure, Unsent):
                 failure = _undecided(failure)
             again = not isinstance(failure, OutcomeUnknown)
-            await self._pause(operation, failure, attempts, loop.clock() - began_s, again=again)
+            await self._pause(operation, failure, attempts, clock() - began_s, again=again)
 
     async def _once(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -437,6 +438,31 @@ async def test_cancelling_closes_the_connection_and_frees_the_slot() -> None:
         assert store.stats.in_flight == 0
         assert bytes(await store.get_range("key", 0, 10)) == CONTENT[:10]
         await store.aclose()
+
+
+async def test_a_request_that_is_made_again_after_closing_leaves_no_client_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store is closed while it pauses; what it opens then belongs to the store again, and is closed with it."""
+    pausing, go_on = asyncio.Event(), asyncio.Event()
+
+    async def sleep(_: float) -> None:
+        pausing.set()
+        await go_on.wait()
+
+    monkeypatch.setattr("lance_io.store.s3.asyncio.sleep", sleep)
+    async with FaultServer(CONTENT, [status(500)]) as server:
+        store = store_on(server)
+        asking = asyncio.create_task(store.head("key"))
+        await pausing.wait()
+        await store.aclose()
+        go_on.set()
+        assert (await asking).size_bytes == len(CONTENT)
+        (opened,) = store._loops.values()
+        assert opened.state._client is not None
+        await store.aclose()
+        assert not store._loops
+    gc.collect()  # a client that is still open warns, which is an error here
 
 
 @pytest.mark.parametrize(
