@@ -32,7 +32,6 @@ from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from concurrent.futures import Future
 
     from lance_io.file.source import FileRef, ReadContext
     from lance_io.file.steps import Request
@@ -153,6 +152,9 @@ async def drive(steps: FileSteps[T], reads: FileReads, key: str, priority: int =
                 answer: Any = await reads.submit(request, priority)
                 if request.num_bytes > INLINE_DECODE_BYTES_MAX:
                     request = await in_pool(steps, answer)
+                    del answer
+                    if type(request) is Finished:
+                        return request.value  # type: ignore[no-any-return]
                     continue
             elif type(request) is Suffix:
                 buffer, size, _ = await reads.suffix(request.num_bytes)
@@ -163,9 +165,6 @@ async def drive(steps: FileSteps[T], reads: FileReads, key: str, priority: int =
             request = steps.send(answer)
     except StopIteration as done:
         result: T = done.value
-        return result
-    except Finished as finished:
-        result = finished.value
         return result
     except (ShortRead, InvalidRange) as error:
         raise truncated(key, error) from error
@@ -266,14 +265,14 @@ async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
             while True:
                 answers = await _answers(scheduler, requests)
                 if sum(r.num_bytes for _, r in requests if type(r) is Ranges) > INLINE_DECODE_BYTES_MAX:
-                    requests = await in_pool(steps, answers)
+                    found = await in_pool(steps, answers)
+                    if type(found) is Finished:
+                        return found.value  # type: ignore[no-any-return]
+                    requests = found
                 else:
                     requests = steps.send(answers)
     except StopIteration as done:
         result: T = done.value
-        return result
-    except Finished as finished:
-        result = finished.value
         return result
     finally:
         with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
@@ -331,23 +330,28 @@ async def _wait(wait: Wait) -> None:
     await settled(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
-class Finished(Exception):
-    """`StopIteration` cannot leave a thread through a future; this carries its value."""
+class Finished:
+    """What a computation came to, where another thread let it go on.
+
+    `StopIteration` cannot leave a thread through a future. And an exception would hold the frames that it came through,
+    one of which waits for the future that holds the exception: all that was read and decoded there would stay until the
+    garbage collector finds the cycle.
+    """
+
+    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
-        super().__init__()
         self.value = value
 
 
 def advance(steps: Generator[Any, Any, Any], answer: Any) -> Any:
-    """`steps.send` for a pool thread: raises `Finished` with the result instead of StopIteration."""
+    """`steps.send` for a pool thread: gives the next request, or the result as `Finished`."""
     try:
         return steps.send(answer)
     except StopIteration as done:
-        raise Finished(done.value) from None
+        return Finished(done.value)
 
 
 async def in_pool(steps: Generator[Any, Any, Any], answer: Any) -> Any:
-    """Continue a computation on the CPU pool: decoding large pages must not hold up the loop."""
-    future: Future[Any] = cpu_pool().submit(advance, steps, answer)
-    return await asyncio.wrap_future(future)
+    """`advance` on the CPU pool: decoding large pages must not hold up the loop."""
+    return await asyncio.wrap_future(cpu_pool().submit(advance, steps, answer))

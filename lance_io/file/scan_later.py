@@ -80,15 +80,16 @@ class _Job:
                 if not self._is_needed:
                     await handle.arrived()
                 if self._is_brief:
-                    self._ask(advance(self._steps, await handle))
+                    wanted = advance(self._steps, await handle)
                 else:
                     await self._may_decode.wait()
-                    self._ask(await in_pool(self._steps, await handle))
-        except Finished as finished:
-            array: pa.Array = finished.value
-            self.kept_bytes = array.nbytes
-            self._pool.charge(self.kept_bytes)
-            return array
+                    wanted = await in_pool(self._steps, await handle)
+                if type(wanted) is Finished:
+                    array: pa.Array = wanted.value
+                    self.kept_bytes = array.nbytes
+                    self._pool.charge(self.kept_bytes)
+                    return array
+                self._ask(wanted)
         except (ShortRead, InvalidRange) as error:
             raise truncated(self.piece.file.key, error) from error
         return self._array

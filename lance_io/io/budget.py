@@ -174,6 +174,7 @@ class Budget:
             self._num_admitted -= 1
             self._charge(-ticket.num_bytes)
         ticket.state = "released"  # if it waits in the heap, it is skipped there
+        ticket.item = None  # which refers to the ticket: no cycle is left
 
     def _head(self) -> Ticket | None:
         while self._waiting:

@@ -158,6 +158,7 @@ class Request:
         self.num_missing -= 1
         if self.num_missing == 0:
             self.answer = Fetched(self.destination, self.offsets)
+            self.destination = None  # whoever takes the answer has all of it
         return self.num_missing == 0
 
     def receive(self, source: memoryview, start: int, end: int, place: int) -> bool:

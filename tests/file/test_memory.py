@@ -326,6 +326,46 @@ def test_what_is_abandoned_is_given_back(bench: Bench) -> None:
     assert_given_back(bench)
 
 
+HOLDERS = ("Fetched", "Room", "OwnedBuffer", "memoryview", "ndarray", "Int64Array", "StringArray", "Task", "Request")
+
+
+@pytest.mark.parametrize("kind", ["scan", "take"])
+def test_nothing_that_was_read_waits_for_the_garbage_collector(written, kind: str) -> None:
+    """It would hold what one scan read while the next one reads as much again."""
+    bench = Bench(written["small"])
+    rows = np.arange(0, ROWS, 3)
+
+    async def work() -> list[str]:
+        ds = await AsyncDataset.open("t", session=bench.session)
+        await ds.take(rows[:1])
+        gc.collect()
+        gc.disable()
+        try:
+            if kind == "scan":
+                assert (await collected(ds.to_batches(batch_size=1000))).num_rows == ROWS
+            else:
+                assert (await ds.take(rows)).num_rows == len(rows)
+            await asyncio.sleep(0)
+            return collected_types()
+        finally:
+            gc.enable()
+
+    found = run_async(work)
+    assert [name for name in found if name in HOLDERS] == []
+
+
+def collected_types() -> list[str]:
+    """Types of what only the garbage collector frees."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        return [type(one).__name__ for one in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.collect()
+
+
 def assert_given_back(bench: Bench) -> None:
     """Nothing is held any more, once what the threads had begun to decode has ended."""
     deadline = time.monotonic() + 20

@@ -103,6 +103,22 @@ async def test_pieces_of_one_answer_are_received_where_they_belong() -> None:
     assert_clean(scheduler)
 
 
+@pytest.mark.parametrize("store", [FakeStore, FakeStartStore])
+async def test_an_answer_belongs_to_whoever_took_it(store: type) -> None:
+    """Its memory, where several pieces came together, is nobody else's; what asked for it is in no cycle."""
+    async with ReadScheduler(store(FILES), merge="take") as scheduler:
+        wanted = Ranges.of((1500, 1700), (0, 10), (900, 950))
+        handle = scheduler.file("a", size_bytes=SIZE).submit(wanted)
+        answer = await handle
+        assert_answers(answer, "a", wanted)
+        await turns()
+        holders = gc.get_referrers(answer.buffer)
+        assert [one for one in holders if type(one).__name__ == "Request"] == []
+        ticket = handle._request.ticket
+        assert ticket is not None
+        assert ticket.item is None
+
+
 async def test_what_is_shared_is_received_once_and_copied() -> None:
     store = FakeStartStore(FILES)
     async with ReadScheduler(store, merge="take") as scheduler:
