@@ -131,7 +131,11 @@ CAMPAIGNS: Final = (
                 1,
             ),
             Part(
-                ("tests/io/test_cancelled_takes.py",), "LANCE_IO_CANCELLED_TAKES", 10_000, "{size} takes cancelled", 1
+                ("tests/io/test_cancelled_takes.py", "tests/s3/test_faults.py", "-k", "cancelled"),
+                "LANCE_IO_CANCELLED_TAKES",
+                10_000,
+                "{size} takes cancelled, and a quarter as many of a table",
+                1,
             ),
         ),
     ),

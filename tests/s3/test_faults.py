@@ -1,18 +1,21 @@
 """Every fault x operation on a table in a bucket: the right result or an error of ours, in time, and nothing is left.
 
 A fault comes once, at a request that is drawn, or with every request; then the operation is done again without it.
-The bucket is one in memory, behind real sockets (`tests/bucket.py`). `LANCE_IO_SIMULATE` is how many are drawn.
+The bucket is one in memory, behind real sockets (`tests/bucket.py`). `LANCE_IO_SIMULATE` is how many are drawn;
+`LANCE_IO_CANCELLED_TAKES` how many takes are given up, four times over.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import lance
@@ -21,7 +24,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io import AsyncDataset, Session, runtime
-from lance_io.errors import CommitUnknownError, LanceError
+from lance_io.errors import CommitUnknownError, DeadlineExceeded, LanceError
 from lance_io.io.slots import slots_of
 from lance_io.store.http import sockets
 from tests.bucket import NAME, Bucket, Exchange, Harm, refuse
@@ -43,6 +46,7 @@ AT_ONCE: Final = 10
 URI: Final = f"s3://{NAME}/t.lance"
 ROWS: Final = 20_000
 MORE: Final = 100
+CANCELLED: Final = int(os.environ.get("LANCE_IO_CANCELLED_TAKES", "2000")) // 4
 
 
 def rows(count: int, first: int = 0) -> pa.Table:
@@ -476,4 +480,70 @@ async def test_every_fault(
     await all_bytes_are_back()
     assert await runtime.wrap(ended(await runtime.wrap(tasks()) - before)) == set()
     gc.collect()
+    assert sockets.num_sockets() <= open_sockets
+
+
+# -- takes that are given up -------------------------------------------------------------------------------------------
+
+
+async def fickle(exchange: Exchange, dice: random.Random) -> bool:
+    """The right answer as a rule; late, half or none by chance."""
+    chance = dice.random()
+    if chance < 0.2:
+        return await dice.choice((reset, cut, stalled_head, stalled_body, refuse(500, "InternalError")))(exchange)
+    if chance < 0.4:
+        await asyncio.sleep(dice.random() * 0.01)
+    await exchange.say(exchange.right().data)
+    return True
+
+
+async def test_takes_of_a_table_cancelled_anywhere(
+    objects: dict[str, bytes], record_property: Callable[[str, object], None]
+) -> None:
+    """By cancelling the caller or by a deadline, while 16 take; `tests/io/test_cancelled_takes.py` looks closer."""
+    dice, met = random.Random(seed_of("cancelled takes of a table")), Counter[str]()
+    open_sockets, before = sockets.num_sockets(), await runtime.wrap(tasks())
+    expected = {at: TABLE.take([at]) for at in range(0, ROWS, 2500)}
+
+    async def call(table: AsyncDataset) -> None:
+        while met["given up"] < CANCELLED:
+            at = dice.choice([*expected])
+            deadline_s = dice.choice((None, None, 0.02 * dice.random() + 1e-4))
+            taking = asyncio.ensure_future(table.take([at], timeout=deadline_s))
+            if deadline_s is None:
+                await asyncio.wait([taking], timeout=dice.random() * dice.choice((0.005, 0.02, 0.2)))
+                taking.cancel()
+            try:
+                assert await taking == expected[at]
+                met["answered"] += 1
+            except (asyncio.CancelledError, DeadlineExceeded) as error:
+                met["given up"] += 1
+                met[type(error).__name__] += 1
+            except LanceError:
+                met["failed"] += 1
+
+    async with Bucket(objects) as bucket:
+        session = Session()
+        options = bucket.options(request_timeout="5s", hedge_percent="50")
+        table = await AsyncDataset.open(URI, storage_options=options, session=session)
+        bucket.harm = partial(fickle, dice=dice)
+        await asyncio.gather(*(call(table) for _ in range(16)))
+        bucket.harm = None
+        told = f"{CANCELLED} takes of a table given up: {dict(met)}, {bucket.asked} requests"
+        print(told)
+        record_property("cancelled_takes", told)
+        assert min(met[name] for name in ("CancelledError", "DeadlineExceeded", "answered")) > CANCELLED / 50
+        await all_bytes_are_back()
+        assert await table.take(HUNDRED) == TABLE.take(HUNDRED)
+        store: Any = session.locate(URI, options).store
+        assert slots_of(store).in_use == store.stats.in_flight == 0
+
+        async def gates() -> int:
+            return sum(gate.in_flight for gate in store._loop().gates.values())
+
+        assert await runtime.wrap(gates()) == 0
+        assert await runtime.wrap(ended(await runtime.wrap(tasks()) - before)) == set()
+        await table.aclose()
+        await runtime.wrap(store.aclose())
+        await until_closed(bucket)
     assert sockets.num_sockets() <= open_sockets
