@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
@@ -104,9 +105,10 @@ class Opening(Coroutine[Any, Any, "AsyncDataset"]):
 async def _opened(
     uri: str | PathLike[str], version: Ref | None, timeout: Timeout, options: dict[str, Any]
 ) -> AsyncDataset:
+    await runtime.loaded("lance_io.commit.opening", "lance_io.dataset.moments", "lance_io.dataset.session")
+    await load_client(uri)
     from lance_io.dataset.entry import open_options
 
-    await load_client(uri)
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)
     state = await execute.run_async(open_steps(checked), timeout)
@@ -179,6 +181,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
 
     async def all_files(self) -> pa.RecordBatchReader:
         """See `LanceDataset.all_files`."""
+        await runtime.loaded("lance_io.dataset.files")
         from lance_io.dataset import files
 
         return files.reader(files.ALL_FILES, [await self._run(files.all_files(self._state))])
@@ -187,6 +190,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         self, *, min_version: int | None = None, progress: Progress | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `LanceDataset.tracked_files`; batch by batch, for `async for`."""
+        await runtime.loaded("lance_io.dataset.files")
         from lance_io.dataset import files
 
         for portion in await self._run(files.tracked_versions(self._state, min_version)):
@@ -322,7 +326,8 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         self, num_rows: int, columns: Selection = None, randomize_order: bool = True, *, timeout: Timeout = None
     ) -> pa.Table:
         """A random sample without repetitions."""
-        positions = sample_positions(num_rows, await self.count_rows(), randomize_order=randomize_order)
+        draw = partial(sample_positions, num_rows, await self.count_rows(), randomize_order=randomize_order)
+        positions = await runtime.in_thread(draw)
         return await self.take(positions, columns, timeout=timeout)
 
     async def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:

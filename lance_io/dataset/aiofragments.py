@@ -130,6 +130,7 @@ class AsyncFragment(FragmentFacts, FragmentNotOffered):
         **options: Any,
     ) -> FragmentMetadata:
         """Write rows as one fragment that no version refers to yet; see `LanceFragment.create`."""
+        await runtime.loaded("lance_io.dataset.write.entry")
         from lance_io.dataset.write.entry import write_fragment_async
 
         return await write_fragment_async(

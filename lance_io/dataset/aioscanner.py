@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
@@ -39,14 +40,20 @@ class AsyncScanner:
         """Schema of the dataset."""
         return self._state.arrow_schema
 
+    async def _schema(self) -> pa.Schema:
+        """`projected_schema`; texts are parsed in a thread, and the parser is imported there."""
+        if isinstance(self._options.columns, Mapping):
+            await runtime.in_thread(scan_projection, self._state, self._options)  # which is kept
+        return self.projected_schema
+
     async def to_table(self) -> pa.Table:
         """All rows."""
-        schema = self.projected_schema
+        schema = await self._schema()
         return await execute.collect_async(self._state, self._options, schema)
 
     async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows batch by batch; leaving the loop early cancels the reads under way."""
-        schema = self.projected_schema
+        schema = await self._schema()
         found = execute.stream_async(self._state, self._options, schema)
         try:
             async for batch in found:
@@ -59,6 +66,7 @@ class AsyncScanner:
 
     async def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> pd.DataFrame:
         """The rows as a data frame; parameters as for `LanceScanner.to_pandas`."""
+        await runtime.loaded("lance_io.dataset.frames")
         from lance_io.dataset.frames import to_pandas_async
 
         return await to_pandas_async(self._state, self._options, blob_mode, kwargs)
@@ -78,6 +86,7 @@ class AsyncScanner:
 
     async def explain_io(self, *, cold: bool = False) -> IoPlan:
         """The requests of the scan, round by round; see `LanceScanner.explain_io`."""
+        await runtime.loaded("lance_io.dataset.explain")
         from lance_io.dataset.explain import explain_scan
 
         return await runtime.wrap(drive(explain_scan(self._state, self._options, cold=cold)))

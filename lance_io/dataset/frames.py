@@ -41,8 +41,9 @@ async def to_pandas_async(
     state: DatasetState, options: ScanOptions, blob_mode: str, keywords: dict[str, Any]
 ) -> pd.DataFrame:
     """`to_pandas` on any loop."""
-    wanted = _Frame(state, options, blob_mode)
-    frame = wanted.frame(await execute.collect_async(state, wanted.options, wanted.schema), keywords)
+    wanted = await runtime.in_thread(_Frame, state, options, blob_mode)
+    rows = await execute.collect_async(state, wanted.options, wanted.schema)
+    frame = await runtime.in_thread(wanted.frame, rows, keywords)
     for name, files in wanted.blob_files():
         frame[name] = await runtime.wrap(drive(files))
     return frame

@@ -5,7 +5,8 @@
     iterate(make)    from plain code: the items of an async generator that runs on the engine
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
-    in_thread(f)     a function that may block
+    in_thread(f)     a function that may block, or takes long
+    loaded(modules)  imports, which take long
     within(s, coro)  a coroutine that ends after so many seconds
 
 Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
@@ -22,7 +23,7 @@ from lance_io.runtime.calls import run, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
-from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, use_cpus
+from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, loaded, use_cpus
 from lance_io.runtime.processors import processors
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
@@ -42,6 +43,7 @@ __all__ = [
     "cpu_count",
     "cpu_pool",
     "in_thread",
+    "loaded",
     "processors",
     "use_cpus",
     # memory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import threading
 from contextvars import copy_context
@@ -71,6 +72,20 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         pool = _blocking
     call = partial(copy_context().run, function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(pool, call)
+
+
+_loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
+
+
+async def loaded(*modules: str) -> None:
+    """Have modules imported by a thread if they are not yet: no loop may lose the time that takes.
+
+    Raises `ModuleNotFoundError` where one is missing.
+    """
+    for module in modules:
+        if module not in _loaded:
+            await in_thread(importlib.import_module, module)
+            _loaded.add(module)
 
 
 def _forget_pool() -> None:

@@ -12,17 +12,15 @@ Client libraries are imported only when their scheme is opened.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.runtime import in_thread
+from lance_io.runtime import loaded
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.local import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -37,7 +35,10 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
-_CLIENTS = {"s3": "lance_io.store.http.gets", "s3+ddb": "aiobotocore.session"}  # what a scheme's store imports
+_CLIENTS = {  # what a scheme's store imports
+    "s3": ("lance_io.store.s3", "lance_io.store.http.gets"),
+    "s3+ddb": ("lance_io.store.s3", "aiobotocore.session"),
+}
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 _DOT = re.compile(r"(?:\.|%2e){1,2}", re.IGNORECASE)
@@ -105,10 +106,9 @@ async def load_client(uri: Any) -> None:
     Does nothing for what is no URI, and where the library is missing: `open_store` says so.
     """
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
-    module = _CLIENTS.get(match[1].lower()) if match else None
-    if module is not None and module not in sys.modules:
-        with suppress(ModuleNotFoundError):
-            await in_thread(importlib.import_module, module)
+    modules = _CLIENTS.get(match[1].lower(), ()) if match else ()
+    with suppress(ModuleNotFoundError):
+        await loaded(*modules)
 
 
 def uri_text(uri: object) -> str:

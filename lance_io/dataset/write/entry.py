@@ -123,7 +123,7 @@ def _run(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., 
 
 async def _run_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`_run` on any loop."""
-    rows = async_rows_of(data, schema)
+    rows = await async_rows_of(data, schema)
     batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
     return await wrap_fed(batches, lambda feed: drive(make(write.target, _fed(rows, feed), write.options)))
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from lance_io.errors import SchemaError, UsageError
+from lance_io.runtime import in_thread
 
 HUGGING_FACE_ROWS: Final = 8192  # of a batch
 
@@ -77,10 +78,12 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
     return _streamed(data, schema)
 
 
-def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Rows:
-    """`rows_of`, for asynchronous iterables of record batches too; these need a schema."""
-    if not isinstance(data, AsyncIterable):
+async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Rows:
+    """`rows_of`, for asynchronous iterables of record batches too; these need a schema. Converts in a thread."""
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
         return rows_of(data, schema)
+    if not isinstance(data, AsyncIterable):
+        return await in_thread(rows_of, data, schema)
     if schema is None:
         raise UsageError("an asynchronous iterable of record batches needs schema=")
     return AsyncRows(schema, _cast_later(data, schema))

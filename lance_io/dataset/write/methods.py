@@ -309,6 +309,7 @@ class AsyncDatasetChanges:
 
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
+        await runtime.loaded("lance_io.dataset.write.entry")
         from lance_io.dataset.write.entry import write_dataset_async
 
         self._state = (await write_dataset_async(data, self, mode=mode, **kwargs))._state  # type: ignore[arg-type]
@@ -411,6 +412,7 @@ class AsyncDatasetChanges:
 
         data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
         """
+        await runtime.loaded("lance_io.dataset.write.entry")
         from lance_io.dataset.write.entry import write_dataset_async
 
         return await write_dataset_async(data_obj, uri, schema, mode, **options)
@@ -428,6 +430,7 @@ class AsyncDatasetChanges:
         **options: Any,
     ) -> AsyncDataset:
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
+        await runtime.loaded("lance_io.dataset.write.commits")
         from lance_io.dataset.write.commits import commit_async
 
         return await commit_async(
@@ -455,6 +458,7 @@ class AsyncDatasetChanges:
         commit_timeout: timedelta | None = COMMIT_TIMEOUT,
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
+        await runtime.loaded("lance_io.dataset.write.commits")
         from lance_io.dataset.write.commits import commit_async, merged_appends
 
         merged = merged_appends(transactions)
@@ -476,6 +480,7 @@ class AsyncDatasetChanges:
         base_uri: Any, storage_options: dict[str, str] | None = None, ignore_not_found: bool | None = None
     ) -> None:
         """Remove a table with all of its files; see `LanceDataset.drop`."""
+        await runtime.loaded("lance_io.dataset.write.dropping")
         from lance_io.dataset.write.dropping import drop_async
 
         await drop_async(base_uri, storage_options, ignore_not_found=bool(ignore_not_found))
