@@ -7,6 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lance_io.runtime import set_done
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
@@ -24,9 +26,4 @@ async def settled(future: Future[Any]) -> None:
 
 def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], _: Future[Any]) -> None:
     with suppress(RuntimeError):  # the loop has been closed: nobody waits there any more
-        loop.call_soon_threadsafe(_set, done)
-
-
-def _set(done: asyncio.Future[None]) -> None:
-    if not done.done():  # it may have been cancelled
-        done.set_result(None)
+        loop.call_soon_threadsafe(set_done, done)

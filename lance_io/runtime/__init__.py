@@ -19,7 +19,7 @@ microseconds: cheap per call or per batch, wasteful per byte range.
 
 from __future__ import annotations
 
-from lance_io.runtime.calls import run, wrap
+from lance_io.runtime.calls import run, set_done, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
@@ -30,6 +30,7 @@ from lance_io.runtime.streams import EngineIterator, iterate, stream
 __all__ = [
     # one result
     "run",
+    "set_done",
     "wrap",
     # deadlines
     "seconds",

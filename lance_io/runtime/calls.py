@@ -123,7 +123,7 @@ async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
     return call.result()
 
 
-def set_done(future: asyncio.Future[None]) -> None:
-    """Wake who awaits the future, if that is still to be done."""
+def set_done(future: asyncio.Future[None], *_: object) -> None:
+    """Wake who awaits the future, if that is still to be done; a callback, whatever it is called with."""
     if not future.done():
         future.set_result(None)

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lance_io.errors import LanceError
+from lance_io.runtime import set_done
 from lance_io.store.failures import Throttled, Transient
 from lance_io.store.hedge import Race, Watch
 from lance_io.store.s3_errors import name_bucket
+from lance_io.store.stats import on_retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -250,15 +253,8 @@ class Reading:
 
 async def read_through(sending: Sending, download: Download, operation: Flow | None) -> None:
     """Read it, for a coroutine that waits; what repeats a request is told by its context."""
-    from lance_io.store.stats import on_retry
-
     through: asyncio.Future[None] = sending.loop.create_future()
-
-    def ended(_: Reading) -> None:
-        if not through.done():
-            through.set_result(None)
-
-    reading = Reading(sending, download, ended, operation, on_retry.get())
+    reading = Reading(sending, download, partial(set_done, through), operation, on_retry.get())
     reading.start()
     try:
         await through

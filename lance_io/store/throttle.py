@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lance_io.runtime import set_done
 from lance_io.store.failures import Throttled
 from lance_io.store.pace import Pace
 
@@ -163,7 +164,7 @@ class Gate:
         if place is None and (place := self.enter_now()) is not None:
             return place
         through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        turn = self.line_up(partial(_let_go, through), place, flow.get())
+        turn = self.line_up(partial(set_done, through), place, flow.get())
         try:
             await through
         except asyncio.CancelledError:
@@ -243,8 +244,3 @@ class Gate:
     def _token_came(self) -> None:
         self._token_due = False
         self._admit(has_token=True)
-
-
-def _let_go(through: asyncio.Future[None]) -> None:
-    if not through.done():
-        through.set_result(None)

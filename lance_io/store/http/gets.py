@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from lance_io.errors import LanceError
+from lance_io.runtime import set_done
 from lance_io.store.failures import StoreFailure, Transient
 from lance_io.store.http.connection import BadAnswer
 from lance_io.store.http.exchange import Document, Exchange
@@ -73,7 +74,9 @@ class HttpGets:
         return attempt
 
     async def ask(self, query: Mapping[str, str], name: str, operation: str) -> bytes:
-        """The answer to a question about the objects, such as for a list of them; errors as `attempt`.
+        """The answer to a question about the objects, such as for a list of them.
+
+        Raises our errors only; `Transient` where another attempt may help.
 
         name, operation  of what it is about, and what is done, for errors
         """
@@ -95,7 +98,7 @@ class HttpGets:
     async def _carry(self, sink: Sink, request: tuple[Origin, bytes], num_bytes: int) -> Exchange:
         """Send a request and wait until it is over."""
         ended = self.loop.create_future()
-        exchange = self.send(sink, request, num_bytes, partial(_wake, ended), self.loop.time())
+        exchange = self.send(sink, request, num_bytes, partial(set_done, ended), self.loop.time())
         try:
             await ended
         except asyncio.CancelledError:
@@ -226,11 +229,6 @@ class DownloadAttempt:
         ended, self._ended = self._ended, None
         if ended is not None:
             ended(error)
-
-
-def _wake(ended: asyncio.Future[None], _: Exchange) -> None:
-    if not ended.done():
-        ended.set_result(None)
 
 
 def _sent_around(exchange: Exchange | None, name: str, operation: str) -> StoreFailure:
