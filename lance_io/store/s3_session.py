@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.runtime import in_thread
+from lance_io.runtime import loaded
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3_credentials import Chain
 from lance_io.store.s3_errors import credentials_error, no_credentials
@@ -87,27 +87,15 @@ def _expect_handler() -> Any:
     return add_expect_header
 
 
-_is_loaded = False
-
-
 async def load_library() -> None:
-    """Have the client library imported, in a thread: that takes half a second, which no loop may lose.
+    """Have the client library imported, which takes half a second.
 
     Raises `ModuleNotFoundError`, which says what to install.
     """
-    if not _is_loaded:
-        await in_thread(_import_library)
-
-
-def _import_library() -> None:
-    global _is_loaded
     try:
-        import aiobotocore.config
-        import aiobotocore.session  # noqa: F401
-        import aiohttp  # noqa: F401
+        await loaded("aiobotocore.config", "aiobotocore.session", "aiohttp")
     except ModuleNotFoundError as error:
         raise missing_library(error.name or "aiobotocore") from error
-    _is_loaded = True
 
 
 def missing_library(name: str) -> ModuleNotFoundError:
