@@ -29,7 +29,7 @@ from lance_io.store.stats import on_retry
 from lance_io.store.throttle import Flow, flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.growth import Growth
@@ -51,6 +51,7 @@ class Operation:
     ending        reads that were given up and have not ended
     flow          what its requests belong to where they wait at the store's gate
     num_placed    the turn of its last read in the queue
+    dispatcher    None before its first request
     """
 
     __slots__ = ("__weakref__", "_held_bytes", "budget", "dispatcher", "ending", "flow", "live", "num_placed", "sinks")
@@ -88,13 +89,14 @@ class Dispatcher:
     store   where to read
     growth  how many reads may be in flight at once
     slots   what each needs one of
+    shared  what the reads of a session have in common: it is to live as long as this
     """
 
-    def __init__(self, store: ObjectReads, growth: Growth, slots: SlotSource) -> None:
+    def __init__(self, store: ObjectReads, growth: Growth, slots: SlotSource, shared: object = None) -> None:
         self.store = store
         self.growth = growth
         self.loop = asyncio.get_running_loop()
-        self._keeps: object = None  # what is to live as long as this
+        self._shared = shared
         self.in_flight: set[Read] = set()
         self._slots = slots
         self._takes_plans = hasattr(store, "read_ranges")
@@ -246,7 +248,7 @@ class Dispatcher:
 
     def _enqueue(self, read: Read, now_s: float) -> None:
         self._num_queued += 1
-        read.queue_s = now_s
+        read.queued_s = now_s
         operation = read.payer.operation
         operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
         heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))
@@ -255,16 +257,16 @@ class Dispatcher:
         """Send queued reads while there are slots; metadata does not wait for the operation's own limit."""
         while self._queue:
             _, turn, _, read = self._queue[0]
-            if not read.holders:
-                self._forget(read)
-            elif len(self.in_flight) >= self.growth.limit and not read.is_urgent:
+            if not read.holders:  # nobody wants it any more
+                heapq.heappop(self._queue)
+                continue
+            if len(self.in_flight) >= self.growth.limit and not read.is_urgent:
                 return
-            elif not self._take_slot():
+            if not self._take_slot():
                 return
-            else:
-                self._turn_placed = max(self._turn_placed, turn)
-                self._start(read)
             heapq.heappop(self._queue)
+            self._turn_placed = max(self._turn_placed, turn)
+            self._start(read)
 
     def _take_slot(self) -> bool:
         if self._granted:
@@ -293,7 +295,7 @@ class Dispatcher:
 
     def _start(self, read: Read) -> None:
         read.state = "in flight"
-        read.queue_s = self.loop.time() - read.queue_s
+        read.queue_s = self.loop.time() - read.queued_s
         self.in_flight.add(read)
         io_stats.begin_read(read.sinks)
         told, of = partial(_made_again, read.sinks, self.growth), read.payer.operation.flow
@@ -411,18 +413,18 @@ def _made_again(sinks: Sinks, growth: Growth, late: bool) -> None:
         growth.failed()
 
 
-_shared: weakref.WeakValueDictionary[tuple[int, int, int], Dispatcher] = weakref.WeakValueDictionary()
+_of_takes: weakref.WeakValueDictionary[tuple[int, int, int], Dispatcher] = weakref.WeakValueDictionary()
 
 
-def dispatcher_of_takes(store: ObjectReads, growth: Growth, slots: SlotSource, shared: object) -> Dispatcher:
+def dispatcher_of_takes(store: ObjectReads, shared: object, make: Callable[[], Dispatcher]) -> Dispatcher:
     """The dispatcher of all takes on a store and the running loop; lives as long as there is one.
 
     shared  what the reads of a session have in common: others have a dispatcher of their own
+    make    called for the first take
     """
     # It holds the three, whose numbers are nobody else's meanwhile.
     place = id(asyncio.get_running_loop()), id(store), id(shared)
-    found = _shared.get(place)
+    found = _of_takes.get(place)
     if found is None:
-        found = _shared[place] = Dispatcher(store, growth, slots)
-        found._keeps = shared
+        found = _of_takes[place] = make()
     return found

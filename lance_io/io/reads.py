@@ -179,10 +179,22 @@ class Read:
 
     priority   of its most urgent holder
     num_bytes  what it will hold at most, once answered what it does hold
-    queue_s    when it got in the queue; once it is in flight, how long it has waited
+    queued_s   when it got in the queue, by the loop's clock
+    queue_s    how long it waited before it was sent
     """
 
-    __slots__ = ("holders", "num_bytes", "payer", "priority", "queue_s", "sinks", "started", "state", "task")
+    __slots__ = (
+        "holders",
+        "num_bytes",
+        "payer",
+        "priority",
+        "queue_s",
+        "queued_s",
+        "sinks",
+        "started",
+        "state",
+        "task",
+    )
 
     def __init__(self, holders: list[Request], num_bytes: int) -> None:
         self.holders = holders
@@ -193,7 +205,7 @@ class Read:
             self.sinks = joined([request.sinks for request in holders])
         self.num_bytes = num_bytes
         self.state: Literal["queued", "in flight", "ended"] = "queued"
-        self.queue_s = 0.0
+        self.queued_s = self.queue_s = 0.0
         self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
         self.started: StartedRead | None = None  # or a store that needs none
 

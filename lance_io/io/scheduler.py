@@ -191,10 +191,15 @@ class ReadScheduler:
         loop = asyncio.get_running_loop()
         dispatcher = self._own.dispatcher
         if dispatcher is None:
-            dispatcher = self._own.dispatcher = self._make_dispatcher()
+            dispatcher = self._own.dispatcher = self._find_dispatcher()
         elif dispatcher.loop is not loop:
             raise RuntimeError("a ReadScheduler belongs to the event loop that it was first used on")
         return dispatcher
+
+    def _find_dispatcher(self) -> Dispatcher:
+        if self._merge == "take" and self._requests_max is None and not hasattr(self.store, "read_ranges"):
+            return dispatcher_of_takes(self.store, self._shared, self._make_dispatcher)
+        return self._make_dispatcher()
 
     def _make_dispatcher(self) -> Dispatcher:
         store, profile, shared = self.store, self.store.profile, self._shared
@@ -207,9 +212,7 @@ class ReadScheduler:
             growth = Growth(profile.requests_max, profile.requests_max)
         else:
             growth = Growth(profile.requests_start, scan_requests_max(profile))
-        if is_take and self._requests_max is None and not hasattr(store, "read_ranges"):
-            return dispatcher_of_takes(store, growth, slots, shared)
-        return Dispatcher(store, growth, slots)
+        return Dispatcher(store, growth, slots, shared)
 
 
 class OpenSchedulers:
