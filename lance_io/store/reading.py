@@ -108,6 +108,7 @@ class Sending:
 class Reading:
     """A download on its way, with all its attempts.
 
+    find       gives what sends now: a store that was closed between two attempts opens anew
     ended      called once, when it is over, with this; not after `cancel`
     operation  that it belongs to
     told       called when a request is made again: with True as it is late, with False as it failed
@@ -121,6 +122,7 @@ class Reading:
         "_began_s",
         "_breaks",
         "_ended",
+        "_find",
         "_operation",
         "_place",
         "_race",
@@ -135,13 +137,13 @@ class Reading:
 
     def __init__(
         self,
-        sending: Sending,
+        find: Callable[[], Sending],
         download: Download,
         ended: Callable[[Reading], None],
         operation: Flow | None,
         told: Callable[[bool], None] | None,
     ) -> None:
-        self._sending = sending
+        self._find = find
         self.download = download
         self.error: BaseException | None = None
         self._ended: Callable[[Reading], None] | None = ended
@@ -155,7 +157,7 @@ class Reading:
 
     def start(self) -> None:
         """Send the first request as soon as the gate lets it through."""
-        sending = self._sending
+        sending = self._sending = self._find()
         self._began_s = sending.loop.time()
         self._place = sending.gate.enter_now()
         if self._place is None:
@@ -247,14 +249,16 @@ class Reading:
 
     def _again(self) -> None:
         self._timer = None
+        before, self._sending = self._sending, self._find()
+        place = self._place if self._sending is before else None  # in another line it has none
         self._asked_s = self._sending.loop.time()
-        self._turn = self._sending.gate.line_up(self._attempt, self._place, None)
+        self._turn = self._sending.gate.line_up(self._attempt, place, self._operation)
 
 
-async def read_through(sending: Sending, download: Download, operation: Flow | None) -> None:
+async def read_through(find: Callable[[], Sending], download: Download, operation: Flow | None) -> None:
     """Read it, for a coroutine that waits; what repeats a request is told by its context."""
-    through: asyncio.Future[None] = sending.loop.create_future()
-    reading = Reading(sending, download, partial(set_done, through), operation, on_retry.get())
+    through: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    reading = Reading(find, download, partial(set_done, through), operation, on_retry.get())
     reading.start()
     try:
         await through

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.reading import Sending
     from lance_io.store.stats import Operation
     from lance_io.store.throttle import Flow, Place
 
@@ -111,7 +112,7 @@ class S3Store:
         told: Callable[[bool], None] | None,
     ) -> Reading:
         """See `StartReads`."""
-        reading = Reading(self._loop().sending, Download.of_range(key, start, end, memory), ended, operation, told)
+        reading = Reading(self._sending, Download.of_range(key, start, end, memory), ended, operation, told)
         reading.start()
         return reading
 
@@ -232,7 +233,10 @@ class S3Store:
 
     async def _download(self, download: Download) -> None:
         """Attempts until all bytes are here."""
-        await read_through(self._loop().sending, download, flow.get())
+        await read_through(self._sending, download, flow.get())
+
+    def _sending(self) -> Sending:
+        return self._loop().sending
 
     async def call(
         self,

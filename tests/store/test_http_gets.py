@@ -25,6 +25,7 @@ from lance_io.store.http import gets, pool, sockets
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
+from lance_io.store.retry import RetryPolicy
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.s3_options import S3Options, has_profiles, keys_at_hand
 from tests.http_faults import Answer, Asked, FaultServer, broken_after, hang_up, head, serve, status
@@ -646,6 +647,22 @@ async def test_time_without_a_connection_is_counted() -> None:
         assert 0 < first.queue_s <= arrived_s - began_s
         assert going_s - arrived_s <= second.queue_s <= loop.time() - began_s
         await store.aclose()
+
+
+async def test_a_read_that_is_made_again_after_closing_belongs_to_the_store_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The store is closed while it pauses; the connection that it opens then is closed with the store, too."""
+    monkeypatch.setattr(RetryPolicy, "pause_s", lambda *_: 0.2)
+    async with Counting(status(500)) as server:
+        store = store_at(server.endpoint)
+        reading = asyncio.create_task(read(store))
+        await turns_until(lambda: len(server.requests) == 1 and not store._loop().gates["read"].in_flight)
+        await store.aclose()
+        await reading
+        assert pool_of(store).num_open == 1
+        await store.aclose()
+        assert not store._loops and server.connections == 2
 
 
 async def test_closing_ends_what_is_under_way() -> None:

@@ -260,7 +260,7 @@ def test_the_time_before_a_gate_is_counted() -> None:
         retries = RetryPolicy(first_delay_s=0.0)
         sending = Sending(Gets(), gate, Watch(Hedging(0)), StoreStats(), "bucket", retries, None)
         downloads = [Download.of_range(key, 0, 10) for key in "ab"]
-        await asyncio.gather(*(read_through(sending, download, None) for download in downloads))
+        await asyncio.gather(*(read_through(lambda: sending, download, None) for download in downloads))
         return [download.queue_s for download in downloads]
 
     # a fails at 1 and waits from there until b, which has waited for it, is done
