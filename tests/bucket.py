@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.http_faults import Asked, head
+from tests.http_faults import Asked, head, read_asked
 from tests.listening import Listener
 
 if TYPE_CHECKING:
@@ -76,14 +76,13 @@ class Bucket(Listener):
     objects  by key
     harm     what answers instead, None for the right answer
     asked    how many requests have come
-    alive    connections now
     """
 
     def __init__(self, objects: Mapping[str, bytes] | None = None) -> None:
         super().__init__()
         self.objects = dict(objects or {})
         self.harm: Harm | None = None
-        self.asked = self.alive = 0
+        self.asked = 0
         self._port_holder = socket.socket()  # bound and not listening, so that nobody else gets the port meanwhile
         self._port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port_holder.bind(("127.0.0.1", 0))
@@ -109,22 +108,15 @@ class Bucket(Listener):
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One request after the other."""
-        self.alive += 1
-        try:
-            while await self._serve_one(client, to_client):
-                await to_client.drain()
-        finally:
-            self.alive -= 1
+        while await self._serve_one(client, to_client):
+            await to_client.drain()
 
     async def _serve_one(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
         first = await client.readexactly(1)
         if first == TLS:
             to_client.write(head(400, {"Content-Length": 0}))
             return False
-        line, *rest = (first + await client.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-        headers = dict(entry.split(": ", 1) for entry in rest)
-        asked = Asked(line, {name.lower(): value for name, value in headers.items()})
-        asked.body = await client.readexactly(int(asked.headers.get("content-length", "0")))
+        asked = await read_asked(client, first)
         self.asked += 1
         exchange = Exchange(self, asked, client, to_client)
         if self.harm is not None:

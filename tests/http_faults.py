@@ -38,6 +38,15 @@ class Asked:
         return int(match[1]), min(int(match[2]) + 1, size_bytes)
 
 
+async def read_asked(client: asyncio.StreamReader, begun: bytes = b"") -> Asked:
+    """The next request of a connection; `begun` is what was read of it before."""
+    line, *rest = (begun + await client.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = dict(entry.split(": ", 1) for entry in rest)
+    asked = Asked(line, {name.lower(): value for name, value in headers.items()})
+    asked.body = await client.readexactly(int(asked.headers.get("content-length", "0")))
+    return asked
+
+
 Answer = Callable[["FaultServer", Asked, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -87,6 +96,16 @@ async def hang_up(server: FaultServer, asked: Asked, writer: asyncio.StreamWrite
 async def stall(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
     """Silence."""
     await server.closing.wait()
+
+
+def after(event: asyncio.Event) -> Answer:
+    """The right answer, once something has happened."""
+
+    async def answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
+        await event.wait()
+        await serve(server, asked, writer)
+
+    return answer
 
 
 async def whole(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
@@ -158,11 +177,7 @@ class FaultServer(Listener):
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One request after the other."""
         while not to_client.is_closing():
-            text = (await client.readuntil(b"\r\n\r\n")).decode()
-            line, *rest = text.strip().split("\r\n")
-            headers = dict(entry.split(": ", 1) for entry in rest)
-            asked = Asked(line, {name.lower(): value for name, value in headers.items()})
-            asked.body = await client.readexactly(int(asked.headers.get("content-length", "0")))
+            asked = await read_asked(client)
             number = len(self.requests)
             self.requests.append(asked)
             self.arrived.set()

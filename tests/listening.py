@@ -25,6 +25,11 @@ class Listener:
         self.endpoint = ""
         self._connections: set[asyncio.Task[None]] = set()
 
+    @property
+    def alive(self) -> int:
+        """Connections now."""
+        return len(self._connections)
+
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One connection, for a subclass to say; it is closed afterwards. Either side may break it off at any time."""
         raise NotImplementedError

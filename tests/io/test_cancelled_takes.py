@@ -30,7 +30,7 @@ from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.gets import DownloadAttempt
 from lance_io.store.reading import Reading
 from lance_io.store.s3 import S3Store, open_s3
-from tests.http_faults import Asked, FaultServer, head
+from tests.http_faults import FaultServer, head, read_asked
 from tests.seeds import seed_of
 
 if TYPE_CHECKING:
@@ -69,22 +69,16 @@ class Dice(FaultServer):
         super().__init__(CONTENT)
         self._dice = dice
         self._refusing = refusing
-        self.alive = 0
         self.harm = True
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """One connection."""
-        self.alive += 1
-        try:
-            while await self._one(client, to_client):
-                await to_client.drain()
-        finally:
-            self.alive -= 1
+        while await self._one(client, to_client):
+            await to_client.drain()
 
     async def _one(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> bool:
         """One request; whether the connection goes on."""
-        line, *rest = (await client.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
-        asked = Asked(line, dict(entry.split(": ", 1) for entry in rest))
+        asked = await read_asked(client)
         self.arrived.set()
         start, end = asked.span(len(CONTENT)) or (0, len(CONTENT))
         fields = {

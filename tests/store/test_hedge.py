@@ -20,7 +20,7 @@ from lance_io.store.reading import TaskAttempt
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.stats import StoreStats
 from lance_io.testing.latency import run_virtual
-from tests.http_faults import Answer, Asked, FaultServer, broken_after, serve, stall, status
+from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, serve, stall, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -299,16 +299,12 @@ async def test_a_request_is_made_again_though_all_that_may_be_are_in_flight() ->
 async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> None:
     late = asyncio.Event()
 
-    async def late_answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
-        await late.wait()
-        await serve(server, asked, writer)
-
     async def second_answer(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
         await second(server, asked, writer)
         if second is not serve:
             asyncio.get_running_loop().call_later(0.2, late.set)
 
-    script = [*[serve] * 32, late_answer, second_answer]
+    script = [*[serve] * 32, after(late), second_answer]
     async with FaultServer(CONTENT, script) as server:
         store = store_on(server)
         for _ in range(32):

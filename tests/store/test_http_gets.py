@@ -28,7 +28,7 @@ from lance_io.store.http.gets import HttpGets
 from lance_io.store.retry import RetryPolicy
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.s3_options import S3Options, has_profiles, keys_at_hand
-from tests.http_faults import Answer, Asked, FaultServer, broken_after, hang_up, head, serve, status
+from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, hang_up, head, serve, status
 from tests.listening import Listener
 
 if TYPE_CHECKING:
@@ -95,23 +95,19 @@ async def turns_until(happened: Callable[[], bool]) -> None:
 
 
 class Counting(FaultServer):
-    """Counts connections, too, and knows when one is over."""
+    """Counts connections, too."""
 
     def __init__(self, *script: Answer) -> None:
         super().__init__(CONTENT, script)
-        self.connections = self.alive = self.most_alive = 0
+        self.connections = self.most_alive = 0
         self.clients: dict[asyncio.StreamWriter, asyncio.StreamReader] = {}
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Count."""
         self.connections += 1
-        self.alive += 1
         self.most_alive = max(self.most_alive, self.alive)
         self.clients[to_client] = client
-        try:
-            await super().serve(client, to_client)
-        finally:
-            self.alive -= 1
+        await super().serve(client, to_client)
 
 
 async def attempt(gets: GetTransport, download: Download) -> None:
@@ -489,7 +485,6 @@ class Silent(Listener):
 
     def __init__(self) -> None:
         super().__init__()
-        self.alive = 0
         self.came = asyncio.Event()
 
     async def __aenter__(self) -> Self:
@@ -501,13 +496,9 @@ class Silent(Listener):
 
     async def serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Wait for its end."""
-        self.alive += 1
         self.came.set()
-        try:
-            while await client.read(1000):
-                pass
-        finally:
-            self.alive -= 1
+        while await client.read(1000):
+            pass
 
 
 async def test_a_connection_that_does_not_come_about_in_time() -> None:
@@ -605,12 +596,7 @@ async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.
 
 async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
     go_on = asyncio.Event()
-
-    async def later(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
-        await go_on.wait()
-        await serve(server, asked, writer)
-
-    async with Counting(later) as server:
+    async with Counting(after(go_on)) as server:
         store = store_at(server.endpoint, requests_max="1")
         own = store._loop().gets
         await store._loop().state.signer("key")
@@ -626,12 +612,7 @@ async def test_who_was_cancelled_in_line_gets_no_turn() -> None:
 
 async def test_time_without_a_connection_is_counted() -> None:
     go_on, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    async def later(server: FaultServer, asked: Asked, writer: asyncio.StreamWriter) -> None:
-        await go_on.wait()
-        await serve(server, asked, writer)
-
-    async with Counting(later) as server:
+    async with Counting(after(go_on)) as server:
         store = store_at(server.endpoint, requests_max="1")
         own = store._loop().gets
         await store._loop().state.signer("key")
