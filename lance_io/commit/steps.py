@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
+from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL
 from lance_io.store.probe import ConditionalProbe
 
@@ -341,22 +342,6 @@ class Shielded(Generic[T]):
     async def later(self) -> T:
         """See `Ask`."""
         return await to_the_end(drive(self.plan))
-
-
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Run something to its end, even if who waits for it is cancelled, again and again: it is told afterwards."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            try:
-                await asyncio.wait({task})
-            except asyncio.CancelledError:
-                continue  # told again; the outcome is what they need to wait for
-        if not task.cancelled():
-            task.exception()  # it has been looked at
-        raise
 
 
 def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:

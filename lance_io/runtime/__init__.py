@@ -8,6 +8,7 @@
     in_thread(f)     a function that may block, or takes long
     loaded(modules)  imports, which take long
     within(s, coro)  a coroutine that ends after so many seconds
+    to_the_end(coro) a coroutine that runs to its end, whatever happens to who waits
 
 Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
 whoever calls. A user's own loop (a notebook's, a web server's) is never re-entered, only told when a result is there.
@@ -19,7 +20,7 @@ microseconds: cheap per call or per batch, wasteful per byte range.
 
 from __future__ import annotations
 
-from lance_io.runtime.calls import run, set_done, wrap
+from lance_io.runtime.calls import run, set_done, to_the_end, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
@@ -31,6 +32,7 @@ __all__ = [
     # one result
     "run",
     "set_done",
+    "to_the_end",
     "wrap",
     # deadlines
     "seconds",

@@ -123,6 +123,22 @@ async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
     return call.result()
 
 
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run something to its end, even if who waits for it is cancelled, again and again: it is told afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                continue  # told again; the outcome is what they need to wait for
+        if not task.cancelled():
+            task.exception()  # it has been looked at
+        raise
+
+
 def set_done(future: asyncio.Future[None], *_: object) -> None:
     """Wake who awaits the future, if that is still to be done; a callback, whatever it is called with."""
     if not future.done():

@@ -17,6 +17,7 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import AlreadyExists, LanceError, UnsupportedError
+from lance_io.runtime import to_the_end
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, StoreFailure
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _FIRST_PAUSE_S: Final = 0.1
 
 _logger = logging.getLogger(__name__)
 _kept: dict[str, bool] = {}  # by the identity of the store
-_deleting: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
 
 
 class ConditionalProbe:
@@ -68,10 +68,7 @@ class ConditionalProbe:
         try:
             return await self._create_twice(key)
         finally:
-            deleting = asyncio.ensure_future(self._delete(key))
-            _deleting.add(deleting)
-            deleting.add_done_callback(_deleting.discard)
-            await asyncio.shield(deleting)
+            await to_the_end(self._delete(key))
 
     async def _create_twice(self, key: str) -> bool:
         is_there = False  # for certain

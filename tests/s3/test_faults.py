@@ -365,7 +365,7 @@ class Trial:
         elif fault.name == "refused":
             await bucket.stop()
             if self.once is not None:
-                asyncio.get_running_loop().call_later(0.05, self._listen_again, bucket)
+                self._listening = asyncio.ensure_future(listen_again(bucket))
         else:
             endpoint = bucket.endpoint.replace("http:", "https:")
             secure = {**how["storage_options"], "aws_endpoint": endpoint}
@@ -394,9 +394,6 @@ class Trial:
             assert error is None or fault.harm is None, f"a read did not recover: {error!r}"
         return error
 
-    def _listen_again(self, bucket: Bucket) -> None:
-        self._listening = asyncio.ensure_future(bucket.start())
-
     async def _again(
         self, bucket: Bucket, table: AsyncDataset | None, how: dict[str, Any], error: LanceError | None
     ) -> None:
@@ -417,6 +414,12 @@ class Trial:
         if state == old:
             await self.operation.work(table, how)
             assert await asyncio.to_thread(state_of, bucket, self._folder) == new, "it is not there afterwards"
+
+
+async def listen_again(bucket: Bucket) -> None:
+    """Soon: while the operation tries again, or after it has failed."""
+    await asyncio.sleep(0.05)
+    await bucket.start()
 
 
 async def until_closed(bucket: Bucket) -> None:

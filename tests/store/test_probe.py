@@ -109,19 +109,22 @@ def test_no_telling_is_not_remembered() -> None:
     run_virtual(lambda: ConditionalProbe(store, "t").run())
 
 
-def test_cancelling_removes_the_probe() -> None:
+@pytest.mark.parametrize("moments_s", [(1.5,), (2.5,), (1.5, 0.7), (2.5, 0.1, 0.1)], ids=str)
+def test_cancelling_removes_the_probe(moments_s: tuple[float, ...]) -> None:
+    """While it is written and while it is removed, once and again: it is gone before the caller goes on."""
     inner = MemoryStore()
 
     async def run() -> None:
         probing = asyncio.create_task(ConditionalProbe(LatencyStore(Unproven(inner)), "t").run())
-        await asyncio.sleep(1.5)
-        assert len(inner.list_now("t/")) == 1
-        probing.cancel()
+        for moment_s in moments_s:
+            await asyncio.sleep(moment_s)
+            assert len(inner.list_now("t/")) == 1
+            probing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probing
+        assert inner.list_now("") == []
 
     run_virtual(run)
-    assert inner.list_now("") == []
 
 
 async def test_who_is_trusted() -> None:

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
-from lance_io.commit.steps import drive, drive_now, to_the_end
+from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.metadata import FragmentMetadata
 from lance_io.dataset.write.input import Rows
@@ -20,6 +20,7 @@ from lance_io.errors import CommitUnknownError, LanceError, UsageError
 from lance_io.file.writedrive import key_beside
 from lance_io.file.writer import PAGE_BYTES
 from lance_io.file.writing import FileWritingLater, FileWritingNow
+from lance_io.runtime import to_the_end
 from lance_io.table.fragment import DataFile, Fragment
 from lance_io.table.paths import DATA
 
