@@ -73,6 +73,7 @@ _SPARK: Final = tuple(
         "planning",
         "write_jobs",
         "local_writing",
+        "told",
     )
 )
 # Which tests know a room best, and which wider ones are asked where these notice nothing.
@@ -84,12 +85,12 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "dataset": (("tests/dataset",), ("tests/interop", "tests/s3/test_datasets.py")),
     "encodings": (("tests/encodings", "tests/file"), ("tests/dataset",)),
     "file": (("tests/file",), ("tests/dataset",)),
-    "format": (("tests/format", "tests/file"), ("tests/encodings",)),
+    "format": (("tests/format", "tests/file"), ("tests/encodings", "tests/dataset")),
     "io": (("tests/io", "tests/store"), ("tests/file",)),
     "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),
     "runtime": (("tests/test_runtime.py", "tests/io"), ("tests/dataset",)),
     "spark": (_SPARK, ("tests/spark/test_local_reading.py",)),
-    "store": (("tests/store", "tests/io"), ("tests/s3",)),
+    "store": (("tests/store", "tests/io"), ("tests/s3", "tests/commit")),
     "table": (("tests/table", "tests/commit"), ("tests/dataset",)),
     "testing": (("tests/io", "tests/store", "tests/commit"), ("tests/simulate",)),
 }

@@ -170,7 +170,7 @@ class _Change:
             return
         for version, other in (yield from transactions_after(self.target, append.read_version)):
             if other is not None:
-                check_conflict(append, other, version=version)
+                check_conflict(append, other, version=version, knows_rows=False)
 
     def _schema_with_new_columns(self, base: Manifest) -> Schema | None:
         """The table's schema with the columns that only this job has, None when there are none."""

@@ -47,7 +47,7 @@ Clone              .   .   .   .   .   .   .   .   .   .   .   .   .   .   .
 """
 
 
-def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows_rows: bool = False) -> None:
+def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows_rows: bool) -> None:
     """Raise `CommitConflictError` unless `mine` can be committed after `other`, which made `version`.
 
     knows_rows  whether it is known which rows `mine` deletes, so that it can be merged with other deletions of the

@@ -255,6 +255,9 @@ class StoreConformance:
             place.put(name)
         assert sorted(await _names(place, delimiter="/")) == ["a.1", "a/", "a0", "ab/", "b"]
         assert sorted(await _names(place, delimiter="/", below="a/")) == ["a/1", "a/2/"]
+        metas = [meta async for meta in place.store.list(f"{place.prefix}/", Selection(delimiter="/"))]
+        folders = {(meta.name, meta.size_bytes, meta.etag, meta.last_modified) for meta in metas if meta.is_folder}
+        assert folders == {("a", 0, None, None), ("ab", 0, None, None)}
 
     async def test_a_prefix_is_text(self, place: Place) -> None:
         for name in self.NAMES:

@@ -75,6 +75,8 @@ def test_versions(run: Any, table: lance.LanceDataset) -> None:
         assert {name: str(mine[name]) for name in theirs["metadata"]} == theirs["metadata"]
         assert abs(local(mine["timestamp"]) - theirs["timestamp"]) < timedelta(microseconds=2)  # they round
     assert [one["version"] for one in run("versions", table.uri, "--tag", "second", "--json").report["versions"]] == [2]
+    shown = run("versions", table.uri).out
+    assert "second" in shown and not shown.lstrip().startswith("{")  # for people, unless asked for otherwise
 
 
 def test_fragments(run: Any, table: lance.LanceDataset) -> None:

@@ -80,6 +80,15 @@ async def test_no_more_spans_are_begun_than_may_be(uri: str) -> None:
     assert [batch.span_index async for batch in batches] == [0] * 4
 
 
+async def test_one_span_at_a_time(uri: str) -> None:
+    store, batches = held_scan(uri, spans_ahead=1, pieces_ahead=1)
+    first = asyncio.ensure_future(anext(batches))
+    await asyncio.wait({first}, timeout=0.2)  # another span would be here by now
+    store.released.set()
+    found = [(await first).span_index, *[batch.span_index async for batch in batches]]
+    assert found == [span for span in range(FRAGMENTS) for _ in range(4)]
+
+
 async def test_what_is_under_way_ends_with_the_scan(uri: str) -> None:
     before = asyncio.all_tasks()
     _, batches = held_scan(uri)

@@ -263,6 +263,12 @@ ARROW = pa.schema(
 )
 
 
+@pytest.mark.parametrize("around", [pa.list_, pa.large_list, lambda item: pa.map_(pa.string(), item)])
+def test_items_of_lists_and_maps_are_no_columns(around: Any) -> None:
+    schema = schema_from_arrow(pa.schema([pa.field("s", STRUCT), pa.field("l", around(pa.int8()))]))
+    assert [[member.name for member in field.members] for field in schema.fields] == [["a", "b"], []]
+
+
 def test_projection_keeps_the_asked_order_and_only_the_asked_members():
     schema = schema_from_arrow(ARROW)
     pruned = schema.project(["i", "s.`odd.name`.w", "l.item.b", "s.x"])

@@ -274,6 +274,14 @@ def test_rows_of_which_no_column_is_read_are_not_believed_blindly(tmp_path: Path
     assert np.array_equal(numbers, np.arange(num_rows))
 
 
+def test_the_fragment_that_does_not_say_its_rows_is_named(tmp_path: Path) -> None:
+    whole = tmp_path / "untold.lance"
+    lance.write_dataset(pa.table({"i": range(12)}), whole, max_rows_per_file=4)
+    change_manifest(whole, lambda m: m.fragments[2].ClearField("physical_rows"))
+    with pytest.raises(UnsupportedError, match="fragment 2 does not say how many rows it has"):
+        lance_io.dataset(str(whole)).count_rows()
+
+
 def test_fragments_of_one_id_can_be_scanned_and_not_addressed(tmp_path: Path) -> None:
     """Which of both fragments an address means nobody knows: rows of the wrong one came, or none."""
     whole = tmp_path / "twice.lance"

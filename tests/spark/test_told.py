@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+from types import SimpleNamespace
 
 import pytest
 from pyspark import TaskContext
 
-from lance_io.spark import told
+from lance_io import runtime
+from lance_io.spark import engine, told
 from lance_io.spark.options import parse_options
 
 SPARKS = "(?i)secret|password|token|access[.]?key"
@@ -87,3 +90,15 @@ def test_credentials_are_warned_of_once(
     for text in caplog.messages:
         assert "aws_access_key_id" in text and "spark.redaction.regex" in text and "AWS_SECRET_ACCESS_KEY" in text
         assert not [value for value in ("AKIA", "hush") if value in text]
+
+
+def test_a_worker_takes_the_processors_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANCE_CPU_THREADS", raising=False)
+    monkeypatch.setattr(engine, "_settled_pid", os.getpid())
+    try:
+        for cpus in (3, 2):  # tasks of another stage may come to the same worker
+            monkeypatch.setattr(engine, "this_task", lambda cpus=cpus: SimpleNamespace(cpus=lambda: cpus))
+            engine.settle_in_worker()
+            assert runtime.cpu_count() == cpus
+    finally:
+        runtime.use_cpus(None)

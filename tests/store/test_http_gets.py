@@ -504,9 +504,10 @@ class Silent(Listener):
 async def test_a_connection_that_does_not_come_about_in_time() -> None:
     async with Silent() as server:
         store = store_at(server.endpoint.replace("http:", "https:"), connect_timeout="0.2s", client_max_retries="0")
-        with pytest.raises(Transient, match="no answer in time"):
-            await read(store)
-        await turns_until(lambda: server.alive == 0)
+        async with asyncio.timeout(pool.CONNECT_S / 2):  # which is for connections that nobody waits for
+            with pytest.raises(Transient, match="no answer in time"):
+                await read(store)
+            await turns_until(lambda: server.alive == 0)
         await store.aclose()
 
 
@@ -591,6 +592,22 @@ async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.
         await cancel(first)  # its connection goes with it, and a new one is opened for the third
         await third
         assert server.asked == ["bytes=0-9", "bytes=2-6"]
+        await store.aclose()
+
+
+async def test_cancelling_while_a_request_waits_to_go_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Counting(serve, hang_up) as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        found = pool_of(store)
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(found, "_open_more", lambda: None)  # it waits for a connection as long as we like
+            lost = asyncio.create_task(read(store))
+            await turns_until(lambda: len(found._resent) == 1)
+            await cancel(lost)
+        assert store.stats.in_flight == 0
+        found._open_more()
+        assert (found.num_open, found.num_waiting, len(found._opening), len(server.asked)) == (0, 0, 0, 2)
         await store.aclose()
 
 

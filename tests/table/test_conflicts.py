@@ -226,12 +226,12 @@ def test_errors_name_both_and_say_whether_to_try_again() -> None:
         CommitConflictError,
         match="This Delete transaction was preempted by concurrent transaction Rewrite at version 7",
     ) as caught:
-        check_conflict(transaction(delete(0)), transaction(rewrite(0)), version=7)
+        check_conflict(transaction(delete(0)), transaction(rewrite(0)), version=7, knows_rows=False)
     assert caught.value.retryable
     with pytest.raises(
         CommitConflictError,
         match="This Append transaction is incompatible with concurrent transaction Overwrite at version 7",
     ) as caught:
-        check_conflict(transaction(APPEND), transaction(OVERWRITE), version=7)
+        check_conflict(transaction(APPEND), transaction(OVERWRITE), version=7, knows_rows=False)
     assert not caught.value.retryable
-    check_conflict(transaction(APPEND), replace(transaction(APPEND), read_version=3), version=7)
+    check_conflict(transaction(APPEND), replace(transaction(APPEND), read_version=3), version=7, knows_rows=False)

@@ -65,6 +65,11 @@ def test_an_operation_of_a_later_release_is_unknown() -> None:
     assert encode_transaction(decode_transaction(data)).SerializeToString() == data
 
 
+def test_a_delete_of_whole_fragments_names_only_them() -> None:
+    message = encode_transaction(Transaction(1, ops.Delete(deleted_fragment_ids=(3, 5))))
+    assert (list(message.delete.updated_fragments), list(message.delete.deleted_fragment_ids)) == ([], [3, 5])
+
+
 def test_what_is_not_known_survives_a_rebase() -> None:
     first = encode_transaction(Transaction(1, ops.Delete((fragment(3),), (), "p")))
     first.delete.ParseFromString(first.delete.SerializeToString() + LATER)
