@@ -15,9 +15,12 @@ import pytest
 import lance_io
 from lance_io.errors import BindError
 from lance_io.io.stats import io_stats
+from tests.fuzz.test_found import change_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from lance_io.proto import table_pb2
 
 COLUMNS: list[Any] = [None, ["s", "a"], ["n.x"], ["n.y", "s", "n.x"], {"z": "a"}, ["a", "_rowid", "l"], ["_rowaddr"]]
 PICKS = [[0], [92, 0, 0, 5], list(range(40)), [91, 90, 89], [17, 3, 60, 3, 17, 44]]
@@ -354,3 +357,20 @@ def test_dictionaries_are_those_of_pylance(kind: str, num_rows: int, tmp_path: P
     pages = [library.dataset(tmp_path / "one") for library in (lance_io, lance)]
     assert pages[0].to_table() == pages[1].to_table()
     assert pages[0].take([last, 1, num_rows]) == pages[1].take([last, 1, num_rows])
+
+
+@pytest.mark.parametrize("num_files", [1, 4])
+def test_files_of_which_the_manifest_does_not_say_how_long_they_are(tmp_path: Path, num_files: int) -> None:
+    """As old releases wrote it: whoever opens one begins with its end."""
+
+    def forget(manifest: table_pb2.Manifest) -> None:
+        for fragment in manifest.fragments:
+            for file in fragment.files:
+                file.ClearField("file_size_bytes")
+
+    table = pa.table({"a": range(1000), "s": [f"{number:x}" for number in range(1000)]})
+    lance.write_dataset(table, tmp_path / "t.lance", max_rows_per_file=1000 // num_files)
+    change_manifest(tmp_path / "t.lance", forget)
+    found = lance_io.dataset(tmp_path / "t.lance")
+    assert found.take([5, 700, 3]) == table.take([5, 700, 3])
+    assert lance_io.dataset(tmp_path / "t.lance").to_table() == table

@@ -18,10 +18,12 @@ from lance_io.store import s3_credentials
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.s3_credentials import Chain, Renewed
 from lance_io.store.s3_errors import credentials_error
+from lance_io.store.s3_session import _service_data
 from tests.http_faults import Asked, FaultServer, head, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 CONTENT = random.Random(5).randbytes(50_000)
 CALLERS = 32
@@ -370,3 +372,9 @@ async def test_a_profile_that_is_not_there(region: str | None) -> None:
         with pytest.raises(AccessDenied, match=r"profile \(none\) could not be found"):
             await work
     await store.aclose()
+
+
+def test_what_botocore_knows_may_come_from_another_place(tmp_path: Path) -> None:
+    """As `AWS_DATA_PATH` and `data_path` of a profile say."""
+    assert str(tmp_path) in _service_data(str(tmp_path)).search_paths
+    assert str(tmp_path) not in _service_data(None).search_paths
