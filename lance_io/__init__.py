@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from lance_io.dataset.blobcolumn import BlobColumn
     from lance_io.dataset.blobfile import BlobFile
     from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.scanstats import ScanStatistics
     from lance_io.dataset.session import Session
     from lance_io.dataset.stats import DataStatistics, FieldStatistics
-    from lance_io.dataset.sync import LanceDataset
     from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
     from lance_io.dataset.write.cleaning import CleanupExplanation
     from lance_io.dataset.write.entry import write_dataset
@@ -61,7 +61,7 @@ _HOMES = {
     "Index": "lance_io.dataset.write.operations",
     "IndexFile": "lance_io.dataset.write.operations",
     "IoScheduler": "lance_io.io.sharing",
-    "LanceDataset": "lance_io.dataset.sync",
+    "LanceDataset": "lance_io.dataset.lancedataset",
     "LanceFragment": "lance_io.dataset.fragments",
     "LanceOperation": "lance_io.dataset.write.operations",
     "LanceScanner": "lance_io.dataset.scanner",

@@ -37,6 +37,9 @@ SCAN_PIECE_BYTES_MIN: Final = 64 * KIB  # where the process holds all that it ma
 # -- takes -----------------------------------------------------------------------------------------------------
 TAKE_FILES_AT_ONCE: Final = 512  # files of one take that are read side by side: as many as a store takes requests
 
+# -- cleaning up -----------------------------------------------------------------------------------------------
+CLEANUP_FILES_SHOWN: Final = 1000  # of those that an explanation lists
+
 # -- decoding hostile input ------------------------------------------------------------------------------------
 PAGE_ROWS_MAX: Final = 1 << 32  # spec: file container, section 4
 

@@ -166,9 +166,10 @@ def _clean_up(state: "DatasetState", policy: Any) -> dict[str, Any]:
 def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from lance_io.dataset.write.cleaning import FILES_SHOWN, explain_cleanup
+    from lance_io.dataset.write.cleaning import explain_cleanup
+    from lance_io.limits import CLEANUP_FILES_SHOWN
 
-    found = change(state, explain_cleanup(state, policy, include_files=True, max_files=FILES_SHOWN))
+    found = change(state, explain_cleanup(state, policy, include_files=True, max_files=CLEANUP_FILES_SHOWN))
     return {
         "done": False,
         **asdict(found.stats),

@@ -8,7 +8,7 @@
     blobs, blobfile                  blob columns
     files, fragmentsession           files of a table listed; takes from one fragment
     stream, execute                  the two drivers: in the caller's thread, or on the engine's loop
-    facts, sync, scanner, fragments  the public classes,
+    facts, sync, lancedataset, scanner, fragments  the public classes,
     aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.aio import AsyncDataset
     from lance_io.dataset.entry import dataset
     from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.lanceschema import LanceSchema
     from lance_io.dataset.options import ColumnOrdering
     from lance_io.dataset.refs import Branches, Tags
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.scanstats import ScanStatistics
     from lance_io.dataset.session import Session
     from lance_io.dataset.stats import DataStatistics, FieldStatistics, LanceStats
-    from lance_io.dataset.sync import LanceDataset
     from lance_io.dataset.write.entry import write_dataset
     from lance_io.dataset.write.keywords import AutoCleanupConfig
     from lance_io.dataset.write.operations import (
@@ -55,7 +55,7 @@ _HOMES = {
     "FieldStatistics": "stats",
     "Index": "write.operations",
     "IndexFile": "write.operations",
-    "LanceDataset": "sync",
+    "LanceDataset": "lancedataset",
     "LanceFragment": "fragments",
     "LanceOperation": "write.operations",
     "LanceScanner": "scanner",

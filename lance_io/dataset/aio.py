@@ -13,18 +13,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
-from lance_io.dataset import execute
 from lance_io.dataset.aiofragments import AsyncFragment
 from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.asyncblob import AsyncBlobFile
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
-from lance_io.dataset.facts import DatasetFacts
+from lance_io.dataset.facts import DatasetFacts, fragment_ids
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.refs import list_branches, list_tags
+from lance_io.dataset.running import run_async
 from lance_io.dataset.scanstats import IoMeter
 from lance_io.dataset.stats import AsyncStats
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids, warm
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.describe import Version, VersionRef
     from lance_io.dataset.files import Progress
     from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.sync import LanceDataset, Ref
+    from lance_io.dataset.sync import Ref
 
     Timeout = float | timedelta | None
 
@@ -111,7 +112,7 @@ async def _opened(
 
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)
-    state = await execute.run_async(open_steps(checked), timeout)
+    state = await run_async(open_steps(checked), timeout)
     return AsyncDataset._of(_closing(state), meter)
 
 
@@ -152,9 +153,9 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
 
     def to_sync(self) -> LanceDataset:
         """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
-        from lance_io.dataset.sync import LanceDataset
+        from lance_io.dataset.sync import dataset_class
 
-        return LanceDataset._of(replace(self._state, schedulers=None))
+        return dataset_class()._of(replace(self._state, schedulers=None))
 
     async def aclose(self) -> None:
         """Cancel the reads under way, of calls and of batches, wait until they have ended and free what they hold.
@@ -167,7 +168,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         self._state.release()
 
     async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
-        return await execute.run_async(plan, timeout)
+        return await run_async(plan, timeout)
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
@@ -235,8 +236,6 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
 
     def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> AsyncScanner:
         if given.get("fragments") is not None:
-            from lance_io.dataset.scanner import fragment_ids
-
             given["fragments"] = fragment_ids(given["fragments"])
         return AsyncScanner(self._state, scan_options(**given).with_defaults(defaults))
 

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from os import PathLike
 
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.session import Session
-    from lance_io.dataset.sync import LanceDataset
 
     Uri = str | PathLike[str]
     Ref = int | str | tuple[str | None, int | None]
@@ -56,9 +56,9 @@ def dataset(
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
-    from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.sync import dataset_class
 
-    return LanceDataset(
+    return dataset_class()(
         _uri(uri, namespace_client, table_id),
         version,
         asof=asof,

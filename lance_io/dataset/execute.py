@@ -1,18 +1,19 @@
 """Running plans and scans: in this thread where the store answers at once, else on the engine's loop.
 
-The synchronous classes call `run`, `stream`, `collect` and `count`; the asynchronous class awaits `drive` on the engine
-and, on its own loop, the functions ending in `_async`. What is read is decided elsewhere; this module only picks the
-driver.
+The synchronous classes call `stream`, `collect` and `count`, the asynchronous class the functions ending in `_async`;
+for all other plans there are `run` and `run_async` (`running.py`). What is read is decided elsewhere; this module only
+picks the driver.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.rebatch import Rebatcher, to_table
+from lance_io.dataset.running import run, run_async
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
 from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now, scan_parts
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.pipeline import Pipeline, ScanPlan
     from lance_io.dataset.reading import SpanReader
@@ -31,19 +31,17 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
     from lance_io.io.stats import IoStats
 
-T = TypeVar("T")
-
-
-def run(state: DatasetState, plan: Plan[T], timeout: Any = None) -> T:
-    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does."""
-    if timeout is None and state.answers_now:
-        return drive_now(plan)
-    return runtime.run(runtime.within(runtime.seconds(timeout), drive(plan)))
-
-
-async def run_async(plan: Plan[T], timeout: Any = None) -> T:
-    """`run` on any loop."""
-    return await runtime.wrap(drive(plan) if timeout is None else runtime.within(runtime.seconds(timeout), drive(plan)))
+__all__ = [
+    "collect",
+    "collect_async",
+    "count",
+    "count_async",
+    "metrics",
+    "run",
+    "run_async",
+    "stream",
+    "stream_async",
+]
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lance_io.dataset.describe import describe_version, fragment_metadata
-from lance_io.dataset.options import scan_options
-from lance_io.dataset.scan import scan_projection
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
 
     from lance_io.dataset.describe import Version
@@ -36,6 +34,9 @@ class DatasetFacts:
         """Schema of a scan with the default scan options."""
         if not self._state.default_scan_options:
             return self._state.arrow_schema
+        from lance_io.dataset.options import scan_options
+        from lance_io.dataset.scan import scan_projection
+
         options = scan_options().with_defaults(self._state.default_scan_options)
         return scan_projection(self._state, options).arrow_schema
 
@@ -116,6 +117,8 @@ class DatasetFacts:
 
     def get_version(self) -> Version:
         """The open version as `versions` describes it."""
+        from lance_io.dataset.describe import describe_version
+
         return describe_version(self._manifest)
 
     def fragment_ids(self) -> set[int]:
@@ -137,6 +140,8 @@ class FragmentFacts:
     @property
     def metadata(self) -> FragmentMetadata:
         """What the manifest says about it."""
+        from lance_io.dataset.describe import fragment_metadata
+
         return fragment_metadata(self._state.manifest.fragments[self._place])
 
     @property
@@ -165,3 +170,13 @@ class FragmentFacts:
         """Path of the deletion file relative to the table, or None."""
         metadata = self.metadata
         return None if metadata.deletion_file is None else metadata.deletion_file.path(self.fragment_id)
+
+
+def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
+    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
+    ids = []
+    for fragment in fragments:
+        if not isinstance(fragment, FragmentFacts):
+            raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
+        ids.append(fragment.fragment_id)
+    return tuple(ids)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.sync import LanceDataset
     from lance_io.table.fragment import Fragment as Fragment_
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from lance_io.dataset import execute
 from lance_io.dataset.bases import Scanner
+from lance_io.dataset.facts import fragment_ids
 from lance_io.dataset.notoffered import ScannerBuilderNotOffered
 from lance_io.dataset.options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from lance_io.dataset.ioplan import IoPlan
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.sync import LanceDataset
 
 
 class LanceScanner(Scanner):  # type: ignore[misc]
@@ -266,15 +267,3 @@ class ScannerBuilder(ScannerBuilderNotOffered):
     def to_scanner(self) -> LanceScanner:
         """The scanner. Raises what `scan_options` raises."""
         return LanceScanner._of(self._dataset._state, scan_options(**self._given))
-
-
-def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
-    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
-    from lance_io.dataset.facts import FragmentFacts
-
-    ids = []
-    for fragment in fragments:
-        if not isinstance(fragment, FragmentFacts):
-            raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
-        ids.append(fragment.fragment_id)
-    return tuple(ids)

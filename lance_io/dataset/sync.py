@@ -1,25 +1,23 @@
-"""`LanceDataset`: a table version, in plain code, with pylance's names, as a `pyarrow.dataset.Dataset`."""
+"""What `LanceDataset` does, in plain code, with pylance's names.
+
+`SyncDataset` has the methods. `LanceDataset` (`lancedataset.py`) is that and a `pyarrow.dataset.Dataset`, whose module
+takes 0.2 s to load: it loads pandas where that is installed. So `lance_io.dataset` gives an `OpenedDataset` where
+nothing has loaded it yet, which is a `LanceDataset` to all who ask.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset import execute
-from lance_io.dataset.bases import Dataset
-from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
-from lance_io.dataset.describe import describe_versions, version_refs
-from lance_io.dataset.facts import DatasetFacts
+from lance_io.dataset.facts import DatasetFacts, fragment_ids
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
-from lance_io.dataset.options import scan_options
-from lance_io.dataset.refs import Branches, Tags
-from lance_io.dataset.scanner import LanceScanner, fragment_ids
+from lance_io.dataset.running import run
 from lance_io.dataset.scanstats import IoMeter
-from lance_io.dataset.stats import LanceStats
 from lance_io.dataset.take import sample_positions, take_positions, take_row_ids, warm
-from lance_io.dataset.validating import validate
 from lance_io.dataset.write.methods import DatasetChanges
 from lance_io.errors import UsageError
 
@@ -38,24 +36,25 @@ if TYPE_CHECKING:
     from lance_io.dataset.files import Progress
     from lance_io.dataset.fragments import LanceFragment
     from lance_io.dataset.keywords import ScanKeywords
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.opening import OpenOptions
+    from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.projection import Columns, Selection
+    from lance_io.dataset.refs import Branches, Tags
+    from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.stats import LanceStats
 
     Ref = int | str | tuple[str | None, int | None]
     Timeout = float | timedelta | None
 
 
-class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  # type: ignore[misc]
-    """A snapshot of a table: it does not see later commits until `checkout_latest`.
-
-    Parameters as for `lance_io.dataset`.
-    """
+class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
+    """The methods of `LanceDataset`."""
 
     def __init__(
         self, uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
     ) -> None:
-        # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
         from lance_io.dataset.entry import open_options
 
         checked = open_options(uri, version, **options)
@@ -72,6 +71,8 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
     @property
     def stats(self) -> LanceStats:
         """Statistics of the table."""
+        from lance_io.dataset.stats import LanceStats
+
         return LanceStats(self._state)
 
     # -- versions ----------------------------------------------------------------------------------------------------
@@ -79,21 +80,25 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
     @property
     def latest_version(self) -> int:
         """Number of the newest version of the branch, asked from the store now."""
-        return execute.run(self._state, latest_of(self._state))
+        return run(self._state, latest_of(self._state))
 
     def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        return execute.run(self._state, describe_versions(self._state.location))
+        from lance_io.dataset.describe import describe_versions
+
+        return run(self._state, describe_versions(self._state.location))
 
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
-        return execute.run(self._state, version_refs(self._state.location))
+        from lance_io.dataset.describe import version_refs
+
+        return run(self._state, version_refs(self._state.location))
 
     def all_files(self) -> pa.RecordBatchReader:
         """All files below the table's folder, with size and time: `base_uri`, `path`, `size_bytes`, `last_modified`."""
         from lance_io.dataset import files
 
-        return files.reader(files.ALL_FILES, [execute.run(self._state, files.all_files(self._state))])
+        return files.reader(files.ALL_FILES, [run(self._state, files.all_files(self._state))])
 
     def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
@@ -106,31 +111,35 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         from lance_io.dataset import files
 
         def batches() -> Iterator[pa.RecordBatch]:
-            for portion in execute.run(state, files.tracked_versions(state, min_version)):
-                yield execute.run(state, files.tracked_files(state, portion.files))
+            for portion in run(state, files.tracked_versions(state, min_version)):
+                yield run(state, files.tracked_files(state, portion.files))
                 if progress is not None:
                     progress(portion.num_read, portion.num_versions)
 
         state = self._state
         return files.reader(files.TRACKED_FILES, batches())
 
-    def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> LanceDataset:
+    def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> Self:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(execute.run(self._state, checked_out(self._state, version), timeout), meter)
+        return type(self)._of(run(self._state, checked_out(self._state, version), timeout), meter)
 
     def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = execute.run(self._state, checked_out(self._state, None), timeout)
+        self._state = run(self._state, checked_out(self._state, None), timeout)
 
     @property
     def tags(self) -> Tags:
         """The table's tags."""
+        from lance_io.dataset.refs import Tags
+
         return Tags(self._state)
 
     @property
     def branches(self) -> Branches:
         """The table's branches."""
+        from lance_io.dataset.refs import Branches
+
         return Branches(self._state)
 
     # -- scans -------------------------------------------------------------------------------------------------------
@@ -166,9 +175,9 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         return self._scan(given, self._state.default_scan_options)
 
     def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> LanceScanner:
-        if given.get("fragments") is not None:
-            given["fragments"] = fragment_ids(given["fragments"])
-        return LanceScanner._of(self._state, scan_options(**given), defaults)
+        from lance_io.dataset.scanner import LanceScanner
+
+        return LanceScanner._of(self._state, _checked(given), defaults)
 
     def to_table(
         self,
@@ -220,7 +229,9 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
-        return self._scan({"filter": filter, **options}, None).count_rows()
+        from lance_io.dataset.execute import count
+
+        return count(self._state, _checked({"filter": filter, **options}).with_defaults(None))
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -234,13 +245,13 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         timeout  seconds, or a `timedelta`, after which the call is cancelled with `DeadlineExceeded`
         Raises `OverflowError` for a negative number and `OSError` for one that is too large.
         """
-        return execute.run(self._state, take_positions(self._state, indices, columns), timeout)
+        return run(self._state, take_positions(self._state, indices, columns), timeout)
 
     def _take_rows(
         self, row_ids: Any, columns: Selection = None, *, ignore_deletions: bool = False, **kwargs: Any
     ) -> pa.Table:
         """Rows by row id, in the order asked; ids of deleted rows are left out."""
-        return execute.run(self._state, take_row_ids(self._state, row_ids, columns))
+        return run(self._state, take_row_ids(self._state, row_ids, columns))
 
     def sample(
         self,
@@ -265,7 +276,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         columns  as for `take`; None for all
         timeout  as for `take`; what has been read until then stays
         """
-        execute.run(self._state, warm(self._state, columns), timeout)
+        run(self._state, warm(self._state, columns), timeout)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
@@ -289,7 +300,9 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
 
         Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
         """
-        execute.run(self._state, validate(self._state, self._state.all_places))
+        from lance_io.dataset.validating import validate
+
+        run(self._state, validate(self._state, self._state.all_places))
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 
@@ -309,8 +322,10 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         buffer_size              bytes read ahead by small sequential reads
         Raises `ValueError` for rows that were deleted or never existed.
         """
+        from lance_io.dataset.blobfile import take_blobs
+
         files = take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
-        return execute.run(self._state, files, timeout)
+        return run(self._state, files, timeout)
 
     def read_blobs(
         self,
@@ -324,8 +339,10 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
         timeout: Timeout = None,
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`; selectors as for `take_blobs`."""
+        from lance_io.dataset.blobfile import read_blobs
+
         found = read_blobs(self._state, blob_column, ids, addresses, indices, preserve_order)
-        return execute.run(self._state, found, timeout)
+        return run(self._state, found, timeout)
 
     def read_blob_ranges(
         self,
@@ -341,8 +358,10 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
 
         requests  `(row, offset, length)`, the row as `selector` ("ids", "addresses", "indices") says
         """
+        from lance_io.dataset.blobfile import read_blob_ranges
+
         found = read_blob_ranges(self._state, blob_column, requests, selector, preserve_order)
-        return execute.run(self._state, found, timeout)
+        return run(self._state, found, timeout)
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -352,7 +371,7 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._of, (self._state,)
 
-    def __copy__(self) -> LanceDataset:
+    def __copy__(self) -> Self:
         return type(self)._of(self._state)
 
     def __repr__(self) -> str:
@@ -398,6 +417,34 @@ class LanceDataset(DatasetFacts, DatasetChanges, DatasetNotOffered, Dataset):  #
 
     def _scan_options(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError("use scanner()")
+
+
+def _checked(given: dict[str, Any]) -> ScanOptions:
+    from lance_io.dataset.options import scan_options
+
+    if given.get("fragments") is not None:
+        given["fragments"] = fragment_ids(given["fragments"])
+    return scan_options(**given)
+
+
+class OpenedDataset(SyncDataset):
+    """A `LanceDataset` that has not loaded pyarrow's dataset module.
+
+    Asked for its class, as by `isinstance`, it names `LanceDataset`, which loads that; only `type` tells them apart.
+    """
+
+    __class__ = property(lambda _: _lance_dataset())
+
+
+def dataset_class() -> type[LanceDataset]:
+    """The class of new datasets: an actual subclass of pyarrow's where that is loaded already."""
+    return _lance_dataset() if "pyarrow._dataset" in sys.modules else cast("type[LanceDataset]", OpenedDataset)
+
+
+def _lance_dataset() -> type[LanceDataset]:
+    from lance_io.dataset.lancedataset import LanceDataset
+
+    return LanceDataset
 
 
 def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:

@@ -15,11 +15,11 @@ from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.entry import open_options
 from lance_io.dataset.explain import explain_scan, explain_take
 from lance_io.dataset.ioplan import counted
+from lance_io.dataset.lancedataset import LanceDataset
 from lance_io.dataset.opening import open_steps
 from lance_io.dataset.options import ColumnOrdering, scan_options
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.session import Session
-from lance_io.dataset.sync import LanceDataset
 from lance_io.dataset.take import take_positions
 from lance_io.store.api import CLOUD
 from lance_io.store.local import LocalStore

@@ -12,6 +12,7 @@ import pyarrow.dataset
 
 import lance_io
 from lance_io.dataset import bases
+from lance_io.dataset.sync import SyncDataset
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,8 @@ table = lance_io.dataset(sys.argv[1])
 assert table.schema.names == ["i", "j"]
 assert table.take([2]).num_rows == 1
 assert table.count_rows() == 3
-loaded = {"pyarrow.dataset", "aiobotocore", "botocore", "aiohttp"} & sys.modules.keys()
+heavy = {"pandas", "pyarrow.dataset", "pyarrow._dataset", "pyarrow.compute", "aiobotocore", "botocore", "aiohttp"}
+loaded = heavy & sys.modules.keys()
 assert not loaded, loaded
 import pyarrow as pa
 import pyarrow.dataset
@@ -91,9 +93,50 @@ def ran_in_new_process(program: str, folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-def test_opening_and_taking_load_no_cloud_clients(tmp_path: Path) -> None:
+def test_opening_and_taking_load_no_cloud_clients_and_no_pandas(tmp_path: Path) -> None:
     """`pyarrow._dataset` loads pandas where that is installed, as `pyarrow.array` does, too."""
     ran_in_new_process(_OPEN_AND_TAKE, tmp_path)
+
+
+_OPENED_BEFORE = """
+import copy, pickle, sys
+import lance_io
+opened = lance_io.dataset(sys.argv[1])
+there = opened.checkout_version(1)
+copies = copy.copy(opened), pickle.loads(pickle.dumps(opened)), lance_io.AsyncDataset.of(opened).to_sync()
+assert "pyarrow._dataset" not in sys.modules
+sent = pickle.dumps(opened)
+for one in (opened, there, *copies):
+    assert isinstance(one, lance_io.LanceDataset) and issubclass(one.__class__, lance_io.LanceDataset)
+    assert not isinstance(one, (str, lance_io.LanceScanner))
+import duckdb, polars, pyarrow.dataset
+assert isinstance(pickle.loads(sent), pyarrow.dataset.Dataset) and opened == opened != there
+assert duckdb.sql("select sum(i) from opened where i > 1").fetchall() == [(5,)]
+assert polars.scan_pyarrow_dataset(opened).select("i").collect()["i"].to_list() == [1, 2, 3]
+lance_io.write_dataset(opened, sys.argv[1] + "2").insert(opened.to_table())
+assert lance_io.dataset(sys.argv[1] + "2").count_rows() == 6
+later = lance_io.dataset(sys.argv[1])
+assert type(later) is lance_io.LanceDataset and isinstance(later, pyarrow.dataset.Dataset)
+try:  # which would read a dataset of C++
+    pyarrow.dataset.Scanner.from_dataset(opened)
+except TypeError:
+    pass
+else:
+    raise AssertionError("pyarrow took it for one of its own")
+"""
+
+
+def test_a_dataset_opened_before_pyarrows_module_was_loaded_is_one_all_the_same(tmp_path: Path) -> None:
+    ran_in_new_process(_OPENED_BEFORE, tmp_path)
+
+
+def test_all_that_pyarrow_datasets_have_is_our_own() -> None:
+    """So that a dataset has the same methods before and after the module is loaded, and none of them meets C++."""
+    theirs = {name for name in vars(pyarrow.dataset.Dataset) if not name.startswith("__")}
+    ours = {name for one in SyncDataset.__mro__ for name in vars(one)}
+    assert len(theirs) > 15
+    assert theirs <= ours, theirs - ours
+    assert vars(lance_io.LanceDataset).keys() <= {*vars(type("Empty", (), {})), "__qualname__"}
 
 
 def test_an_awaited_take_loads_neither_pandas_nor_datasets_of_pyarrow(tmp_path: Path) -> None:

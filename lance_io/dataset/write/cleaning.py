@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import BindError
+from lance_io.limits import CLEANUP_FILES_SHOWN
 from lance_io.table.garbage import CleanupPolicy
 
 if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.dataset.state import DatasetState
-
-FILES_SHOWN: Final = 1000
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class CleanupExplanation:
     stats: CleanupStats
     candidate_files: list[str] = field(default_factory=list)
     candidate_files_truncated: bool = False
-    candidate_file_limit: int = FILES_SHOWN
+    candidate_file_limit: int = CLEANUP_FILES_SHOWN
     referenced_branches: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.sync import LanceDataset
+from lance_io.dataset.sync import dataset_class
 from lance_io.dataset.write.committing import commit_operation
 from lance_io.dataset.write.finishing import finished
 from lance_io.dataset.write.keywords import check_known, check_not_here, write_target
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.commit.steps import Plan
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.session import Session
     from lance_io.dataset.state import DatasetState
     from lance_io.dataset.write.keywords import Destination
@@ -50,7 +51,7 @@ def commit(
 ) -> LanceDataset:
     """See `LanceDataset.commit`."""
     plan, is_now = _commit(locals())
-    return LanceDataset._of(drive_now(plan) if is_now else runtime.run(drive(plan)))
+    return dataset_class()._of(drive_now(plan) if is_now else runtime.run(drive(plan)))
 
 
 async def commit_async(

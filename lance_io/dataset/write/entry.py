@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.sync import LanceDataset
+from lance_io.dataset.sync import dataset_class
 from lance_io.dataset.write.datafiles import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.fragments import fragments_of, write_new_fragments
 from lance_io.dataset.write.input import AsyncRows, Rows, async_rows_of, rows_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.commit.steps import Plan
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.metadata import FragmentMetadata
     from lance_io.dataset.session import Session
     from lance_io.dataset.write.fragments import NewFragments
@@ -100,7 +101,7 @@ def write_dataset(
     other writers, `ValueError` for keywords that make no sense.
     """
     write = Write.of(locals())
-    return LanceDataset._of(_run(write, data_obj, schema, write_rows))
+    return dataset_class()._of(_run(write, data_obj, schema, write_rows))
 
 
 async def write_dataset_async(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lance_io.dataset.aio import AsyncDataset
 from lance_io.dataset.session import Session
-from lance_io.dataset.sync import LanceDataset
+from lance_io.dataset.sync import SyncDataset
 from lance_io.dataset.write.datafiles import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.operations import LANCE_COMMIT_MESSAGE_KEY
 from lance_io.dataset.write.rows import WriteOptions, WriteTarget
@@ -20,6 +20,8 @@ from lance_io.table.autoclean import INTERVAL_KEY, OLDER_THAN_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
+
+    from lance_io.dataset.lancedataset import LanceDataset
 
     Destination = str | PathLike[str] | LanceDataset | AsyncDataset
 
@@ -140,7 +142,7 @@ def write_target(
     """Where to write: a place, or an open version. Raises `ValueError` for no place."""
     if uri is None:
         raise UsageError("Must specify 'uri': where the table is, or is to be")
-    if isinstance(uri, (LanceDataset, AsyncDataset)):
+    if isinstance(uri, (SyncDataset, AsyncDataset)):
         state = uri._state
         lock = commit_lock or state.commit_lock
         return WriteTarget(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io import runtime
 from lance_io.commit.steps import drive
-from lance_io.dataset import execute
-from lance_io.dataset.write import changes, cleaning, history
-from lance_io.dataset.write.convert import to_public
-from lance_io.dataset.write.finishing import finished
+from lance_io.dataset.later import later
+from lance_io.dataset.running import run
+from lance_io.limits import CLEANUP_FILES_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +23,16 @@ if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
     from lance_io.commit.steps import Plan
     from lance_io.dataset.aio import AsyncDataset
+    from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.state import DatasetState
-    from lance_io.dataset.sync import LanceDataset
+    from lance_io.dataset.write import changes, cleaning, finishing, history
     from lance_io.dataset.write.cleaning import CleanupExplanation
     from lance_io.dataset.write.operations import LanceOperation, Transaction
 
     Values = Mapping[str, str | None]
+else:
+    changes, cleaning = later("lance_io.dataset.write.changes"), later("lance_io.dataset.write.cleaning")
+    finishing, history = later("lance_io.dataset.write.finishing"), later("lance_io.dataset.write.history")
 
 T = TypeVar("T")
 CONFLICT_RETRIES = 10
@@ -53,7 +56,7 @@ class DatasetChanges:
     _state: DatasetState
 
     def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = execute.run(self._state, plan)
+        self._state = run(self._state, plan)
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
@@ -67,7 +70,7 @@ class DatasetChanges:
         Raises `OSError` for a predicate that does not fit, `CommitConflictError` when retries did not help.
         """
         plan = changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout.total_seconds())
-        self._state, num_rows = execute.run(self._state, plan)
+        self._state, num_rows = run(self._state, plan)
         return DeleteResult(num_deleted_rows=num_rows)
 
     def truncate_table(self) -> None:
@@ -123,11 +126,11 @@ class DatasetChanges:
 
     def read_transaction(self, version: int) -> Transaction | None:
         """What made a version; None when no record of it is left. Raises `OSError` for a version that is not there."""
-        return public(execute.run(self._state, history.transaction_of(self._state, version)))
+        return public(run(self._state, history.transaction_of(self._state, version)))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
-        found = execute.run(self._state, history.recent_transactions(self._state.location, recent_transactions))
+        found = run(self._state, history.recent_transactions(self._state.location, recent_transactions))
         return [public(one) for one in found]
 
     # -- cleaning up ------------------------------------------------------------------------------------------------
@@ -166,7 +169,7 @@ class DatasetChanges:
             error_if_tagged=error_if_tagged_old_versions,
             versions=versions,
         )
-        return execute.run(self._state, cleaning.clean_up(self._state, policy, delete_rate_limit))
+        return run(self._state, cleaning.clean_up(self._state, policy, delete_rate_limit))
 
     def explain_cleanup_old_versions(
         self,
@@ -178,7 +181,7 @@ class DatasetChanges:
         delete_rate_limit: int | None = None,
         versions: list[int] | None = None,
         include_files: bool = False,
-        max_files: int = cleaning.FILES_SHOWN,
+        max_files: int = CLEANUP_FILES_SHOWN,
     ) -> CleanupExplanation:
         """What `cleanup_old_versions` would remove; removes nothing.
 
@@ -192,7 +195,7 @@ class DatasetChanges:
             versions=versions,
         )
         plan = cleaning.explain_cleanup(self._state, policy, include_files=include_files, max_files=max_files)
-        return execute.run(self._state, plan)
+        return run(self._state, plan)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -293,14 +296,14 @@ class AsyncDatasetChanges:
     _state: DatasetState
 
     async def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = await finished(plan)
+        self._state = await finishing.finished(plan)
 
     async def delete(
         self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
     ) -> DeleteResult:
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         plan = changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout.total_seconds())
-        self._state, num_rows = await finished(plan)
+        self._state, num_rows = await finishing.finished(plan)
         return DeleteResult(num_deleted_rows=num_rows)
 
     async def truncate_table(self) -> None:
@@ -379,7 +382,7 @@ class AsyncDatasetChanges:
             error_if_tagged=error_if_tagged_old_versions,
             versions=versions,
         )
-        return await finished(cleaning.clean_up(self._state, policy, delete_rate_limit))
+        return await finishing.finished(cleaning.clean_up(self._state, policy, delete_rate_limit))
 
     async def explain_cleanup_old_versions(
         self,
@@ -391,7 +394,7 @@ class AsyncDatasetChanges:
         delete_rate_limit: int | None = None,
         versions: list[int] | None = None,
         include_files: bool = False,
-        max_files: int = cleaning.FILES_SHOWN,
+        max_files: int = CLEANUP_FILES_SHOWN,
     ) -> CleanupExplanation:
         """What `cleanup_old_versions` would remove; removes nothing."""
         policy = cleaning.cleanup_policy(
@@ -488,6 +491,8 @@ class AsyncDatasetChanges:
 
 def public(transaction: Any) -> Transaction | None:
     """A stored transaction as users see it."""
+    from lance_io.dataset.write.convert import to_public
+
     return None if transaction is None else to_public(transaction)
 
 
