@@ -108,12 +108,16 @@ def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe:
     """
     if store.capabilities.ordered_list:
         limit = _FIRST_FILES if describe and not store.capabilities.described_list else _FIRST_NAMES
-        asked = Selection(limit=limit, delimiter="/", keys_only=not describe)
-        first = yield List(store, versions_prefix(root), asked)
+        prefix = versions_prefix(root)
+        # No folders are there as a rule: where all are told alike, the answer is shorter than one that sums them up.
+        delimiter = None if store.capabilities.described_list else "/"
+        asked = Selection(limit=limit, delimiter=delimiter, keys_only=not describe, plain_names=True)
+        listed = yield List(store, prefix, asked)
+        first = [meta for meta in listed if "/" not in meta.key[len(prefix) :]]
         found = newest_of_ordered(first, after)
         if found is not None:
             return found
-        if len(first) < limit:
+        if len(listed) < limit:
             return sorted_versions(first)
     return sorted_versions((yield List(store, versions_prefix(root), NAMES_DIRECTLY_BELOW)))
 

@@ -93,12 +93,14 @@ class Selection:
     delimiter    "/": only what lies directly below the prefix, folders as one entry whose key ends in `/`
     keys_only    only keys matter: what else is known of entries is left out where each would have to be looked at
                  (`Capabilities.described_list`), and names that lead to no file may be among them
+    plain_names  only names of printable characters matter: others may come garbled, where that makes the answer shorter
     """
 
     start_after: str | None = None
     limit: int | None = None
     delimiter: str | None = None
     keys_only: bool = False
+    plain_names: bool = False
 
 
 ALL: Final = Selection()

@@ -24,6 +24,7 @@ from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
 from lance_io.store.reading import Reading, read_through
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
+from lance_io.store.s3_lists import PLAIN_NAMES
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, load_library, missing_library
@@ -141,6 +142,8 @@ class S3Store:
             arguments["StartAfter"] = asked.start_after
         if asked.delimiter is not None:
             arguments["Delimiter"] = asked.delimiter
+        if asked.plain_names:
+            arguments[PLAIN_NAMES] = True
         rest = asked.limit
         while rest is None or rest > 0:
             arguments["MaxKeys"] = LIST_PAGE if rest is None else min(LIST_PAGE, rest)
@@ -299,6 +302,7 @@ class S3Store:
         from botocore.exceptions import BotoCoreError, ClientError
 
         state = loop.state
+        arguments = {name: value for name, value in arguments.items() if name != PLAIN_NAMES}
         try:
             client = await state.client()
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):

@@ -1,6 +1,7 @@
 """Pages of a listing by our own HTTP client, in the form in which botocore gives them.
 
-Keys come percent-encoded: XML has no way to say some of the characters that they may hold.
+Keys come percent-encoded: XML has no way to say some of the characters that they may hold. Where only plain names
+matter they come as they are; should another one have made the answer no XML, it is asked for once more, encoded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
-from lance_io.store.failures import Transient
+from lance_io.store.failures import Throttled, Transient
 from lance_io.store.s3_errors import coded_error
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.http.gets import HttpGets
 
+PLAIN_NAMES = "PlainNames"  # among the arguments of a listing; see `Selection`
 _PARAMETERS = {
     "Prefix": "prefix",
     "StartAfter": "start-after",
@@ -32,11 +34,19 @@ async def list_page(gets: HttpGets, arguments: Mapping[str, Any]) -> dict[str, A
 
     Raises our errors only; `Transient` where another attempt may help.
     """
-    query = {"list-type": "2", "encoding-type": "url"}
+    query, prefix = {"list-type": "2"}, arguments["Prefix"]
     for name, parameter in _PARAMETERS.items():
         if name in arguments:
             query[parameter] = str(arguments[name])
-    return parse_page(await gets.ask(query, arguments["Prefix"], "list"), arguments["Prefix"])
+    if arguments.get(PLAIN_NAMES):
+        document = await gets.ask(query, prefix, "list")
+        try:
+            return parse_page(document, prefix)
+        except Throttled:
+            raise
+        except Transient:
+            pass  # a name that is not plain, perhaps
+    return parse_page(await gets.ask({**query, "encoding-type": "url"}, prefix, "list"), prefix)
 
 
 def parse_page(document: bytes, prefix: str) -> dict[str, Any]:

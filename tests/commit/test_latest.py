@@ -101,6 +101,18 @@ def test_newest_first_names_need_one_short_listing(drive):
 
 
 @DRIVERS
+def test_what_lies_in_folders_is_no_version(drive):
+    """The short listing does not sum folders up; many objects in one leave no room for the versions."""
+    few = store_with(*named("V2", 1, 2), f".old/{manifest_name(9, 'V2')}", f"0/{manifest_name(8, 'V1')}")
+    assert drive(find_latest(few, "t")).version == 2
+    assert ASKED == ["List 16"]
+    many = store_with(*named("V2", 1, 2), *(f".old/{name}" for name in named("V2", *range(3, 30))))
+    assert drive(find_latest(many, "t")).version == 2
+    assert ASKED == ["List 16", "List None"]
+    assert [file.version for file in drive(list_after(many, "t", 1))] == [2]
+
+
+@DRIVERS
 def test_names_by_version_need_all(drive):
     store = store_with(*named("V1", *range(1, 30)))
     assert drive(find_latest(store, "t")).version == 29

@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 class Spent:
     """What passed: the request lines, and the bytes of the answers' bodies, listings apart (they echo the request).
 
+    list_bytes   those of the listings
     connections  that were opened
     """
 
     lines: list[str] = field(default_factory=list)
     body_bytes: int = 0
+    list_bytes: int = 0
     connections: int = 0
 
     @property
@@ -127,7 +129,9 @@ class CountingProxy(HttpProxy):
         """Count on the way."""
         answer = await super().answer(request, server, to_server)
         self._spent.lines.append(request.line)
-        if "list-type" not in request.line:
+        if "list-type" in request.line:
+            self._spent.list_bytes += len(answer.body)
+        else:
             self._spent.body_bytes += len(answer.body)
         return answer
 

@@ -116,6 +116,7 @@ def compare(parts: list[pa.Table], version: str, uri: str, s3: S3Server, proxy: 
         assert spent.requests <= theirs[name].requests, name
         slack = CHUNK_TABLE_BYTES if name == "warm scan of a column" else 0  # scans do not look into the cache
         assert spent.body_bytes <= theirs[name].body_bytes + slack, name
+        assert spent.list_bytes <= theirs[name].list_bytes, name
         assert spent.count("HEAD") == 0, name
     return {name: spent.requests for name, spent in ours.items()}
 

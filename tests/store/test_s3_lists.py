@@ -167,13 +167,14 @@ def page(*keys: str, chunked: bool = False) -> Answer:
     return answer
 
 
-async def listed(*script: Answer, **options: str) -> tuple[list[str], FaultServer]:
+async def listed(*script: Answer, plain_names: bool = False, **options: str) -> tuple[list[str], FaultServer]:
     async with FaultServer(b"", script) as server:
         known = {"aws_endpoint": server.endpoint, "allow_http": "true", "client_max_retries": "2"}
         keys = {"aws_access_key_id": "AKIDEXAMPLE", "aws_secret_access_key": "very-secret", "aws_region": "us-east-1"}
         store = open_store("s3://bucket", {**known, **keys, **options}).store
         try:
-            return [meta.key async for meta in store.list("some prefix/")], server
+            asked = Selection(plain_names=plain_names)
+            return [meta.key async for meta in store.list("some prefix/", asked)], server
         finally:
             await store.aclose()
 
@@ -192,6 +193,31 @@ async def test_failures_of_a_listing_are_those_of_reads(monkeypatch: pytest.Monk
     with pytest.raises(Throttled) as caught:
         await listed(*[status(503)] * 3)
     assert (caught.value.attempts, caught.value.operation) == (3, "list")
+
+
+async def test_plain_names_come_as_they_are(s3: S3Server, s3_prefix: str) -> None:
+    store = open_store(f"s3://{s3.bucket}", s3.options()).store
+    prefix = f"{s3_prefix}/p+ q ä&%20/"
+    names = ["1 +%2B&<>.manifest", "2é", "sub/3"]
+    for name in names:
+        await store.put(prefix + name, b"content")
+    before = store.stats.snapshot()
+    found = [meta async for meta in store.list(prefix, Selection(plain_names=True))]
+    assert (store.stats.snapshot() - before)["list"].requests == 1
+    assert found == [meta async for meta in store.list(prefix)]
+    assert [meta.key for meta in found] == [prefix + name for name in names]
+    await store.delete([meta.key for meta in found])
+    await store.aclose()
+
+
+async def test_what_plain_names_cannot_say_is_asked_for_encoded() -> None:
+    """S3 writes a control character as a reference that XML does not know."""
+    found, server = await listed(page("1", "a&#1;b"), page("1", "a%01b"), plain_names=True)
+    assert found == ["1", "a%01b"]
+    assert [request.line for request in server.requests] == [
+        "GET /bucket?list-type=2&max-keys=1000&prefix=some%20prefix%2F HTTP/1.1",
+        "GET /bucket?encoding-type=url&list-type=2&max-keys=1000&prefix=some%20prefix%2F HTTP/1.1",
+    ]
 
 
 async def test_an_endless_listing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
