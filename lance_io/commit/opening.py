@@ -13,7 +13,6 @@ import os
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
-from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.store.options import normalized
@@ -43,10 +42,18 @@ def open_place(
 ) -> tuple[Location, CommitHandler]:
     """The place that a URI names, and its commit handler; makes no request. Errors as `open_store`."""
     if not uses_database(uri):
-        return open_store(uri, storage_options), LockHandler(commit_lock) if commit_lock else PutAbsentHandler()
+        return open_store(uri, storage_options), _handler(commit_lock)
     if commit_lock is not None:
         raise UsageError(f"a table of {SCHEME}:// takes no commit_lock: the database decides")
     return _open_with_database(uri_text(uri), storage_options)
+
+
+def _handler(commit_lock: CommitLock | None) -> CommitHandler:
+    if not commit_lock:
+        return PutAbsentHandler()
+    from lance_io.commit.lock import LockHandler
+
+    return LockHandler(commit_lock)
 
 
 def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> tuple[Location, CommitHandler]:

@@ -8,12 +8,12 @@ from lance_io.commit.steps import Read
 from lance_io.errors import FormatError, LanceError, NotFound
 from lance_io.table.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.paths import transaction_path
-from lance_io.table.transaction import Transaction, decode_transaction
 
 if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.store.api import Buffer
     from lance_io.store.url import Location
+    from lance_io.table.transaction import Transaction
 
 
 def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifest, Buffer]]:
@@ -40,6 +40,8 @@ def recorded_transaction(
 
     key, origin, data  the manifest file's name, what it says, and all its bytes
     """
+    from lance_io.table.transaction import decode_transaction
+
     try:
         if origin.transaction_offset is not None:
             return decode_transaction(read_section(data, origin.transaction_offset, what="transaction"))

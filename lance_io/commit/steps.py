@@ -18,7 +18,6 @@ from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
 from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL
-from lance_io.store.probe import ConditionalProbe
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -235,6 +234,8 @@ class ProbeCreate:
 
     async def later(self) -> None:
         """See `Ask`."""
+        from lance_io.store.probe import ConditionalProbe
+
         await ConditionalProbe(self.store, self.folder).run()
 
 

@@ -105,11 +105,12 @@ def open_options(
     """The keywords of `dataset`, checked."""
     from lance_io.dataset.moments import moment
     from lance_io.dataset.opening import OpenOptions
-    from lance_io.dataset.options import scan_options
     from lance_io.dataset.session import Session, checked_size
     from lance_io.store.options import options_of
 
     if default_scan_options:
+        from lance_io.dataset.options import scan_options
+
         scan_options(**default_scan_options)
     checked_size("index_cache_size", index_cache_size, 0)
     checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)

@@ -20,7 +20,6 @@ from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
 from lance_io.table.manifest import VERSION_MAX, Manifest
-from lance_io.table.refs import decode_tag, tag_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,6 +136,8 @@ def checked_number(version: Any) -> int:
 
 def tag_of(root: Location, tag: str) -> Plan[Tag]:
     """A tag of the table. Raises `NotFound` when there is none of that name."""
+    from lance_io.table.refs import decode_tag, tag_path
+
     try:
         data = yield Read(root.store, root.key(tag_path(tag)))
     except (NotFound, UsageError) as error:

@@ -14,7 +14,6 @@ from lance_io.file.source import FileRef, FragmentSource
 from lance_io.format.version import READABLE
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.table.paths import BRANCH_TREES, data_file_place, deletion_file_place
-from lance_io.table.refs import MAIN, check_branch_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +29,11 @@ if TYPE_CHECKING:
 
 def branch_location(root: Location, branch: str | None) -> Location:
     """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
-    if branch is None or branch == MAIN:
+    if branch is None:
+        return root
+    from lance_io.table.refs import MAIN, check_branch_name
+
+    if branch == MAIN:
         return root
     return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
 from lance_io.io.cache import CacheStats, SearchCache
@@ -118,6 +117,8 @@ class Session:
             return handler
         if not isinstance(handler, PutAbsentHandler):
             raise UsageError(f"{location.uri} takes no commit_lock: its manifest store decides")
+        from lance_io.commit.lock import LockHandler
+
         return LockHandler(commit_lock)
 
     def size_bytes(self) -> int:

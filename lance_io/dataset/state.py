@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.dataset.blobs import with_binaries
 from lance_io.dataset.places import Places, Sources, branch_location
 from lance_io.dataset.projection import fields_along, prune
 from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
@@ -206,6 +205,8 @@ class DatasetState:
         field = self.pruned_fields(output.parts)[0] if output.parts else self.field_at(output.path)
         if field.described() is field:
             return output
+        from lance_io.dataset.blobs import with_binaries
+
         arrow = with_binaries(field).to_arrow().with_name(output.name).with_nullable(output.field.nullable)
         return replace(output, field=arrow)
 

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.arrays import numbers
-from lance_io.dataset.blobs import wanted_binaries
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
 from lance_io.dataset.projection import Projection, Selection, as_list, columns_key, project_taken
 from lance_io.dataset.reading import RowReader
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.commit.steps import Plan
+    from lance_io.dataset.blobs import BlobBinaries
     from lance_io.dataset.state import DatasetState
     from lance_io.spans import IntArray
 
@@ -150,7 +150,7 @@ class TakeColumns:
         schema = projection.arrow_schema
         names = tuple(one.name for one in fields)
         reads = FileProjection(fields) if fields else None
-        has_binaries = wanted_binaries(state, projection) is not None
+        has_binaries = _binaries(state, projection) is not None
         return cls(projection, schema, names, reads, has_binaries)
 
 
@@ -204,7 +204,7 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
     if take.reader is not None:
         arrays = yield from take.reader.read(grouped.groups)
         columns = dict(zip(prepared.names, arrays, strict=True))
-    binaries = wanted_binaries(state, prepared.projection) if prepared.has_binaries else None
+    binaries = _binaries(state, prepared.projection) if prepared.has_binaries else None
     if binaries is not None:
         yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
     yield from _add_system(state, prepared.projection, grouped, columns)
@@ -239,6 +239,15 @@ def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -
 
     chosen = random.sample(range(population), num_rows)
     return chosen if randomize_order else sorted(chosen)
+
+
+def _binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
+    """What reads the blobs that are to come as bytes, if there are any."""
+    if not state.schema.has_blobs:
+        return None
+    from lance_io.dataset.blobs import wanted_binaries
+
+    return wanted_binaries(state, projection)
 
 
 def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lance_io.commit.external import ExternalHandler
 from lance_io.commit.latest import list_versions
+from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.record import read_manifest
 from lance_io.commit.steps import Read, Together
 from lance_io.errors import LanceError, NotFound
@@ -58,7 +58,7 @@ def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cac
 def manifest_of(location: Location, version: int, session: Session) -> Plan[Manifest]:
     """The manifest of a version. Raises `NotFound` when there is none."""
     handler = session.handler(location)
-    if isinstance(handler, ExternalHandler):
+    if not isinstance(handler, PutAbsentHandler):  # a database knows where it is
         file = yield from handler.find_version(location, version)
         return (yield from manifest_in(location, file, session.cache))
     for name in manifest_names(version):

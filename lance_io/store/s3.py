@@ -28,18 +28,18 @@ from lance_io.store.s3_lists import PLAIN_NAMES
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
 from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, load_library, missing_library
-from lance_io.store.s3_upload import S3PartWriter
 from lance_io.store.stats import StoreStats
 from lance_io.store.throttle import flow
-from lance_io.store.upload import PartUpload
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
     from lance_io.store.reading import Sending
+    from lance_io.store.s3_upload import S3PartWriter
     from lance_io.store.stats import Operation
     from lance_io.store.throttle import Flow, Place
+    from lance_io.store.upload import PartUpload
 
 T = TypeVar("T")
 
@@ -183,6 +183,8 @@ class S3Store:
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> S3PartWriter:
         """Start an upload in parts."""
+        from lance_io.store.s3_upload import S3PartWriter
+
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)
 
@@ -195,6 +197,8 @@ class S3Store:
         content_length_hint: int | None = None,
     ) -> PartUpload:
         """Start writing an object of any size; makes no request yet."""
+        from lance_io.store.upload import PartUpload
+
         return PartUpload(self, key, if_absent=if_absent, content_length_hint=content_length_hint)
 
     async def copy(self, source: str, key: str) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from lance_io import runtime
 from lance_io.store.hedge import Hedging, Watch
 from lance_io.store.reading import Sending
-from lance_io.store.s3_gets import ClientGets, SignedGets
 from lance_io.store.s3_lists import list_page
 from lance_io.store.s3_session import LoopState
 from lance_io.store.s3_site import S3Site
@@ -86,6 +85,8 @@ def _own_client(options: S3Options, state: LoopState, connections_max: int) -> H
 
 
 def _other_client(options: S3Options, state: LoopState) -> GetTransport:
+    from lance_io.store.s3_gets import ClientGets, SignedGets
+
     return (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
 
 

@@ -22,8 +22,6 @@ from urllib.parse import unquote
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.runtime import loaded
 from lance_io.store.api import LOCAL, MEMORY
-from lance_io.store.local import LocalStore
-from lance_io.store.memory import MemoryStore
 from lance_io.store.options import durability, normalized, planning
 
 if TYPE_CHECKING:
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from lance_io.store.api import ObjectStore
+    from lance_io.store.memory import MemoryStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
@@ -81,9 +80,13 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
     if scheme in ("file", "file-object-store"):
+        from lance_io.store.local import LocalStore
+
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
         return Location(LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned)), path, path)
+    if scheme in ("memory", "shared-memory"):
+        from lance_io.store.memory import MemoryStore
     if scheme == "memory":
         return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
     if scheme == "shared-memory":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +191,53 @@ def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str
         assert table.take([7])["a"].to_pylist() == [7]
         opened.append(proxy.take().connections)
     assert opened[0] > opened[1] == 0
+
+
+_FIRST_ROW = """
+import json, sys
+import lance_io
+table = lance_io.dataset(sys.argv[1], storage_options=json.loads(sys.argv[2]))
+assert table.take([2]).to_pydict() == {"i": [3], "s": ["z"]}
+print(json.dumps(list(sys.modules)))
+"""
+_NOT_NEEDED = {
+    *("aiobotocore", "aiohttp", "botocore", "boto3", "pandas"),
+    *("pyarrow.compute", "pyarrow.dataset", "pyarrow._dataset", "pyarrow._compute"),
+    *("lance_io.dataset.scanner", "lance_io.dataset.options", "lance_io.dataset.execute", "lance_io.dataset.blobs"),
+    *("lance_io.dataset.write.changes", "lance_io.dataset.write.operations", "lance_io.dataset.refs"),
+    *("lance_io.table.operations", "lance_io.table.transaction", "lance_io.table.refs", "lance_io.table.draft"),
+    *("lance_io.commit.loop", "lance_io.commit.cleanup", "lance_io.commit.external", "lance_io.commit.lock"),
+    *("lance_io.store.local", "lance_io.store.memory", "lance_io.store.upload", "lance_io.store.probe"),
+    *("lance_io.store.s3_gets", "lance_io.store.s3_upload"),
+}
+
+
+@pytest.mark.parametrize("where", ["options", "environment"])
+def test_a_first_row_loads_what_it_needs(where: str, s3: S3Server, s3_uri: str) -> None:
+    """In a new process: no other client, nothing of pyarrow's datasets and functions, nothing that writes."""
+    lance.write_dataset(pa.table({"i": [1, 2, 3], "s": ["x", "y", "z"]}), s3_uri, storage_options=s3.options())
+    options, environment = s3.options(), {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
+    if where == "environment":
+        keys = ("aws_access_key_id", "aws_secret_access_key", "aws_region")
+        environment |= {name.upper(): options.pop(name) for name in keys}
+    environment["AWS_EC2_METADATA_DISABLED"] = "true"
+    command = [sys.executable, "-c", _FIRST_ROW, s3_uri, json.dumps(options)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=environment)
+    loaded = set(json.loads(done.stdout))
+    assert "lance_io.store.http.gets" in loaded
+    assert loaded.isdisjoint(_NOT_NEEDED), loaded & _NOT_NEEDED
+
+
+def test_a_second_opening_needs_two_requests_and_no_connection(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    lance.write_dataset(part(0), s3_uri, storage_options=s3.options())
+    options = s3.options(aws_endpoint=proxy.endpoint)
+    first = lance_io.dataset(s3_uri, storage_options=options)
+    assert first.take([7])["a"].to_pylist() == [7]
+    proxy.take()
+    second = lance_io.dataset(s3_uri, storage_options=options)
+    spent = proxy.take()
+    assert (spent.requests, spent.connections, second.version) == (2, 0, 1)
+    assert second.io_stats_snapshot().read_iops == 2  # counted apart
 
 
 def test_callers_at_once_share_requests(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
