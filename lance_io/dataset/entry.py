@@ -115,13 +115,17 @@ def open_options(
     checked_size("index_cache_size", index_cache_size, 0)
     checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
     checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
+    is_own = session is None
     if session is None:
         session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
     settings = options_of(storage_options)
     if block_size is not None:
         settings["block_size"] = str(block_size)
+    location = session.locate(uri, settings)
+    if is_own:
+        session.linger()
     return OpenOptions(
-        location=session.locate(uri, settings),
+        location=location,
         given_uri=str(uri),
         version=version,
         asof=None if asof is None else moment(asof),

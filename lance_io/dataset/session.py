@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import threading
+import weakref
 from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -95,6 +96,13 @@ class Session:
                     self._locations.popitem(last=False)
             self._locations.move_to_end(key)
             return found
+
+    def linger(self) -> None:
+        """When nobody holds this session any more, let its buckets stay connected for a moment."""
+        for store in self._stores:
+            linger = getattr(store, "linger", None)
+            if linger is not None:
+                weakref.finalize(self, linger).atexit = False
 
     def _shared(self, store: ObjectStore) -> ObjectStore:
         """The store with the same connections that this session has already, else this one."""

@@ -24,6 +24,7 @@ from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
 from lance_io.store.reading import Reading, read_through
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
+from lance_io.store.s3_lasting import keep
 from lance_io.store.s3_lists import PLAIN_NAMES
 from lance_io.store.s3_loops import Connections, release
 from lance_io.store.s3_options import S3Options, parse_s3
@@ -82,6 +83,12 @@ class S3Store:
         never_finalize(dict(self._loops))
         self._loops.clear()
         self._lock = threading.Lock()
+
+    def linger(self) -> None:
+        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `s3_lasting`."""
+        for loop in list(self._loops):
+            if loop.is_running():
+                loop.call_soon_threadsafe(keep, self)
 
     def __repr__(self) -> str:
         return f"S3Store({self.identity!r})"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
 import sys
+import threading
+import weakref
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +21,11 @@ import pytest
 
 import lance_io
 from lance_io.runtime import run
+from lance_io.store import s3_lasting
+from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:
-    from tests.s3.proxy import CountingProxy, Spent
+    from tests.s3.proxy import Spent
     from tests.servers import S3Server
 
 ROWS = 100_000
@@ -238,6 +244,55 @@ def test_a_second_opening_needs_two_requests_and_no_connection(s3: S3Server, s3_
     spent = proxy.take()
     assert (spent.requests, spent.connections, second.version) == (2, 0, 1)
     assert second.io_stats_snapshot().read_iops == 2  # counted apart
+
+
+def opened_and_dropped(uri: str, options: dict[str, str], row: int) -> weakref.ref[Any]:
+    """Take a row, and leave nothing but what stays by itself: the bucket's store."""
+    table = lance_io.dataset(uri, storage_options=options)
+    assert table.take([row])["a"].to_pylist() == [row]
+    return weakref.ref(table._state.location.store)
+
+
+def test_tables_that_are_dropped_leave_their_connections_to_the_next(
+    s3: S3Server, s3_uri: str, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lance.write_dataset(part(0), s3_uri, storage_options=s3.options())
+    options = s3.options(aws_endpoint=proxy.endpoint)
+    stores = [opened_and_dropped(s3_uri, options, 7)]
+    first = proxy.take()
+    stores.append(opened_and_dropped(s3_uri, options, 8))
+    second = proxy.take()
+    assert first.connections > second.connections == 0
+    assert first.requests == second.requests
+    run(asyncio.sleep(0))  # what was said to the loop has been heard
+    gc.collect()
+    assert stores[0]() is None  # of a bucket the last one is kept
+    kept = stores[1]()
+    assert kept is not None
+    gone = threading.Event()
+    weakref.finalize(kept, gone.set)
+    monkeypatch.setattr(s3_lasting, "KEPT_S", 0.01)
+    kept.linger()
+    del kept
+    while not gone.wait(0.05):  # the collector frees what is in cycles
+        gc.collect()
+    stores.append(opened_and_dropped(s3_uri, options, 9))
+    assert proxy.take().connections > 0
+
+
+def test_no_more_buckets_than_a_few_are_kept(s3: S3Server, s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3_lasting, "KEPT_MAX", 2)
+    lance.write_dataset(part(0), s3_uri, storage_options=s3.options())
+    with ExitStack() as stack:
+        proxies = [stack.enter_context(CountingProxy(s3.endpoint)) for _ in range(3)]
+        stores = [opened_and_dropped(s3_uri, s3.options(aws_endpoint=one.endpoint), 7) for one in proxies]
+        run(asyncio.sleep(0))
+        gc.collect()
+        assert [store() is not None for store in stores] == [False, True, True]
+        for store in stores[1:]:
+            kept = store()
+            assert kept is not None
+            run(kept.aclose())
 
 
 def test_callers_at_once_share_requests(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
