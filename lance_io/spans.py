@@ -6,13 +6,13 @@ Ranges are numpy arrays, never lists of objects: a take of ten thousand rows is 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lance_io._kernels import measure_ranges
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Buffer  # type: ignore[attr-defined]  # 3.12 name; only read by type checkers

@@ -13,10 +13,10 @@ Specification: structural encodings 2.1, section 1 (messages and strict grammar)
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

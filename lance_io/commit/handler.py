@@ -9,11 +9,11 @@ A handler is free of state about tables, so that one serves all tables of a stor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lance_io.commit.latest import VersionFile
 from lance_io.errors import LanceError
+from lance_io.records import dataclass
 from lance_io.table.manifest import decode_manifest
 from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
 

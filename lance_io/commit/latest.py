@@ -14,11 +14,11 @@ How the newest version is found:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from lance_io.commit.steps import Head, List, Read
 from lance_io.errors import FormatError, NotFound
+from lance_io.records import dataclass
 from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection, offers_sync_reads
 from lance_io.table.paths import (
     HINT_NAME,

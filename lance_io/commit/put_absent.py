@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import logging
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import find_latest, find_version, list_after
 from lance_io.commit.steps import Head, Pause, ProbeCreate, Put, Read
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
+from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
 from lance_io.table.paths import VERSIONS

@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
+from lance_io.records import dataclass
 from lance_io.runtime import to_the_end
 from lance_io.store.api import ALL
 

@@ -10,7 +10,7 @@ Everything here is a plan; the caller picks the driver.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.commit.steps import Read
@@ -19,6 +19,7 @@ from lance_io.dataset.places import branch_location
 from lance_io.dataset.state import DatasetState
 from lance_io.dataset.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
+from lance_io.records import dataclass
 from lance_io.table.manifest import VERSION_MAX, Manifest
 
 if TYPE_CHECKING:

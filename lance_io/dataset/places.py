@@ -6,12 +6,13 @@ Apart from the state, so that readers hold what they need of a version and not t
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.source import FileRef, FragmentSource
 from lance_io.format.version import READABLE
+from lance_io.records import dataclass
 from lance_io.store.mounted import MountedStore, mounted_key
 from lance_io.table.paths import BRANCH_TREES, data_file_place, deletion_file_place
 

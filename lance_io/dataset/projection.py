@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -27,6 +27,7 @@ from lance_io.errors import BindError
 from lance_io.format.logical_types import LISTS
 from lance_io.format.schema import first_member, split_path
 from lance_io.levels.retype import needs_retyping
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

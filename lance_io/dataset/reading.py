@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lance_io.file.drive import drive_now, truncated
 from lance_io.file.table import TableReader
+from lance_io.records import dataclass
 from lance_io.store.api import InvalidRange, ShortRead
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made piece by piece: a fragment may claim any number of rows

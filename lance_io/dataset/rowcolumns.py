@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from lance_io.dataset.arrays import numbers
 from lance_io.dataset.rows import UIntArray, addresses
 from lance_io.dataset.system import CREATED_AT, ROW_ADDRESS, ROW_ID, ROW_OFFSET
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,7 +11,6 @@ row, the rows that are left before it: a sorted array too, so that one binary se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lance_io._kernels import distinct_rows, split_rows
+from lance_io.records import dataclass
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextvars
 import time
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.io.stats import IoStats, io_stats
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from lance_io.dataset.projection import fields_along, prune
 from lance_io.errors import BindError, FormatError, UnsupportedError, UsageError
 from lance_io.file.source import ReadContext
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.store.api import offers_sync_reads
 from lance_io.table.manifest import VERSION_MAX, Manifest, from_message
 

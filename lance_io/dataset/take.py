@@ -8,7 +8,6 @@ Everything is an array; no Python object exists per row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from lance_io.errors import StoreError, UsageError
 from lance_io.file.numbers import row_numbers
 from lance_io.file.projection import Projection as FileProjection
 from lance_io.levels.retype import batch_as, concat
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

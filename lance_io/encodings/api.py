@@ -11,10 +11,12 @@ A page's buffers are named by absolute file offsets, so layouts yield file range
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

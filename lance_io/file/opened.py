@@ -7,7 +7,7 @@ Specification: file container, sections 2.2 and 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ from lance_io.format.columns import decode_column
 from lance_io.format.lazy import LazySequence
 from lance_io.format.places import REFUSALS, placed
 from lance_io.levels.path import LeafPath, leaf_paths
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

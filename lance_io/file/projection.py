@@ -5,11 +5,12 @@ A field's leaf columns may lie in several files of a fragment, or in none: then 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

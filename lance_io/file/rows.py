@@ -5,7 +5,6 @@ The parts of a take that concern one file; `take.py` runs them for all files of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, t
 from lance_io.format.places import REFUSALS, placed
 from lance_io.io.cache import Found, Mine
 from lance_io.levels.join import joined
+from lance_io.records import dataclass
 from lance_io.spans import int64s
 
 if TYPE_CHECKING:

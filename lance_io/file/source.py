@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from lance_io.io.budget import process_pool
 from lance_io.io.stats import sinks_now
 from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.io.budget import Pool

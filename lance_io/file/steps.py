@@ -12,12 +12,12 @@ and returns its result. Page layouts yield only `Ranges`. Each yield is one roun
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from lance_io.file.source import FileRef
+from lance_io.records import dataclass
 from lance_io.spans import Fetched, Purpose, Ranges, Steps
 
 if TYPE_CHECKING:

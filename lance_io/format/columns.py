@@ -17,7 +17,6 @@ in it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -37,6 +36,7 @@ from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
 from lance_io.limits import PAGE_ROWS_MAX
 from lance_io.proto import encodings_pb2, file_pb2
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,6 @@ The three sections at the end leave no gap between them, which ties every number
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -27,6 +26,7 @@ import numpy as np
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.version import V0_1, V2_1, FileVersion, version_of_pair
 from lance_io.limits import METADATA_BYTES_MAX
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError
@@ -11,6 +10,7 @@ from lance_io.format.schema_messages import decode_schema
 from lance_io.format.wire import I64_MAX, parse_message
 from lance_io.limits import METADATA_BYTES_MAX
 from lance_io.proto import file_pb2
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.format.schema import Schema

@@ -14,7 +14,7 @@ the protobuf form, `schema_arrow.py` makes a schema out of an Arrow one.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
@@ -31,6 +31,7 @@ from lance_io.format.logical_types import (
     is_nested,
     primitive_type,
 )
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

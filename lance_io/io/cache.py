@@ -24,10 +24,10 @@ import threading
 import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.errors import UsageError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

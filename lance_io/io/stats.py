@@ -20,8 +20,10 @@ import contextlib
 import contextvars
 import os
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,13 +7,14 @@ their layers innermost first (spec: structural encodings 2.1, section 2.1); path
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

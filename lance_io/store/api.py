@@ -9,7 +9,7 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
 
 from lance_io.errors import UsageError
@@ -22,6 +22,7 @@ from lance_io.limits import (
     WHOLE_FILE_BYTES_CLOUD,
     WHOLE_FILE_BYTES_LOCAL,
 )
+from lance_io.records import dataclass
 from lance_io.store.costs import CLIENT_GETS, SIGNED_GETS, requests_within_descriptors
 from lance_io.store.failures import (
     ConflictRetry,

@@ -13,10 +13,11 @@ come from `python -m benchmarks.latency`; docs/decisions/004-concurrency.md has 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from lance_io.limits import MIB
+from lance_io.records import dataclass
 from lance_io.store.descriptors import descriptors_max
 
 LATE_FACTOR: Final = 2.0  # answers come unevenly: filled for the median, a pipeline runs dry half of the time

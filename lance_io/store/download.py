@@ -13,7 +13,7 @@ of different objects never meet.
 from __future__ import annotations
 
 import re
-from email.utils import parsedate_to_datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -24,12 +24,13 @@ from lance_io.store.failures import InvalidRange, LongBody, RangeIgnored, ShortR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from lance_io.store.api import Buffer
 
 # MinIO answers a suffix of an empty object with `bytes 0--1/0`.
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19}|-1)|\*)/(\d{1,19}|\*)")
+_DATE = re.compile(r"[A-Z][a-z]{2}, (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) GMT", re.ASCII)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 SMALL_BYTES = 64 * KIB
 TRUSTED_BYTES = 256 * MIB  # of memory that is asked for because an answer announces so much
 
@@ -290,7 +291,14 @@ def _length(headers: Mapping[str, str]) -> int | None:
 
 
 def _date(text: str) -> datetime | None:
+    found = _DATE.fullmatch(text)
     try:
+        if found is not None:  # the form that HTTP wants
+            day, month, year, hour, minute, second = found.groups()
+            number = _MONTHS.index(month) + 1
+            return datetime(int(year), number, int(day), int(hour), int(minute), int(second), tzinfo=UTC)
+        from email.utils import parsedate_to_datetime
+
         return parsedate_to_datetime(text)
     except ValueError:
         return None  # a date is a courtesy; reading does not depend on it

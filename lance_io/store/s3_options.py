@@ -26,12 +26,13 @@ Unprefixed environment variables such as REGION are not read: they belong to som
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
+from lance_io.records import dataclass
 from lance_io.store.options import seconds, switch, whole_number
 from lance_io.store.retry import RetryPolicy
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
+from lance_io.records import dataclass
 from lance_io.runtime import loaded
 from lance_io.store.api import LOCAL, MEMORY
 from lance_io.store.options import durability, normalized, planning

@@ -7,7 +7,7 @@ rows are deleted. Row addresses are `fragment id << 32 | offset`, hence the limi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from lance_io.errors import FormatError, UnsupportedError
@@ -15,6 +15,7 @@ from lance_io.format.schema import LINEAGE_NAMES
 from lance_io.format.version import V0_1, V2_0, FileVersion, version_of_pair
 from lance_io.format.wire import I64_MAX
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

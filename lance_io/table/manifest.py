@@ -14,7 +14,7 @@ and edits it, so that fields unknown here survive.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from lance_io.format.schema_messages import decode_schema
 from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name, version_of_pair
 from lance_io.format.wire import parse_message
 from lance_io.proto import table_pb2
+from lance_io.records import dataclass
 from lance_io.table.flags import (
     MIXED_FILE_VERSIONS,
     STABLE_ROW_IDS,

@@ -18,10 +18,10 @@ of the table is a base path that the manifest declares.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from lance_io.errors import FormatError
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

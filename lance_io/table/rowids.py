@@ -16,7 +16,6 @@ The number of rows is known from the manifest: counts are checked against it bef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ import numpy.typing as npt
 from lance_io.errors import FormatError
 from lance_io.format.wire import parse_message
 from lance_io.proto import rowids_pb2
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -207,7 +207,7 @@ assert table.take([2]).to_pydict() == {"i": [3], "s": ["z"]}
 print(json.dumps(list(sys.modules)))
 """
 _NOT_NEEDED = {
-    *("aiobotocore", "aiohttp", "botocore", "boto3", "pandas"),
+    *("aiobotocore", "aiohttp", "botocore", "boto3", "email.utils", "pandas"),
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow._dataset", "pyarrow._compute"),
     *("lance_io.dataset.scanner", "lance_io.dataset.options", "lance_io.dataset.execute", "lance_io.dataset.blobs"),
     *("lance_io.dataset.write.changes", "lance_io.dataset.write.operations", "lance_io.dataset.refs"),

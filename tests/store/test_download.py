@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -153,3 +156,36 @@ def test_an_object_that_is_replaced_under_a_read_is_read_anew(
     assert bytes(download.buffer()) == there.content[part]
     meta = download.meta()
     assert (meta.size_bytes, meta.etag) == (len(there.content), there.etag)
+
+
+def dated(text: str) -> datetime | None:
+    download = Download.of_object("key")
+    download.begin(200, {"content-length": "0", "last-modified": text})
+    return download.meta().last_modified
+
+
+@given(st.datetimes(min_value=datetime(1900, 1, 1), timezones=st.just(UTC)))
+def test_times_are_those_of_their_texts(time: datetime) -> None:
+    text = format_datetime(time, usegmt=True)
+    assert dated(text) == time.replace(microsecond=0) == parsedate_to_datetime(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Tue, 31 Feb 2026 00:00:00 GMT",
+        "Tue, 24 Xyz 2026 00:00:00 GMT",
+        "Tue, 24 Nov 2026 25:00:00 GMT",
+        "Tue, 24 Nov 2026 06:11:00 +0200",
+        "24 Nov 2026 06:11:00 GMT",
+        "Tuesday, 24-Nov-26 06:11:00 GMT",
+        "yesterday",
+        "",
+    ],
+)
+def test_other_texts_of_times_are_read_as_those_of_mail(text: str) -> None:
+    try:
+        expected = parsedate_to_datetime(text)
+    except ValueError:
+        expected = None
+    assert dated(text) == expected

@@ -9,7 +9,6 @@ levels (`v2_2/constant.py`). Specification: structural encodings 2.1, section 6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +22,7 @@ from lance_io.encodings.v2_1.page import PageSource, damaged
 from lance_io.errors import FormatError
 from lance_io.levels.assemble import arrow_buffer, nest
 from lance_io.levels.path import NodeKind
+from lance_io.records import dataclass
 from lance_io.spans import Ranges, no_ranges
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ its entries are read for the rows at hand. Specification: structural encodings 2
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from lance_io.errors import FormatError
 from lance_io.levels.assemble import nest
 from lance_io.levels.path import DEFINITION_LEVELS, LIST_LAYERS
 from lance_io.limits import REPETITION_INDEX_KEPT_BYTES_MAX
+from lance_io.records import dataclass
 from lance_io.spans import Ranges, int64s
 
 if TYPE_CHECKING:

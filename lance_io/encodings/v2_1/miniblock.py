@@ -12,7 +12,6 @@ Specification: structural encodings 2.1, sections 3 and 4.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
 from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, int64s
 
 if TYPE_CHECKING:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from lance_io.errors import FormatError
+from lance_io.records import dataclass
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from lance_io.records import dataclass
 from lance_io.store.failures import StoreFailure
 
 if TYPE_CHECKING:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     import ssl

@@ -1,0 +1,112 @@
+"""Our dataclasses do what those of the standard library do, but to forbid assignments."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import field
+from itertools import product
+from typing import Any
+
+import pytest
+
+from lance_io.records import dataclass
+
+OURS: Any = dataclass
+
+
+def described(cls: Any) -> Any:
+    """Fields of all kinds."""
+    cls.__annotations__ = {"a": "int", "b": "str | None", "c": "list[int]", "d": "Any", "e": "int"}
+    cls.b, cls.c = None, field(default_factory=list, hash=False)
+    cls.d, cls.e = field(default=0, compare=False), field(default=7, repr=False)
+    return cls
+
+
+def made_by(make: Any, name: str, members: dict[str, Any], **how: bool) -> Any:
+    return make(**how)(described(type(name, (), {"__doc__": "Fields.", "__module__": __name__, **members})))
+
+
+class Shown:
+    """Members of its own that a class may have."""
+
+    def __repr__(self) -> str:
+        return "shown"
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 5
+
+
+MEMBERS: list[dict[str, Any]] = [{}, {"__repr__": Shown.__repr__}, {"__eq__": Shown.__eq__, "__hash__": Shown.__hash__}]
+
+
+GIVEN: list[tuple[Any, ...]] = [
+    *((), (1,), (1, "x"), (1, "x", [2]), (1, "x", [2], 3), (1, None, [], 9, 8)),
+    *((float("nan"),), (1, 2, 3, 4, 5, 6)),
+]
+
+
+WAYS = [{"frozen": frozen, "slots": slots, "eq": eq} for frozen, slots, eq in product([False, True], repeat=3)]
+
+
+def answers(kind: Any, left: tuple[Any, ...], right: tuple[Any, ...]) -> Any:
+    """What two instances say of each other; the text of the error where there can be none."""
+    try:
+        one, other = kind(*left), kind(*right)
+    except TypeError as error:
+        return str(error)
+    says: list[Any] = [one == other, one != other, one == left, one == dataclasses.replace(one)]
+    if kind.__repr__ is not object.__repr__:
+        says += [repr(one), repr(other)]
+    if kind.__hash__ not in (None, object.__hash__):
+        says += [hash(one) == hash(other), hash(one) == hash(dataclasses.replace(one))]
+    return says
+
+
+@pytest.mark.parametrize("how", WAYS, ids=str)
+@pytest.mark.parametrize("members", MEMBERS, ids=["plain", "shown", "equal"])
+def test_they_are_those_of_the_standard_library(members: dict[str, Any], how: dict[str, bool]) -> None:
+    ours, theirs = made_by(OURS, "Made", members, **how), made_by(dataclasses.dataclass, "Made", members, **how)
+    assert [one.name for one in dataclasses.fields(ours)] == [one.name for one in dataclasses.fields(theirs)]
+    assert ours.__match_args__ == theirs.__match_args__
+    assert hasattr(ours, "__slots__") is hasattr(theirs, "__slots__") is how["slots"]
+    assert (ours.__hash__ is None) is (theirs.__hash__ is None)
+    for left, right in product(GIVEN, repeat=2):
+        assert answers(ours, left, right) == answers(theirs, left, right), (left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """At a place where pickles find it."""
+
+    a: int
+    b: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Empty:
+    """No field."""
+
+
+def test_values_travel_and_are_keys() -> None:
+    one = Value(1, (2,))
+    for again in (pickle.loads(pickle.dumps(one)), copy.copy(one), copy.deepcopy(one), dataclasses.replace(one)):
+        assert again == one and again is not one and {one: 1}[again] == 1
+    assert dataclasses.replace(one, a=2) == Value(2, (2,)) != one
+    assert Empty() == Empty() and hash(Empty()) == hash(Empty()) and repr(Empty()) == "Empty()"
+    assert Value(1) != Empty()
+
+
+def test_only_one_method_is_compiled() -> None:
+    """Compiling each of them is what costs the time."""
+
+    def compiled(cls: Any) -> set[str]:
+        members = {name: getattr(one, "__code__", None) for name, one in vars(cls).items()}
+        return {name for name, code in members.items() if code is not None and code.co_filename == "<string>"}
+
+    ours, theirs = (made_by(make, "Made", {}, frozen=True, slots=True) for make in (OURS, dataclasses.dataclass))
+    assert compiled(ours) == {"__init__"} < compiled(theirs)
