@@ -22,7 +22,8 @@ from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
-from lance_io.store.s3_session import load_library
+from lance_io.store.s3_errors import credentials_error, no_credentials
+from lance_io.store.s3_session import load_library, make_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,9 @@ _CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 _THROTTLED: Final = frozenset(
     {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException"}
 )
-_DENIED: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException"})
+_DENIED: Final = frozenset(
+    {"AccessDeniedException", "ExpiredTokenException", "InvalidSignatureException", "UnrecognizedClientException"}
+)
 _VERSION_MAX: Final = (1 << 64) - 1
 
 _checked: set[tuple[str | None, str | None, str]] = set()  # endpoint, region and table
@@ -132,9 +135,19 @@ class DynamoManifestStore:
         if client is None:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
         try:
-            return await getattr(await client.get(), operation)(**arguments)
+            opened = await client.get()
+        except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
+            raise self._named(credentials_error(error, secrets=self._options.secrets)) from None
+        except LanceError as error:
+            raise self._named(error)  # noqa: B904 (the same)
+        try:
+            return await getattr(opened, operation)(**arguments)
         except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
             self._fail(error, operation)
+
+    def _named(self, error: LanceError) -> LanceError:
+        error.path = self._place
+        return error
 
     def _fail(self, error: Exception, operation: str) -> NoReturn:
         """Raise the error of ours for one of the client's."""
@@ -142,7 +155,11 @@ class DynamoManifestStore:
         details = response.get("Error", {}) if isinstance(response, dict) else {}
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
-        raise _error(code, status, self._scrubbed(text), f"DynamoDB table {self.table}", operation) from None
+        raise _error(code, status, self._scrubbed(text), self._place, operation) from None
+
+    @property
+    def _place(self) -> str:
+        return f"DynamoDB table {self.table}"
 
     def _scrubbed(self, text: str) -> str:
         for secret in self._options.secrets:
@@ -191,25 +208,32 @@ class _Client:
         self._endpoint = endpoint
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
+        self._session: Any = None
         self._client: Any = None
         if runtime.on_engine_thread():
             runtime.on_engine_close(self.close)
 
     async def get(self) -> Any:
-        """The client."""
+        """The client, with credentials at hand: where there are none, nothing has been sent. Raises our errors."""
         async with self._lock:
             if self._client is None:
+                self._session, chain = make_session(self._options, self._no_credentials)
+                if chain is not None:
+                    self._stack.push_async_callback(chain.close)
                 self._client = await self._stack.enter_async_context(self._open())
+        credentials = await self._session.get_credentials()
+        if credentials is None:
+            raise no_credentials("")
+        await credentials.get_frozen_credentials()
         return self._client
+
+    def _no_credentials(self, error: Exception) -> LanceError:
+        return credentials_error(error, secrets=self._options.secrets)
 
     def _open(self) -> Any:
         from aiobotocore.config import AioConfig
-        from aiobotocore.session import AioSession
 
-        options = self._options
-        session = AioSession(profile=options.profile)
-        if options.access_key is not None:
-            session.set_credentials(options.access_key, options.secret_key, options.token)
+        options, session = self._options, self._session
         config = AioConfig(
             connect_timeout=options.connect_timeout_s,
             read_timeout=options.request_timeout_s,

@@ -81,6 +81,10 @@ class Renewed:
         # What lies in there is asked for without aiobotocore's own renewal.
         return held._frozen_credentials
 
+    async def get_account_id(self) -> Any:
+        """The account of this moment's, which the endpoint of a database depends on; may be None."""
+        return getattr(await self.get_frozen_credentials(), "account_id", None)  # older ones do not know it
+
     async def _renew(self) -> Exception | None:
         held = self._credentials
         before = held._frozen_credentials

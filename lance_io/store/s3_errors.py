@@ -30,6 +30,7 @@ _THROTTLED = frozenset(
 )  # fmt: skip
 _TRANSIENT = frozenset({"InternalError", "RequestTimeout", "OperationAborted", "XMinioServerNotInitialized"})
 _MISSING = frozenset({"NoSuchKey", "NoSuchBucket", "NotFound", "NoSuchUpload"})
+_EXPIRED = frozenset({"ExpiredToken", "TokenRefreshRequired"})
 _ELEMENT = re.compile(r"<(Code|Message)>([^<]{0,2000})</\1>")
 
 
@@ -86,6 +87,8 @@ def coded_error(
         return PreconditionFailed(f"the object has changed: {text}", **known)
     if status == 416:
         return InvalidRange(f"the range lies behind the end of the object: {text}", path=key)
+    if code in _EXPIRED:
+        return AccessDenied(f"the credentials have expired: {text}", path=key)
     if status in (401, 403):
         return AccessDenied(f"the store refused the credentials, or they do not allow this: {text}", path=key)
     return StoreFailure(f"unexpected answer: {text}", **known)

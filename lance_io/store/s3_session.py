@@ -24,6 +24,7 @@ from lance_io.store.sigv4 import Signer
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     import aiohttp
 
@@ -103,6 +104,24 @@ def missing_library(name: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"s3:// needs the package {name}: pip install 'lance_io[s3]'", name=name)
 
 
+def make_session(options: S3Options, failed: Callable[[Exception], LanceError]) -> tuple[Any, Chain | None]:
+    """A session of aiobotocore's, and what finds credentials for it, unless they were given; makes no request.
+
+    failed  makes an error of ours of what a provider of credentials raised
+    """
+    from aiobotocore.session import AioSession
+
+    session, chain = AioSession(profile=options.profile), None
+    if options.access_key is not None:
+        session.set_credentials(options.access_key, options.secret_key, options.token)
+    else:
+        resolver = session.get_component("credential_provider")
+        chain = Chain(resolver.load_credentials, failed)
+        session.register_component("credential_provider", chain)
+    session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
+    return session, chain
+
+
 class LoopState:
     """Clients of one event loop; every method runs on that loop."""
 
@@ -127,23 +146,10 @@ class LoopState:
             from botocore.exceptions import BotoCoreError
 
             try:
-                self._session = self._make_session()
+                self._session, self._chain = make_session(self._options, self._no_credentials)
             except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
                 raise self._no_credentials(error) from None
         return self._session
-
-    def _make_session(self) -> Any:
-        from aiobotocore.session import AioSession
-
-        session = AioSession(profile=self._options.profile)
-        if self._options.access_key is not None:
-            session.set_credentials(self._options.access_key, self._options.secret_key, self._options.token)
-        else:
-            resolver = session.get_component("credential_provider")
-            self._chain = Chain(resolver.load_credentials, self._no_credentials)
-            session.register_component("credential_provider", self._chain)
-        session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
-        return session
 
     def _no_credentials(self, error: Exception) -> LanceError:
         return credentials_error(error, secrets=self._options.secrets)

@@ -13,13 +13,16 @@ import pytest
 from botocore.credentials import RefreshableCredentials
 from botocore.utils import ContainerMetadataFetcher
 
+from lance_io.commit.dynamodb import DynamoManifestStore
+from lance_io.commit.external import Row
+from lance_io.commit.steps import drive
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.store import s3_credentials
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.s3_credentials import Chain, Renewed
 from lance_io.store.s3_errors import credentials_error
 from lance_io.store.s3_session import _service_data
-from tests.http_faults import Asked, FaultServer, head, serve
+from tests.http_faults import Asked, FaultServer, head, serve, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +116,9 @@ class World(FaultServer):
         self.used.append(name)
         if self.service.clock.now_s >= self.service.ends_s[name]:
             self.late.append(name)
-        if asked.line.startswith("PUT "):
+        if asked.line.startswith("POST "):
+            writer.write(head(200, {"Content-Length": 2, "Content-Type": "application/x-amz-json-1.0"}) + b"{}")
+        elif asked.line.startswith("PUT "):
             writer.write(head(200, {"Content-Length": 0, "ETag": '"new"'}))
         else:
             await serve(server, asked, writer)
@@ -260,6 +265,46 @@ async def test_closing_a_store_ends_a_renewal(loaded: bool, clock: Clock, monkey
         service.open.set()
         await read(store)  # it may come back
         assert world.late == []
+        await store.aclose()
+
+
+# -- a database ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_database_is_asked_with_the_same_credentials(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Renewed in the background; where none are left, nothing is sent, so that a row was certainly not written."""
+    monkeypatch.setattr(s3_credentials, "AGAIN_S", 0.0)
+    monkeypatch.setattr(s3_credentials, "AGAIN_FAILED_S", 0.0)
+    async with World(clock) as world:
+        service, rows = world.service, DynamoManifestStore("rows", store_of(world, monkeypatch).options, world.endpoint)
+        row = Row(1, "t/_versions/1.manifest", 100)
+        service.broken = True
+        for plan in (rows.get("t", 1), rows.put_if_absent("t", row)):
+            with pytest.raises(AccessDenied, match=r"no credentials: .*500") as caught:
+                await drive(plan)
+            assert caught.value.path == "DynamoDB table rows"
+        assert world.used == []
+        service.broken = False
+        assert await drive(rows.get("t", 1)) is None
+        service.open.clear()
+        for clock.now_s in (HOLDS_S - 800, HOLDS_S - 300, HOLDS_S - 6):
+            await drive(rows.put_if_absent("t", row))
+        service.open.set()
+        clock.now_s = HOLDS_S + 1
+        await drive(rows.put_if_absent("t", row))
+        assert (world.used, world.late) == (["KEY0"] * 4 + ["KEY1"], [])
+        await rows.aclose()
+
+
+@pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
+async def test_credentials_that_the_store_calls_expired(fast_get: str) -> None:
+    async with FaultServer(CONTENT, [status(400, "ExpiredToken")] * 2) as server:
+        keys = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "secret", "aws_session_token": "old"}
+        where = {"aws_endpoint": server.endpoint, "allow_http": "true", "aws_region": "us-east-1"}
+        store = open_s3("bucket", {**keys, **where, "fast_get": fast_get})
+        for work in (read(store), store.put("key", b"1")):
+            with pytest.raises(AccessDenied, match="the credentials have expired: HTTP 400 ExpiredToken"):
+                await work
         await store.aclose()
 
 
