@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 from lance_io.io.settling import settled
 from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
 from lance_io.records import dataclass
-from lance_io.runtime import to_the_end
+from lance_io.runtime import loaded, to_the_end
 from lance_io.store.api import ALL
 
 if TYPE_CHECKING:
@@ -274,6 +274,20 @@ class Wait(Generic[T]):
         async with asyncio.timeout(self.seconds):
             await settled(self.future)
         return self.future.result()
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Modules that take long to import: for a loop a thread does it. Without one whoever uses them does."""
+
+    modules: tuple[str, ...]
+
+    def now(self) -> None:
+        """See `Ask`."""
+
+    async def later(self) -> None:
+        """See `Ask`."""
+        await loaded(*self.modules)
 
 
 @dataclass(frozen=True, slots=True)

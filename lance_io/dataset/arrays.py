@@ -1,7 +1,7 @@
 """Arrow arrays over numpy memory, without a copy.
 
-`pyarrow.array` does this too, but first imports pandas to see whether it was given one of its series: half a second at
-the first take of a process.
+`pyarrow.array` does this too, and `to_numpy` the reverse, but both first import pandas: half a second at the first take
+or delete of a process.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ def numbers(values: npt.NDArray[Any], null: npt.NDArray[np.bool_] | None = None)
     dtype = pa.uint64() if values.dtype == np.uint64 else pa.int64()
     validity = None if null is None or not null.any() else _bits(~null)
     return pa.Array.from_buffers(dtype, len(values), [validity, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def values_of(array: pa.Array) -> npt.NDArray[Any]:
+    """The memory of an array of numbers without nulls."""
+    dtype = np.dtype(array.type.to_pandas_dtype())  # numpy's type, whatever the name says
+    if not len(array):  # which may have no memory
+        return np.empty(0, dtype)
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
 
 
 def booleans(values: npt.NDArray[np.bool_]) -> pa.BooleanArray:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
 Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
 
+# What compiles filters and expressions: 0.2 s to import.
+COMPILER: Final = tuple(f"lance_io.dataset.predicate.{name}" for name in ("compiled", "bindsql", "text"))
 _LISTS: Final = LISTS | {"map"}
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lance_io.commit.steps import Import
 from lance_io.dataset.loading import load_live, load_live_counts, load_row_columns
 from lance_io.dataset.pipeline import ScanPlan, Span
-from lance_io.dataset.projection import columns_key, project
+from lance_io.dataset.projection import COMPILER, columns_key, project
 from lance_io.dataset.rowcolumns import RowColumns
 from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import SYSTEM_COLUMNS
@@ -58,6 +59,8 @@ def plan_scan(state: DatasetState, options: ScanOptions, projection: Projection 
     """
     if options.include_deleted_rows and not options.with_row_id:
         raise UsageError("include_deleted_rows is set but with_row_id is false")
+    if options.filter is not None:
+        yield Import(COMPILER)
     columns = plan_columns(state, options, projection or scan_projection(state, options))
     places = state.all_places if options.fragments is None else state.places_by_id(options.fragments)
     first, last = (0, None) if columns.predicate is not None else _row_window(options)

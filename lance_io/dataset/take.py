@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from lance_io.commit.steps import Import
 from lance_io.dataset.arrays import numbers
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
-from lance_io.dataset.projection import Projection, Selection, as_list, columns_key, project_taken
+from lance_io.dataset.projection import COMPILER, Projection, Selection, as_list, columns_key, project_taken
 from lance_io.dataset.reading import RowReader
 from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
@@ -46,12 +47,13 @@ def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Pla
     Raises `OverflowError` for a negative number and `OSError` for one that is too large.
     """
     grouped = yield from group_positions(state, row_numbers(indices))
-    return (yield from take_grouped(state, grouped, _prepare(state, columns)))
+    prepared = yield from _prepare(state, columns)
+    return (yield from take_grouped(state, grouped, prepared))
 
 
 def warm(state: DatasetState, columns: Selection) -> Plan[None]:
     """Load what takes of these columns need besides their rows, as far as the search cache goes."""
-    prepared = _prepare(state, columns)
+    prepared = yield from _prepare(state, columns)
     yield from load_live_starts(state)
     yield from load_live(state, [place for place in state.all_places if state.has_deletions[place]])
     if state.has_stable_row_ids:
@@ -70,7 +72,8 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[
     found = places >= 0
     if not found.all():
         places, offsets = places[found], offsets[found]
-    return (yield from take_grouped(state, group_rows(places, offsets), _prepare(state, columns)))
+    prepared = yield from _prepare(state, columns)
+    return (yield from take_grouped(state, group_rows(places, offsets), prepared))
 
 
 def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
@@ -174,12 +177,14 @@ def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
     return PreparedTake(columns, None if columns.reads is None else RowReader(state, columns.reads.again()))
 
 
-def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None) -> PreparedTake:
+def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None) -> Plan[PreparedTake]:
     """The same for a column list, remembered from one take to the next."""
     columns = as_list(columns)
     key = ("take", blob_handling, columns_key(columns))
     found: PreparedTake | None = state.prepared.get(key)
     if found is None:
+        if isinstance(columns, dict):
+            yield Import(COMPILER)
         found = _with_reader(state, _columns(state, key, columns, blob_handling))
         state.prepared.put(key, found)
     return found
@@ -268,5 +273,5 @@ def take_fragment_positions(state: DatasetState, place: int, positions: IntArray
         )
     places = np.full(len(positions), place, dtype=np.int64)
     has_first_kind = state.schema.has_blobs and any(field.is_blob for field in state.schema.walk())
-    prepared = _prepare(state, columns, "all_binary" if has_first_kind else None)
+    prepared = yield from _prepare(state, columns, "all_binary" if has_first_kind else None)
     return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.runtime import loaded
+from lance_io.runtime import in_thread, loaded
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3_credentials import Chain
 from lance_io.store.s3_errors import credentials_error, no_credentials
@@ -44,6 +44,15 @@ def _service_data(data_path: str | None) -> Any:
     from botocore.loaders import create_loader
 
     return create_loader(data_path)
+
+
+def _read_service_data(session: Any) -> None:
+    """Read what a client will ask for, which is kept from then on: no loop is to parse it."""
+    loader = session.get_component("data_loader")
+    for kind in ("service-2", "endpoint-rule-set-1"):
+        loader.load_service_model("s3", kind)
+    for name in ("endpoints", "partitions", "sdk-default-configuration", "_retry"):
+        loader.load_data(name)
 
 
 @cache
@@ -94,7 +103,7 @@ async def load_library() -> None:
     Raises `ModuleNotFoundError`, which says what to install.
     """
     try:
-        await loaded("aiobotocore.config", "aiobotocore.session", "aiohttp")
+        await loaded("aiobotocore.config", "aiobotocore.session", "aiobotocore.client", "aiohttp")
     except ModuleNotFoundError as error:
         raise missing_library(error.name or "aiobotocore") from error
 
@@ -237,6 +246,7 @@ class LoopState:
             await load_library()
             async with self._lock:
                 if self._client is None:
+                    await in_thread(_read_service_data, self.session())
                     client = await self._stack.enter_async_context(self._open_client())
                     # Asking before a body is sent ("Expect: 100-continue") makes every write two round trips.
                     client.meta.events.unregister("before-call.s3", _expect_handler())

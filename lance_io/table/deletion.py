@@ -37,7 +37,8 @@ def encode_deletions(offsets: U32Array, kind: DeletionKind) -> bytes:
     """The deletion file of `offsets`, u32, ascending and without duplicates: all that the fragment ever lost."""
     if kind == "bitmap":
         return encode_roaring(offsets)
-    column: pa.Array[Any] = pa.array(offsets, pa.uint32())
+    memory = pa.py_buffer(np.ascontiguousarray(offsets, np.uint32))
+    column: pa.Array[Any] = pa.Array.from_buffers(pa.uint32(), len(offsets), [None, memory])  # `pa.array` loads pandas
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, _ROW_ID, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_batch(pa.RecordBatch.from_arrays([column], schema=_ROW_ID))

@@ -218,6 +218,45 @@ _NOT_NEEDED = {
 }
 
 
+_FIRST_USES = """
+import json, sys, threading
+
+class Watching:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread().name == "lance_io-engine":
+            seen.append(name)
+
+seen = []
+sys.meta_path.insert(0, Watching())
+import pyarrow as pa
+import lance_io
+uri, options, doing = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+table = lance_io.dataset(uri, storage_options=options)
+if doing == "filter":
+    assert table.to_table(filter="i > 1").num_rows == 2
+elif doing == "count":
+    assert table.count_rows("s = 'x'") == 1
+elif doing == "take":
+    assert table.take([1], {"j": "i + 1"})["j"].to_pylist() == [3]
+elif doing == "append":
+    lance_io.write_dataset(pa.table({"i": [4], "s": ["w"]}), uri, mode="append", storage_options=options)
+elif doing == "delete":
+    assert table.delete("i = 2")["num_deleted_rows"] == 1
+print(json.dumps(seen))
+"""
+
+
+@pytest.mark.parametrize("doing", ["filter", "count", "take", "append", "delete"])
+def test_what_takes_long_to_import_does_not_hold_the_engines_loop(doing: str, s3: S3Server, s3_uri: str) -> None:
+    """All takes of a service would wait for the first text filter, or the first write."""
+    lance.write_dataset(pa.table({"i": [1, 2, 3], "s": ["x", "y", "z"]}), s3_uri, storage_options=s3.options())
+    command = [sys.executable, "-c", _FIRST_USES, s3_uri, json.dumps(s3.options()), doing]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    there = json.loads(done.stdout)
+    slow = {"aiobotocore", "aiohttp", "botocore", "pandas", "sqlglot"}
+    assert [name for name in there if name.partition(".")[0] in slow] == []
+
+
 @pytest.mark.parametrize("where", ["options", "environment"])
 def test_a_first_row_loads_what_it_needs(where: str, s3: S3Server, s3_uri: str) -> None:
     """In a new process: no other client, nothing of pyarrow's datasets and functions, nothing that writes."""

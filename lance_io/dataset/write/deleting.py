@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from lance_io.commit.steps import Put, Together, ask
 from lance_io.dataset import execute
+from lance_io.dataset.arrays import values_of
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.system import ROW_ADDRESS
@@ -143,7 +144,7 @@ class _Offsets:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """The rows of a batch."""
-        addresses = batch.column(ROW_ADDRESS).to_numpy()
+        addresses = values_of(batch.column(ROW_ADDRESS))
         ids = addresses >> 32
         bounds = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist(), len(ids)]
         for start, end in pairwise(bounds):
