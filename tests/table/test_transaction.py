@@ -70,6 +70,16 @@ def test_a_delete_of_whole_fragments_names_only_them() -> None:
     assert (list(message.delete.updated_fragments), list(message.delete.deleted_fragment_ids)) == ([], [3, 5])
 
 
+@pytest.mark.parametrize(("ref", "branch"), [("tag", None), (None, "work"), ("tag", "work"), (None, None)])
+def test_a_clone_says_what_was_cloned(ref: str | None, branch: str | None) -> None:
+    made = Transaction(1, ops.Clone(True, ref, 3, "s3://bucket/t.lance", branch))
+    message = transaction_pb2.Transaction.FromString(encode_transaction(made).SerializeToString()).clone
+    said = {field.name: value for field, value in message.ListFields()}
+    names = {name: text for name, text in (("ref_name", ref), ("branch_name", branch)) if text is not None}
+    assert said == {"is_shallow": True, "ref_version": 3, "ref_path": "s3://bucket/t.lance", **names}
+    assert decode_transaction(encode_transaction(made).SerializeToString()).operation == made.operation
+
+
 def test_what_is_not_known_survives_a_rebase() -> None:
     first = encode_transaction(Transaction(1, ops.Delete((fragment(3),), (), "p")))
     first.delete.ParseFromString(first.delete.SerializeToString() + LATER)

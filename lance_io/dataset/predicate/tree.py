@@ -97,7 +97,7 @@ class In:
 
     arg: Expr
     values: pa.Array
-    has_null: bool = False
+    has_null: bool
 
 
 @dataclass(frozen=True, slots=True)
