@@ -294,6 +294,20 @@ async def test_a_request_is_made_again_though_all_that_may_be_are_in_flight() ->
         await store.aclose()
 
 
+@pytest.mark.parametrize("size_bytes", [10, LARGE_BYTES])
+async def test_a_kind_of_reads_is_watched_by_itself(size_bytes: int) -> None:
+    """Where all reads are small, or all large, nothing is known of the others."""
+    content = bytes(LARGE_BYTES + 1000)
+    async with FaultServer(content, [*[serve] * 32, stall]) as server:
+        store = store_on(server)
+        for _ in range(32):
+            await store.get_range("key", 0, size_bytes)
+        async with asyncio.timeout(10):
+            assert len(await store.get_range("key", 1000, 1000 + size_bytes)) == size_bytes
+        assert len(server.requests) == 34
+        await store.aclose()
+
+
 @pytest.mark.parametrize("kind", READS)
 @pytest.mark.parametrize("second", [serve, broken_after(500)])
 async def test_a_late_answer_is_asked_for_again(kind: str, second: Answer) -> None:
