@@ -95,3 +95,22 @@ def test_limits_end_where_they_should_in_small_fragments(tmp_path: Path) -> None
         for offset in (0, 1, 4):
             found = ours.to_table(["n"], "n % 2 = 0 and (n / 6) % 3 != 1", limit=limit, offset=offset)
             assert found["n"].to_pylist() == passing[offset : offset + limit]
+
+
+@pytest.mark.parametrize("batch_size", [None, 20_000, 65_536])
+async def test_large_and_small_pieces_in_turns(tmp_path: Path, batch_size: int | None) -> None:
+    """Large ones are filtered by threads, several at a time, small ones at once; the order stays."""
+    sizes = [40_000, 100, 3_000, 70_000, 20_000, 1, 17_000]
+    numbers = np.random.default_rng(7).integers(0, 1000, sum(sizes))
+    rows = pa.table({"n": numbers, "at": np.arange(len(numbers))})
+    uri = str(tmp_path / "pieces.lance")
+    for end, size in zip(np.cumsum(sizes).tolist(), sizes, strict=True):
+        lance.write_dataset(rows[end - size : end], uri, mode="append" if end > size else "create")
+    ours, twin = lance_io.dataset(uri), await lance_io.AsyncDataset.open(uri)
+    options = {} if batch_size is None else {"batch_size": batch_size}
+    for chosen in ("n < 300", "n >= 5"):
+        expected = rows.filter(pc.field("n") < 300 if chosen == "n < 300" else pc.field("n") >= 5)
+        assert ours.to_table(filter=chosen, **options) == expected
+        assert await twin.to_table(filter=chosen, **options) == expected
+        assert ours.count_rows(chosen) == await twin.count_rows(chosen) == expected.num_rows
+    await twin.aclose()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from lance_io.dataset.write.cleaning import young_versions_note
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 ROWS = pa.table({"a": range(100)})
@@ -79,6 +80,25 @@ def test_what_goes_is_what_pylance_removes(copies: tuple[str, str], options: dic
         assert reader.dataset(copies[0]).to_table()["a"].to_pylist() == [0, *range(3, 100)]
         if options:
             assert reader.dataset(copies[0], "kept").count_rows() == 90
+
+
+def test_a_table_whose_commits_take_a_lock_is_cleaned_up(copies: tuple[str, str]) -> None:
+    taken: list[int] = []
+
+    @contextmanager
+    def lock(version: int) -> Iterator[None]:
+        taken.append(version)
+        yield
+
+    options: dict[str, Any] = {"older_than": NOW, "error_if_tagged_old_versions": False}
+    table = lance_io.dataset(copies[0], commit_lock=lock)
+    assert counted(table.cleanup_old_versions(**options)) == counted(
+        lance.dataset(copies[1]).cleanup_old_versions(**options)
+    )
+    assert (files(copies[0]), taken) == (files(copies[1]), [])
+    table.delete("a < 5")
+    assert taken == [table.version]
+    assert lance.dataset(copies[0]).to_table()["a"].to_pylist() == list(range(5, 100))
 
 
 def test_tagged_versions_are_not_removed_silently(copies: tuple[str, str]) -> None:
