@@ -10,7 +10,7 @@ Everything here is a plan; the caller picks the driver.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.commit.steps import Read
@@ -49,10 +49,10 @@ class OpenOptions:
     version: Ref
     asof: datetime | None
     session: Session
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
     default_scan_options: Mapping[str, Any] | None = None
     read_params: Mapping[str, Any] | None = None
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None
+    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
 
 
