@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
 SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
+SPANS_AHEAD_MAX: Final = 64  # and of those whose files all fit what may be read ahead
 
 
 @dataclass(frozen=True, slots=True)

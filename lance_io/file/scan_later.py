@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
-from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces
+from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -114,6 +114,7 @@ class _Jobs:
         self._ahead = ahead
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
+        self._opening_bytes: deque[int] = deque()  # of their files
         self._jobs: deque[tuple[int, _Job]] = deque()
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
@@ -128,20 +129,31 @@ class _Jobs:
         while self._opened <= span_index:
             jobs = await self._opening[0]
             self._opening.popleft()
+            self._opening_bytes.popleft()
             self._jobs.extend((self._opened, job) for job in jobs)
             self._opened += 1
             self._open_ahead()
         self._decode_ahead()
 
     def _open_ahead(self) -> None:
-        while (
-            self._next_span < len(self._spans)
-            and len(self._opening) < self._ahead.spans_on_loop
-            and (self._requested_bytes < self._ahead_bytes or not self._opening)
-        ):
+        while self._next_span < len(self._spans) and self._may_open(self._next_span):
             index = self._next_span
             self._next_span += 1
             self._opening.append(asyncio.ensure_future(self._open(index)))
+            self._opening_bytes.append(self._file_bytes(index))
+
+    def _may_open(self, index: int) -> bool:
+        """Whether there is room for another span: small files are opened by the dozen, none waits for others."""
+        num_opening = len(self._opening)
+        if num_opening < self._ahead.spans_on_loop:
+            return self._requested_bytes < self._ahead_bytes or not num_opening
+        if self._ahead.spans is not None or num_opening >= SPANS_AHEAD_MAX:
+            return False
+        return self._requested_bytes + sum(self._opening_bytes) + self._file_bytes(index) <= self._ahead_bytes
+
+    def _file_bytes(self, index: int) -> int:
+        """No less than what a span will ask for; of files whose size is not known, all that may be."""
+        return sum(here.ref.size_bytes or self._ahead_bytes for here in self._projection.locate(self._spans[index][0]))
 
     async def _open(self, index: int) -> list[_Job]:
         source, start, end = span = self._spans[index]
@@ -195,6 +207,7 @@ class _Jobs:
                 waiting.append(job.task)
         self._jobs.clear()
         self._opening.clear()
+        self._opening_bytes.clear()
         try:
             await asyncio.gather(*waiting, return_exceptions=True)
         finally:  # none of them decodes any more, also if this is cancelled

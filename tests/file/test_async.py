@@ -441,6 +441,8 @@ slow = Slow(LocalStore())
 session = Session()
 session.locate = lambda uri, options: Location(slow, path, "slow://" + path)
 tables = {"disk": lance_io.dataset(path), "engine": lance_io.dataset("slow", session=session)}
+for table in tables.values():
+    table.to_table()  # imports what scans need: an interrupt in the middle of that would be somebody else's
 """
 
 

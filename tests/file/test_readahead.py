@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import lance
@@ -15,6 +16,9 @@ from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.scan import plan_scan
 from lance_io.file.scan import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan_now import _Ahead
+from lance_io.file.table import TableReader
+from lance_io.store.api import CLOUD
+from lance_io.testing.latency import LatencyStore, run_virtual
 
 FRAGMENTS = 6
 ROWS = 2000
@@ -63,3 +67,40 @@ async def test_the_rows_are_the_same(uri: str, pieces: int, spans: int) -> None:
     assert table.to_table(**options) == expected
     twin = lance_io.AsyncDataset.of(table)
     assert pa.Table.from_batches([batch async for batch in twin.to_batches(**options)]) == expected
+
+
+class SlowCloud(LatencyStore):
+    """Plans as for a bucket: small files are read whole, in one round."""
+
+    profile = CLOUD
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Forty files of a kilobyte or so each."""
+    path = str(tmp_path_factory.mktemp("ahead") / "many.lance")
+    lance.write_dataset(pa.table({"a": range(400)}), path, max_rows_per_file=10)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("spans_ahead", "room_files", "rounds_min"),
+    [(None, 0, 1), (None, 100, 1), (None, 12, 4), (8, 0, 5), (20, 0, 2)],
+    ids=["no bound", "room for all", "room for twelve", "eight asked for", "twenty asked for"],
+)
+def test_small_files_are_opened_together(many: str, spans_ahead: int | None, room_files: int, rounds_min: int) -> None:
+    """By an ordered scan on a store whose answers take a second each; so many files fit what may be read ahead."""
+    state = lance_io.dataset(many, session=lance_io.Session())._state
+    sizes = [file.size_bytes or 0 for place in state.all_places for file in state.sources[place].files]
+    store = SlowCloud(state.location.store)
+    context = replace(state.context, store=store, io_buffer_bytes=room_files * max(sizes))
+    reader = TableReader(context, state.schema.fields)
+    spans = [(state.sources[place], 0, 10) for place in state.all_places]
+
+    async def scan() -> list[int]:
+        found = [batch async for batch in reader.scan(spans, 100, in_order=True, spans_ahead=spans_ahead)]
+        return [value for batch in found for value in batch.arrays[0].to_pylist()]
+
+    values, took_s = run_virtual(scan)
+    assert values == list(range(400))
+    assert took_s == 1 if rounds_min == 1 else took_s >= rounds_min
