@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import uuid
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from lance_io.runtime import engine as runtime_engine
 from tests.seeds import seeded
 from tests.servers import S3Server, s3_server
 
@@ -88,3 +91,19 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
     return paths
+
+
+@pytest.fixture(scope="module")
+def nothing_of_others() -> None:
+    """Close what other modules' tests have left open on the engine, of this process like these: counts begin at 0."""
+    gc.collect()
+    engine = runtime_engine._engine
+    if engine is not None:
+        asyncio.run_coroutine_threadsafe(_close_all(engine), engine.loop).result()
+
+
+async def _close_all(engine: runtime_engine.Engine) -> None:
+    for find in list(engine.closers.values()):
+        closer = find()
+        if closer is not None:
+            await closer()

@@ -274,6 +274,7 @@ async def play(dice: random.Random, number: int, until_cancelled: int, met: Coun
         assert sockets.num_sockets() == 0
 
 
+@pytest.mark.usefixtures("nothing_of_others")
 @pytest.mark.timeout(0 if TAKES > 2000 else 120)
 async def test_cancelled_takes_leave_nothing_behind(record_property: Callable[[str, object], None]) -> None:
     dice, met = random.Random(seed_of("cancelled takes")), Counter[str]()

@@ -17,7 +17,6 @@ import pytest
 import trustme
 
 from lance_io.errors import AccessDenied, NotFound
-from lance_io.runtime import engine as runtime_engine
 from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.download import Download
 from lance_io.store.hedge import SAMPLES_MIN, Hedging
@@ -46,22 +45,6 @@ SILENCE = "0.3s"
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once: jitter draws 0."""
     monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_of_others() -> None:
-    """Close what other modules' tests have left open on the engine, of this process like these: counts begin at 0."""
-    gc.collect()
-    engine = runtime_engine._engine
-    if engine is not None:
-        asyncio.run_coroutine_threadsafe(_close_all(engine), engine.loop).result()
-
-
-async def _close_all(engine: runtime_engine.Engine) -> None:
-    for find in list(engine.closers.values()):
-        closer = find()
-        if closer is not None:
-            await closer()
 
 
 @pytest.fixture(autouse=True)
