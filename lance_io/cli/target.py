@@ -47,7 +47,7 @@ def run_on(store: ObjectStore, plan: Plan[T]) -> T:
 
 def change(state: DatasetState, plan: Plan[T]) -> T:
     """Run a plan that concerns an open dataset, its commits included, and wait for it."""
-    from lance_io.dataset.execute import run
+    from lance_io.dataset.running import run
 
     return run(state, plan)
 

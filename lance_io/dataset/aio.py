@@ -18,11 +18,11 @@ from lance_io.dataset.aioscanner import AsyncScanner
 from lance_io.dataset.asyncblob import AsyncBlobFile
 from lance_io.dataset.blobfile import read_blob_ranges, read_blobs, take_blobs
 from lance_io.dataset.describe import describe_versions, version_refs
-from lance_io.dataset.facts import DatasetFacts, fragment_ids
+from lance_io.dataset.facts import DatasetFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
-from lance_io.dataset.options import scan_options
+from lance_io.dataset.options import asked_options
 from lance_io.dataset.refs import list_branches, list_tags
 from lance_io.dataset.running import run_async
 from lance_io.dataset.scanstats import IoMeter
@@ -235,9 +235,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
         return self._scan(given, self._state.default_scan_options)
 
     def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> AsyncScanner:
-        if given.get("fragments") is not None:
-            given["fragments"] = fragment_ids(given["fragments"])
-        return AsyncScanner(self._state, scan_options(**given).with_defaults(defaults))
+        return AsyncScanner(self._state, asked_options(given).with_defaults(defaults))
 
     async def to_table(
         self,

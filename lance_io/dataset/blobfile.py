@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lance_io.dataset.blobs import blob_steps, locate_blobs, read_located
-from lance_io.dataset.execute import run
 from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, RowReader, bytes_of
 from lance_io.dataset.rows import Grouped, addresses, group_rows
+from lance_io.dataset.running import run
 from lance_io.dataset.take import RowNotFound, group_positions, locate_addresses, locate_row_ids
 from lance_io.errors import UsageError
 from lance_io.file.numbers import row_numbers

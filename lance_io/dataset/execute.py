@@ -13,7 +13,6 @@ from lance_io import runtime
 from lance_io.commit.steps import drive, drive_now
 from lance_io.dataset.ordering import Ordering
 from lance_io.dataset.rebatch import Rebatcher, to_table
-from lance_io.dataset.running import run, run_async
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
 from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now, scan_parts
@@ -30,18 +29,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.scanstats import ScanWatch
     from lance_io.dataset.state import DatasetState
     from lance_io.io.stats import IoStats
-
-__all__ = [
-    "collect",
-    "collect_async",
-    "count",
-    "count_async",
-    "metrics",
-    "run",
-    "run_async",
-    "stream",
-    "stream_async",
-]
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:

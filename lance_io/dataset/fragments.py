@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lance_io.dataset import execute
 from lance_io.dataset.bases import Fragment
 from lance_io.dataset.describe import fragment_metadata
 from lance_io.dataset.facts import FragmentFacts
@@ -12,6 +11,7 @@ from lance_io.dataset.fragmentsession import FragmentSession
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import FragmentNotOffered
 from lance_io.dataset.options import scan_options
+from lance_io.dataset.running import run
 from lance_io.dataset.scanner import LanceScanner
 from lance_io.dataset.take import take_fragment_positions
 from lance_io.dataset.validating import validate
@@ -126,7 +126,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         Raises `OSError` unless the positions ascend (repetitions are allowed) and lie in the fragment.
         """
         positions = row_numbers(indices)
-        return execute.run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
+        return run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
 
     def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> FragmentSession:
         """For many takes of the same columns, with the row address behind them if wanted."""
@@ -134,17 +134,17 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
     def validate(self) -> None:
         """Check the fragment's files; see `LanceDataset.validate`."""
-        execute.run(self._state, validate(self._state, [self._place]))
+        run(self._state, validate(self._state, [self._place]))
 
     # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
 
     def delete(self, predicate: Any) -> FragmentMetadata | None:
         """The fragment without the rows that pass a filter, None when none would be left; writes the deletion file."""
-        return _public(execute.run(self._state, delete_from_fragment(self._state, self._place, predicate)))
+        return _public(run(self._state, delete_from_fragment(self._state, self._place, predicate)))
 
     def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
         """The fragment without rows given by their offsets in it, deleted rows counted; as `delete`."""
-        return _public(execute.run(self._state, delete_offsets(self._state, self._place, row_numbers(offsets))))
+        return _public(run(self._state, delete_offsets(self._state, self._place, row_numbers(offsets))))
 
     @staticmethod
     def create(
@@ -191,7 +191,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         Raises `OSError` for a file with other columns, and when there is no such file.
         """
         state = dataset._state
-        return fragment_metadata(execute.run(state, fragment_of_file(state, filename, fragment_id)))
+        return fragment_metadata(run(state, fragment_of_file(state, filename, fragment_id)))
 
     # -- interop -----------------------------------------------------------------------------------------------------
 

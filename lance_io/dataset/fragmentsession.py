@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
 from lance_io.commit.steps import drive
-from lance_io.dataset import execute
 from lance_io.dataset.projection import as_list
+from lance_io.dataset.running import run
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.dataset.take import take_fragment_positions
 from lance_io.file.numbers import row_numbers
@@ -35,7 +35,7 @@ class FragmentSession(_Session):
 
     def take(self, indices: Any) -> pa.Table:
         """Rows by position among the rows of the fragment that are left; errors as `LanceFragment.take`."""
-        return execute.run(self._state, self._taking(indices))
+        return run(self._state, self._taking(indices))
 
 
 class AsyncFragmentSession(_Session):

@@ -9,6 +9,7 @@ from lance_io import runtime
 from lance_io.commit.steps import drive
 from lance_io.dataset import execute
 from lance_io.dataset.blobfile import BUFFER_BYTES, take_blobs
+from lance_io.dataset.running import run
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import UsageError
@@ -33,7 +34,7 @@ def to_pandas(state: DatasetState, options: ScanOptions, blob_mode: str, keyword
     wanted = _Frame(state, options, blob_mode)
     frame = wanted.frame(execute.collect(state, wanted.options, wanted.schema), keywords)
     for name, files in wanted.blob_files():
-        frame[name] = execute.run(state, files)
+        frame[name] = run(state, files)
     return frame
 
 

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io.commit.steps import List, Read, Together
-from lance_io.dataset.execute import run
 from lance_io.dataset.moments import parse_time
 from lance_io.dataset.opening import tag_of
+from lance_io.dataset.running import run
 from lance_io.dataset.write.tagging import create_tag, delete_tag, replace_tag_metadata, update_tag
 from lance_io.errors import FormatError, UsageError
 from lance_io.table.paths import BRANCHES, TAGS

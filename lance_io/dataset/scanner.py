@@ -11,6 +11,7 @@ from lance_io.dataset.bases import Scanner
 from lance_io.dataset.facts import fragment_ids
 from lance_io.dataset.notoffered import ScannerBuilderNotOffered
 from lance_io.dataset.options import ScanOptions, limited, scan_options
+from lance_io.dataset.running import run
 from lance_io.dataset.scan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
@@ -95,7 +96,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
     def explain_plan(self, verbose: bool = False) -> str:
         """What the scan will read, as text."""
-        plan = execute.run(self._state, plan_scan(self._state, self._options))
+        plan = run(self._state, plan_scan(self._state, self._options))
         return explain(self._state, plan, self._options)
 
     def explain_io(self, *, cold: bool = False) -> IoPlan:
@@ -105,7 +106,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         """
         from lance_io.dataset.explain import explain_scan
 
-        return execute.run(self._state, explain_scan(self._state, self._options, cold=cold))
+        return run(self._state, explain_scan(self._state, self._options, cold=cold))
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""

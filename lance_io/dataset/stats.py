@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from lance_io import runtime
 from lance_io.commit.steps import Together
 from lance_io.commit.steps import drive as drive_plan
-from lance_io.dataset.execute import run
 from lance_io.dataset.loading import load_live_counts
+from lance_io.dataset.running import run
 from lance_io.file.drive import drive, drive_now
 from lance_io.file.opening import opened
 

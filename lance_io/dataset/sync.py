@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.facts import DatasetFacts, fragment_ids
+from lance_io.dataset.facts import DatasetFacts
 from lance_io.dataset.keywords import SCAN_KEYWORDS
 from lance_io.dataset.notoffered import DatasetNotOffered
 from lance_io.dataset.opening import checked_out, latest_of, open_steps
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.keywords import ScanKeywords
     from lance_io.dataset.lancedataset import LanceDataset
     from lance_io.dataset.opening import OpenOptions
-    from lance_io.dataset.options import ScanOptions
     from lance_io.dataset.projection import Columns, Selection
     from lance_io.dataset.refs import Branches, Tags
     from lance_io.dataset.scanner import LanceScanner
@@ -175,9 +174,10 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         return self._scan(given, self._state.default_scan_options)
 
     def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> LanceScanner:
+        from lance_io.dataset.options import asked_options
         from lance_io.dataset.scanner import LanceScanner
 
-        return LanceScanner._of(self._state, _checked(given), defaults)
+        return LanceScanner._of(self._state, asked_options(given), defaults)
 
     def to_table(
         self,
@@ -230,8 +230,9 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
         from lance_io.dataset.execute import count
+        from lance_io.dataset.options import asked_options
 
-        return count(self._state, _checked({"filter": filter, **options}).with_defaults(None))
+        return count(self._state, asked_options({"filter": filter, **options}).with_defaults(None))
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -417,14 +418,6 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
 
     def _scan_options(self, *args: object, **kwargs: object) -> NoReturn:
         raise NotImplementedError("use scanner()")
-
-
-def _checked(given: dict[str, Any]) -> ScanOptions:
-    from lance_io.dataset.options import scan_options
-
-    if given.get("fragments") is not None:
-        given["fragments"] = fragment_ids(given["fragments"])
-    return scan_options(**given)
 
 
 class OpenedDataset(SyncDataset):

@@ -18,6 +18,7 @@ from lance_io.dataset.ioplan import counted
 from lance_io.dataset.lancedataset import LanceDataset
 from lance_io.dataset.opening import open_steps
 from lance_io.dataset.options import ColumnOrdering, scan_options
+from lance_io.dataset.running import run
 from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.session import Session
 from lance_io.dataset.take import take_positions
@@ -96,11 +97,9 @@ def within(inner: tuple[str, int, int], outer: tuple[str, int, int]) -> bool:
 def test_take_asks_for_what_was_planned(state: DatasetState) -> None:
     for rows in TAKES.values():
         for columns in COLUMNS:
-            explained, plan = asked(
-                state, lambda r=rows, c=columns: execute.run(state, explain_take(state, r, c, cold=True))
-            )
+            explained, plan = asked(state, lambda r=rows, c=columns: run(state, explain_take(state, r, c, cold=True)))
             cold = replace(state, session=Session())
-            taken, _ = asked(cold, lambda r=rows, c=columns, s=cold: execute.run(s, take_positions(s, r, c)))
+            taken, _ = asked(cold, lambda r=rows, c=columns, s=cold: run(s, take_positions(s, r, c)))
             assert planned(plan) == taken
             assert len(plan.of_purpose("data")) == len(taken) - len(explained)
 
@@ -108,7 +107,7 @@ def test_take_asks_for_what_was_planned(state: DatasetState) -> None:
 def test_scan_asks_for_what_was_planned(state: DatasetState) -> None:
     for keywords in SCANS:
         options = scan_options(**keywords)
-        plan = execute.run(state, explain_scan(state, options, cold=True))
+        plan = run(state, explain_scan(state, options, cold=True))
         cold = replace(state, session=Session())
         schema = scan_projection(cold, options).arrow_schema
         scanned, table = asked(cold, lambda o=options, s=cold, t=schema: execute.collect(s, o, t))
@@ -122,8 +121,8 @@ def test_scan_asks_for_what_was_planned(state: DatasetState) -> None:
 
 
 def test_no_data_is_read(state: DatasetState) -> None:
-    plan = execute.run(state, explain_take(state, [1, 5000], cold=True))
-    explained, _ = asked(state, lambda: execute.run(state, explain_take(state, [1, 5000], cold=True)))
+    plan = run(state, explain_take(state, [1, 5000], cold=True))
+    explained, _ = asked(state, lambda: run(state, explain_take(state, [1, 5000], cold=True)))
     data = {(key.lstrip("/"), start, end) for key, start, end in plan.of_purpose("data")}
     assert data
     assert data.isdisjoint(explained)
@@ -132,17 +131,17 @@ def test_no_data_is_read(state: DatasetState) -> None:
 
 def test_warm_take_has_one_round(state: DatasetState) -> None:
     rows = [1, 100, 5000, 8000]
-    cold = execute.run(state, explain_take(state, rows))
-    warm = execute.run(state, explain_take(state, rows))
+    cold = run(state, explain_take(state, rows))
+    warm = run(state, explain_take(state, rows))
     assert [one.purpose for one in cold.rounds] == ["metadata", "metadata", "index", "data"]
     assert [(one.number, one.purpose) for one in warm.rounds] == [(1, "data")]
     assert warm.of_purpose("data") == cold.of_purpose("data")
-    assert execute.run(state, explain_take(state, rows, cold=True)) == cold
+    assert run(state, explain_take(state, rows, cold=True)) == cold
 
 
 def test_filter_is_noted(state: DatasetState) -> None:
     options = scan_options(filter=pc.field("id") < 10, columns=["id", "wide"], limit=3, late_materialization=True)
-    plan = execute.run(state, explain_scan(state, options, cold=True))
+    plan = run(state, explain_scan(state, options, cold=True))
     assert any("wide" in note for note in plan.notes)
     assert any("3 rows" in note for note in plan.notes)
 
@@ -153,7 +152,7 @@ def test_numbers_have_their_nouns(count: int, words: str) -> None:
 
 
 def test_text_and_plain_values(state: DatasetState) -> None:
-    plan = execute.run(state, explain_take(state, [1, 5000], ["id"], cold=True))
+    plan = run(state, explain_take(state, [1, 5000], ["id"], cold=True))
     text = str(plan)
     assert text.splitlines()[0].startswith("round 1  metadata")
     assert f"total  {plan.num_rounds} rounds, {plan.num_requests} requests" in text
@@ -168,9 +167,7 @@ def test_text_and_plain_values(state: DatasetState) -> None:
 async def test_scanners_explain_themselves(table: lance.LanceDataset) -> None:
     dataset = LanceDataset(table.uri)
     plan = dataset.scanner(["id"], limit=2000).explain_io()
-    cold = execute.run(
-        dataset._state, explain_scan(dataset._state, scan_options(columns=["id"], limit=2000), cold=True)
-    )
+    cold = run(dataset._state, explain_scan(dataset._state, scan_options(columns=["id"], limit=2000), cold=True))
     assert dataset.scanner(["id"], limit=2000).explain_io(cold=True) == cold == plan
     assert [one.purpose for one in dataset.scanner(["id"], limit=10).explain_io().rounds] == ["index", "data"]
     async with AsyncDataset.open(table.uri) as opened:
