@@ -21,7 +21,7 @@ from lance_io.file.writer import PAGE_BYTES, FileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_0, version_of_name
 from lance_io.format.writable import WRITABLE
-from lance_io.runtime import cpu_pool, run, wrap
+from lance_io.runtime import cpu_pool, run, to_the_end, wrap
 from lance_io.store.api import SyncWrites
 from lance_io.store.url import load_client, open_store
 
@@ -188,13 +188,8 @@ class FileWritingLater:
         if self._life.over is None:
             self._life.over = why
             self._removing = asyncio.ensure_future(self._driver.abort())
-        if self._removing is None:
-            return
-        try:
-            await asyncio.shield(self._removing)
-        except asyncio.CancelledError:
-            await asyncio.wait([self._removing])
-            raise
+        if self._removing is not None:
+            await to_the_end(self._removing)
 
     def _check_open(self) -> None:
         self._life.check()
@@ -519,7 +514,7 @@ class AsyncFileWriter:
 
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return await wrap(work, to_the_end=True)
+            return await wrap(work, until_ended=True)
         except asyncio.CancelledError:
             await self.abort()  # what was cancelled may not have begun
             raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from lance_io.runtime.engine import current_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from lance_io.runtime.engine import Engine
 
@@ -95,12 +95,12 @@ def run(coro: Coroutine[Any, Any, T]) -> T:
     return call.result()
 
 
-async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
+async def wrap(coro: Coroutine[Any, Any, T], *, until_ended: bool = False) -> T:
     """Run a coroutine on the engine and await its result from a coroutine on any loop.
 
     Cancelling the caller cancels the coroutine. On the engine's own loop it is simply awaited.
 
-    to_the_end  a caller that is cancelled comes back only when the coroutine has ended
+    until_ended  a caller that is cancelled comes back only when the coroutine has ended
     """
     engine, loop = current_engine(), asyncio.get_running_loop()
     if loop is engine.loop:
@@ -114,16 +114,16 @@ async def wrap(coro: Coroutine[Any, Any, T], *, to_the_end: bool = False) -> T:
     call = _Call(engine, coro, tell)
     call.start()
     try:
-        await (asyncio.shield(ended) if to_the_end else ended)
+        await (asyncio.shield(ended) if until_ended else ended)
     except BaseException as error:
         call.cancel()
-        if to_the_end and isinstance(error, asyncio.CancelledError):
+        if until_ended and isinstance(error, asyncio.CancelledError):
             await asyncio.wait({ended})
         raise
     return call.result()
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+async def to_the_end(work: Awaitable[T]) -> T:
     """Run something to its end, even if who waits for it is cancelled, again and again: it is told afterwards."""
     task = asyncio.ensure_future(work)
     try:

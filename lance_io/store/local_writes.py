@@ -23,6 +23,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 
 from lance_io.errors import UsageError
+from lance_io.runtime import to_the_end
 from lance_io.store.descriptors import with_descriptors
 from lance_io.store.failures import OutcomeUnknown
 from lance_io.store.local_files import TEMPORARY_PREFIX, describe, raise_write_error
@@ -334,7 +335,7 @@ class LocalUploadLater:
         try:
             return await asyncio.shield(job)
         except asyncio.CancelledError:
-            await asyncio.shield(asyncio.ensure_future(self.abort()))
+            await to_the_end(self.abort())
             raise
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from lance_io.errors import LanceError, UsageError
 from lance_io.limits import MIB
+from lance_io.runtime import to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,6 @@ _GROW_EVERY: Final = 1_000  # ... and then doubled after so many: room for a TiB
 _COPY_BYTES: Final = 1 * MIB  # copied at a time; a part that holds more gets its memory at once, not bit by bit
 
 _logger = logging.getLogger(__name__)
-_cleaning: set[asyncio.Future[None]] = set()  # a loop holds its tasks weakly
 
 
 def part_bytes_of(number: int, content_length_hint: int | None, *, equal: bool, part_bytes: int = PART_BYTES) -> int:
@@ -204,11 +204,8 @@ class PartUpload:
         self._part = io.BytesIO()
         if self._starting is None:
             return
-        cleaning = asyncio.ensure_future(self._remove_parts(self._starting))
-        _cleaning.add(cleaning)
-        cleaning.add_done_callback(self._cleaned)
         try:
-            await asyncio.shield(cleaning)
+            await to_the_end(self._remove_parts(self._starting))
         except LanceError as error:
             if cause is None:
                 raise
@@ -221,12 +218,11 @@ class PartUpload:
         self._sending.clear()
         await asyncio.wait([starting])
         if not starting.cancelled() and starting.exception() is None:
-            await starting.result().abort()
-
-    def _cleaned(self, cleaning: asyncio.Future[None]) -> None:
-        _cleaning.discard(cleaning)
-        if not cleaning.cancelled() and (error := cleaning.exception()) is not None:
-            _logger.warning("%s: parts of a given-up upload stay until the bucket drops them: %s", self._key, error)
+            try:
+                await starting.result().abort()
+            except Exception as error:  # which nobody hears of who is cancelled meanwhile
+                _logger.warning("%s: parts of a given-up upload stay until the bucket drops them: %s", self._key, error)
+                raise
 
 
 def _memory_of(num_bytes: int) -> io.BytesIO:
