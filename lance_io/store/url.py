@@ -35,6 +35,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
 _CLIENTS = {  # what a scheme's store imports
+    **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local",)),
+    **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
     "s3": ("lance_io.store.s3", "lance_io.store.http.gets"),
     "s3+ddb": ("lance_io.store.s3", "aiobotocore.session"),
 }
@@ -85,11 +87,13 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
         return Location(LocalStore(profile=LOCAL.with_options(planned), durability=durability(planned)), path, path)
-    if scheme in ("memory", "shared-memory"):
-        from lance_io.store.memory import MemoryStore
     if scheme == "memory":
+        from lance_io.store.memory import MemoryStore
+
         return Location(MemoryStore(profile=MEMORY.with_options(planning(options))), rest.strip("/"), text)
     if scheme == "shared-memory":
+        from lance_io.store.memory import MemoryStore
+
         name, _, path = rest.partition("/")
         store = _shared.setdefault(name, MemoryStore(name))
         return Location(store, path.strip("/"), text)
@@ -109,7 +113,7 @@ async def load_client(uri: Any) -> None:
     Does nothing for what is no URI, and where the library is missing: `open_store` says so.
     """
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
-    modules = _CLIENTS.get(match[1].lower(), ()) if match else ()
+    modules = _CLIENTS.get(match[1].lower() if match else "file", ())
     with suppress(ModuleNotFoundError):
         await loaded(*modules)
 
