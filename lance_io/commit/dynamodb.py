@@ -22,8 +22,7 @@ from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
-from lance_io.store.s3_errors import credentials_error, no_credentials
-from lance_io.store.s3_session import load_library, make_session
+from lance_io.store.s3_session import credentials_of, load_library, make_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,18 +135,13 @@ class DynamoManifestStore:
             client = self._clients[loop] = _Client(self._options, self._endpoint)
         try:
             opened = await client.get()
-        except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
-            raise self._named(credentials_error(error, secrets=self._options.secrets)) from None
         except LanceError as error:
-            raise self._named(error)  # noqa: B904 (the same)
+            error.path = self._place
+            raise
         try:
             return await getattr(opened, operation)(**arguments)
         except (TimeoutError, ClientError, BotoCoreError, OSError) as error:
             self._fail(error, operation)
-
-    def _named(self, error: LanceError) -> LanceError:
-        error.path = self._place
-        return error
 
     def _fail(self, error: Exception, operation: str) -> NoReturn:
         """Raise the error of ours for one of the client's."""
@@ -217,18 +211,12 @@ class _Client:
         """The client, with credentials at hand: where there are none, nothing has been sent. Raises our errors."""
         async with self._lock:
             if self._client is None:
-                self._session, chain = make_session(self._options, self._no_credentials)
+                self._session, chain = make_session(self._options)
                 if chain is not None:
                     self._stack.push_async_callback(chain.close)
                 self._client = await self._stack.enter_async_context(self._open())
-        credentials = await self._session.get_credentials()
-        if credentials is None:
-            raise no_credentials("")
-        await credentials.get_frozen_credentials()
+        await credentials_of(self._session)
         return self._client
-
-    def _no_credentials(self, error: Exception) -> LanceError:
-        return credentials_error(error, secrets=self._options.secrets)
 
     def _open(self) -> Any:
         from aiobotocore.config import AioConfig

@@ -114,7 +114,7 @@ class _Jobs:
         self._ahead = ahead
         self._next_span = 0
         self._opening: deque[asyncio.Task[list[_Job]]] = deque()
-        self._opening_bytes: deque[int] = deque()  # of their files
+        self._opening_bytes = 0  # of their files
         self._jobs: deque[tuple[int, _Job]] = deque()
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
@@ -129,7 +129,7 @@ class _Jobs:
         while self._opened <= span_index:
             jobs = await self._opening[0]
             self._opening.popleft()
-            self._opening_bytes.popleft()
+            self._opening_bytes -= self._file_bytes(self._opened)
             self._jobs.extend((self._opened, job) for job in jobs)
             self._opened += 1
             self._open_ahead()
@@ -140,7 +140,7 @@ class _Jobs:
             index = self._next_span
             self._next_span += 1
             self._opening.append(asyncio.ensure_future(self._open(index)))
-            self._opening_bytes.append(self._file_bytes(index))
+            self._opening_bytes += self._file_bytes(index)
 
     def _may_open(self, index: int) -> bool:
         """Whether there is room for another span: small files are opened by the dozen, none waits for others."""
@@ -149,7 +149,7 @@ class _Jobs:
             return self._requested_bytes < self._ahead_bytes or not num_opening
         if self._ahead.spans is not None or num_opening >= SPANS_AHEAD_MAX:
             return False
-        return self._requested_bytes + sum(self._opening_bytes) + self._file_bytes(index) <= self._ahead_bytes
+        return self._requested_bytes + self._opening_bytes + self._file_bytes(index) <= self._ahead_bytes
 
     def _file_bytes(self, index: int) -> int:
         """No less than what a span will ask for; of files whose size is not known, all that may be."""
@@ -207,7 +207,6 @@ class _Jobs:
                 waiting.append(job.task)
         self._jobs.clear()
         self._opening.clear()
-        self._opening_bytes.clear()
         try:
             await asyncio.gather(*waiting, return_exceptions=True)
         finally:  # none of them decodes any more, also if this is cancelled

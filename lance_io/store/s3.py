@@ -306,14 +306,16 @@ class S3Store:
         arguments: dict[str, Any],
         num_bytes: int,
     ) -> dict[str, Any]:
-        if method == LIST_METHOD and (page := loop.list_page(arguments)) is not None:
-            return await page
+        if method == LIST_METHOD:
+            page = loop.list_page(arguments)
+            if page is not None:
+                return await page
+            arguments = {name: value for name, value in arguments.items() if name != PLAIN_NAMES}
         await load_library()
         import aiohttp
         from botocore.exceptions import BotoCoreError, ClientError
 
         state = loop.state
-        arguments = {name: value for name, value in arguments.items() if name != PLAIN_NAMES}
         try:
             client = await state.client()
             async with asyncio.timeout(self.options.request_timeout_s + num_bytes / SLOWEST_BYTES_PER_S):

@@ -163,7 +163,7 @@ def _is_unsent(error: Exception) -> bool:
     )
 
 
-def no_credentials(key: str) -> AccessDenied:
+def no_credentials(key: str | None = None) -> AccessDenied:
     """Nothing was found to sign with."""
     return AccessDenied(
         "no AWS credentials found in storage options, environment, profile or instance role; "

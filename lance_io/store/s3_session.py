@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -24,7 +24,6 @@ from lance_io.store.sigv4 import Signer
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
 
     import aiohttp
 
@@ -113,22 +112,38 @@ def missing_library(name: str) -> ModuleNotFoundError:
     return ModuleNotFoundError(f"s3:// needs the package {name}: pip install 'lance_io[s3]'", name=name)
 
 
-def make_session(options: S3Options, failed: Callable[[Exception], LanceError]) -> tuple[Any, Chain | None]:
+def make_session(options: S3Options) -> tuple[Any, Chain | None]:
     """A session of aiobotocore's, and what finds credentials for it, unless they were given; makes no request.
 
-    failed  makes an error of ours of what a provider of credentials raised
+    Raises our errors.
     """
     from aiobotocore.session import AioSession
+    from botocore.exceptions import BotoCoreError
 
-    session, chain = AioSession(profile=options.profile), None
-    if options.access_key is not None:
-        session.set_credentials(options.access_key, options.secret_key, options.token)
-    else:
-        resolver = session.get_component("credential_provider")
-        chain = Chain(resolver.load_credentials, failed)
-        session.register_component("credential_provider", chain)
-    session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
+    failed = partial(credentials_error, secrets=options.secrets)
+    try:
+        session, chain = AioSession(profile=options.profile), None
+        if options.access_key is not None:
+            session.set_credentials(options.access_key, options.secret_key, options.token)
+        else:
+            resolver = session.get_component("credential_provider")
+            chain = Chain(resolver.load_credentials, failed)
+            session.register_component("credential_provider", chain)
+        session.register_component("data_loader", _service_data(session.get_config_variable("data_path")))
+    except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
+        raise failed(error) from None
     return session, chain
+
+
+async def credentials_of(session: Any) -> Any:
+    """The credentials of a session at this moment, renewed if they have expired.
+
+    Raises our errors, which do not say yet what was to be asked.
+    """
+    credentials = await session.get_credentials()
+    if credentials is None:
+        raise no_credentials()
+    return await credentials.get_frozen_credentials()
 
 
 class LoopState:
@@ -152,16 +167,8 @@ class LoopState:
     def session(self) -> Any:
         """aiobotocore's session; reads the profile files, makes no request. Raises our errors."""
         if self._session is None:
-            from botocore.exceptions import BotoCoreError
-
-            try:
-                self._session, self._chain = make_session(self._options, self._no_credentials)
-            except BotoCoreError as error:  # files of profiles that say nothing, or nonsense
-                raise self._no_credentials(error) from None
+            self._session, self._chain = make_session(self._options)
         return self._session
-
-    def _no_credentials(self, error: Exception) -> LanceError:
-        return credentials_error(error, secrets=self._options.secrets)
 
     @property
     def region(self) -> str:
@@ -214,14 +221,11 @@ class LoopState:
         """As `keys_at_hand`, by way of aiobotocore, renewed ahead of their end (`s3_credentials.py`)."""
         await load_library()
         try:
-            credentials = await self.session().get_credentials()
-            if credentials is None:
-                raise no_credentials(key)
-            frozen = await credentials.get_frozen_credentials()
+            found = await credentials_of(self.session())
         except LanceError as error:
             error.path = error.path or key
             raise
-        return frozen.access_key, frozen.secret_key, frozen.token
+        return found.access_key, found.secret_key, found.token
 
     def has_signer(self, now_s: float) -> bool:
         """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
