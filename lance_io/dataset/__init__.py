@@ -7,7 +7,9 @@
     take, rows, rowcolumns, loading  random access, row arithmetic, system columns, deletions and row ids
     blobs, blobfile                  blob columns
     files, fragmentsession           files of a table listed; takes from one fragment
-    stream, execute                  the two drivers: in the caller's thread, or on the engine's loop
+    stream, execute, running         the two drivers, of scans and of all other plans: in the caller's thread, or on the
+                                     engine's loop
+    later                            modules that are imported when something of them is first used
     facts, sync, lancedataset, scanner, fragments  the public classes,
     aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
