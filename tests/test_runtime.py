@@ -450,6 +450,39 @@ def test_ctrl_c_cancels_the_coroutine() -> None:
     assert process.returncode == 0
 
 
+def test_ctrl_c_ends_no_import_half_way(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("print('waiting', flush=True)\nassert input() == 'go on'\nwhole = True\n")
+    code = f"""
+        import sys
+        from lance_io.runtime import load
+        from tests.interrupting import keep_interrupts
+
+        sys.path.insert(0, {str(tmp_path)!r})
+        keep_interrupts()
+        try:
+            load("slow")
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        load("slow")
+        print(sys.modules["slow"].whole)
+        """
+    process = subprocess.Popen(
+        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=CHECKOUT,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert process.communicate("go on\n", SECONDS_MAX)[0] == "True\n"
+    assert process.returncode == 0
+
+
 def test_ctrl_c_ends_an_iteration() -> None:
     code = """
         import asyncio
@@ -617,6 +650,34 @@ class TestLastingPool:
         del pool
         thread.join(60)
         assert not thread.is_alive()
+
+    def test_a_thread_whose_start_was_interrupted_is_ended_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(thread: threading.Thread) -> None:
+            start(thread)
+            raise KeyboardInterrupt
+
+        start, pool = threading.Thread.start, LastingPool(2, "test-interrupted")
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                pool.submit(int)
+        assert pool.submit(int).result() == 0
+        threads = [thread for thread in threading.enumerate() if thread.name.startswith("test-interrupted")]
+        pool.shutdown()
+        for thread in threads:
+            thread.join(60)
+        assert [thread.is_alive() for thread in threads] == [False, False]
+
+    def test_a_thread_that_could_not_start_takes_no_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(thread: threading.Thread) -> None:
+            raise KeyboardInterrupt
+
+        with LastingPool(1, "test") as pool:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refused)
+                with pytest.raises(KeyboardInterrupt):
+                    pool.submit(int)
+            assert pool.submit(int).result() == 0
 
 
 def test_an_iterator_does_not_cross_a_fork() -> None:

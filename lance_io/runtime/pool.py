@@ -63,15 +63,19 @@ def cpu_pool() -> LastingPool:
         return _pool
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """`asyncio.to_thread`, which works until the last thread of the program has ended."""
+def _blocking_pool() -> LastingPool:
+    """The pool for calls that may block."""
     global _blocking
     with _lock:
         if _blocking is None:
             _blocking = LastingPool(BLOCKING_MAX, "lance_io-blocking")
-        pool = _blocking
+        return _blocking
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """`asyncio.to_thread`, which works until the last thread of the program has ended."""
     call = partial(copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
+    return await asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
 
 
 _loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
@@ -86,6 +90,20 @@ async def loaded(*modules: str) -> None:
         if module not in _loaded:
             await in_thread(importlib.import_module, module)
             _loaded.add(module)
+
+
+def load(module: str) -> None:
+    """Import a module so that no Ctrl-C ends the import half way: another thread does it, and this one waits.
+
+    Python's own import may stay locked for good when some packages (pandas 3) are imported again after that: the next
+    import in any other thread waits for ever.
+    """
+    if module not in _loaded:
+        if threading.current_thread() is threading.main_thread():
+            _blocking_pool().submit(importlib.import_module, module).result()
+        else:  # only the main thread is interrupted
+            importlib.import_module(module)
+        _loaded.add(module)
 
 
 def _forget_pool() -> None:

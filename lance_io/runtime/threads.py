@@ -12,7 +12,8 @@ import os
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class LastingPool(ThreadPoolExecutor):
         self._guard = threading.Lock()
         self._is_over = False
         _remember(self)
-        weakref.finalize(self, _dismiss, self._work, self._started).atexit = False
+        weakref.finalize(self, self._work.put, None).atexit = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Have a function called in one of the threads. Raises `RuntimeError` when the pool was shut down."""
@@ -45,13 +46,18 @@ class LastingPool(ThreadPoolExecutor):
         with self._guard:
             if self._is_over:
                 raise RuntimeError("this pool of threads was shut down")
-            self._work.put((future, lambda: fn(*args, **kwargs)))
-            if not self._idle.acquire(blocking=False) and len(self._started) < self._num_threads_max:
-                name = f"{self._name}_{len(self._started)}"
-                thread = threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True)
-                thread.start()
-                self._started.append(thread)
+            if not self._idle.acquire(blocking=False):
+                self._start_one()
+            self._work.put((future, lambda: fn(*args, **kwargs)))  # last: Ctrl-C may end this anywhere
         return future
+
+    def _start_one(self) -> None:
+        self._started = [thread for thread in self._started if thread.ident is not None]  # not those that Ctrl-C ended
+        if len(self._started) < self._num_threads_max:
+            name = f"{self._name}_{len(self._started)}"
+            thread = threading.Thread(target=_serve, args=(self._work, self._idle), name=name, daemon=True)
+            self._started.append(thread)
+            thread.start()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take nothing more; what was taken is done, unless it is cancelled."""
@@ -60,10 +66,11 @@ class LastingPool(ThreadPoolExecutor):
         if is_first:
             if cancel_futures:
                 _cancel(self._work)
-            _dismiss(self._work, self._started)
+            self._work.put(None)
         if wait:
             for thread in self._started:
-                thread.join()
+                if thread.ident is not None:
+                    thread.join()
 
 
 _pools: weakref.WeakSet[LastingPool] | None = None
@@ -101,17 +108,12 @@ def _serve(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
                 del result
         del item, future, call  # a thread that waits holds nothing
         idle.release()
-
-
-def _dismiss(work: SimpleQueue[_Work | None], threads: list[threading.Thread]) -> None:
-    for _ in threads:
-        work.put(None)
+    work.put(None)  # to the next one
 
 
 def _cancel(work: SimpleQueue[_Work | None]) -> None:
-    while not work.empty():
-        item = work.get()
-        if item is not None:
+    with suppress(Empty):
+        while (item := work.get_nowait()) is not None:
             item[0].cancel()
 
 

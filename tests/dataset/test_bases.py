@@ -143,6 +143,26 @@ def test_an_awaited_take_loads_neither_pandas_nor_datasets_of_pyarrow(tmp_path: 
     ran_in_new_process(_TAKE_ASYNC, tmp_path)
 
 
+_SCANNED = """
+import sys, threading
+import lance_io
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pyarrow._dataset", "pandas"):
+            found[name] = threading.current_thread()
+
+found = {}
+sys.meta_path.insert(0, Finder())
+assert lance_io.dataset(sys.argv[1]).to_table().num_rows
+assert {"pyarrow._dataset"} <= found.keys() and threading.main_thread() not in found.values(), found
+"""
+
+
+def test_ctrl_c_in_a_first_scan_does_not_end_the_import_of_pandas_half_way(tmp_path: Path) -> None:
+    ran_in_new_process(_SCANNED, tmp_path)
+
+
 def test_nothing_of_other_packages_is_replaced(tmp_path: Path) -> None:
     """Not even for a moment: assignments to their modules are watched."""
     ran_in_new_process(_NOTHING_REPLACED, tmp_path)
