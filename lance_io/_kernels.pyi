@@ -476,6 +476,34 @@ def plan_reads(
     before. Raises `ValueError` for ranges that are none, and numbers that make no plan.
     """
 
+def part_answer(memory: Buffer, num_bytes: int, start: int, end: int, /) -> tuple[int, int, str | None] | None:
+    """The head of the usual answer to a GET of a range: `(end of the head, size of the object, etag)`.
+
+    It begins the first `num_bytes` of the memory: HTTP/1.1, status 206, `content-range` and `content-length` as asked,
+    each once, neither coded nor cut in chunks, over a connection that stays. None for a head that is not all there, and
+    for every other one, right or wrong. Raises `ValueError` for more bytes than there are.
+    """
+
+class RangeSigner:
+    """Writes and signs GETs of ranges (AWS Signature Version 4) with one set of credentials, which it does not show.
+
+    headers  besides `host`, `range` and those of the signature: lower-case names, signed as they are
+    tail     what follows the headers that are signed, with the end of the head
+    """
+
+    def __new__(
+        cls, host: str, access_key: str, region: str, headers: list[tuple[str, str]], tail: str, /
+    ) -> RangeSigner: ...
+    def head(self, path: str, start: int, end: int, amz_time: str, day_key: bytes, /) -> bytes:
+        """A whole request for bytes `start` to `end`.
+
+        path      percent-encoded
+        amz_time  such as `20261124T101112Z`
+        day_key   what secret key, day, region and service come to
+
+        Raises `ValueError` for an empty range, and for a time that is none.
+        """
+
 def measure_ranges(starts: Buffer, ends: Buffer, size_bytes: int | None, /) -> tuple[int, int, int, int | None]:
     """`(sum of the lengths, least start, greatest end, number of a range that cannot be)`, the first three 0 for none.
 

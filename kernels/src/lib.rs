@@ -35,6 +35,7 @@ mod gather;
 mod general;
 mod gil;
 mod held;
+mod http;
 mod items;
 mod join;
 mod jsonb;
@@ -67,6 +68,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<held::IndexedPage>()?;
     m.add_class::<held::PlainPage>()?;
+    m.add_class::<http::RangeSigner>()?;
     m.add_class::<many::PagesPlan>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;
@@ -86,6 +88,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(gather::gather_ranges, m)?)?;
     m.add_function(wrap_pyfunction!(bits::set_bits, m)?)?;
     m.add_function(wrap_pyfunction!(encode_jsonb::encode_jsonb, m)?)?;
+    m.add_function(wrap_pyfunction!(http::part_answer, m)?)?;
     m.add_function(wrap_pyfunction!(jsonb::json_texts, m)?)?;
     m.add_function(wrap_pyfunction!(maths::float_function, m)?)?;
     m.add_function(wrap_pyfunction!(plan::measure_ranges, m)?)?;

@@ -98,6 +98,11 @@ class Download:
         self.size_bytes, self.etag, self._last_modified = other.size_bytes, other.etag, other._last_modified
         self._pieces, self._memory = other._pieces, other._memory
 
+    def goes_on(self, size_bytes: int, etag: str | None, received: int, memory: memoryview | None) -> None:
+        """An answer had begun, and so much of the range had come, when this one took over."""
+        self.num_answers, self.size_bytes, self.etag = 1, size_bytes, etag
+        self.received, self._memory = received, memory
+
     @property
     def _may_move(self) -> bool:
         """Whether it is a suffix of which nothing is here: it lies elsewhere if the object has got another size."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lance_io.limits import MIB
 from lance_io.store.failures import Transient
@@ -86,20 +86,32 @@ class Hedging:
         return True
 
 
+class Watched(Protocol):
+    """A request whose answer may be late."""
+
+    is_waiting: bool
+
+    def late(self, now_s: float) -> None:
+        """The head of the answer has not come in time."""
+
+
 class Watch:
     """Looks after the requests of one event loop whose answers have not begun: one timer for all of them."""
 
     def __init__(self, hedging: Hedging) -> None:
         self.hedging = hedging
         self._loop = asyncio.get_running_loop()
-        self._waiting: tuple[deque[tuple[float, Race]], ...] = (deque(), deque())  # in the order in which they went out
+        self._waiting: tuple[deque[tuple[float, Watched]], ...] = (
+            deque(),
+            deque(),
+        )  # in the order in which they went out
         self._timer: asyncio.TimerHandle | None = None
 
     def now_s(self) -> float:
         """The loop's clock."""
         return self._loop.time()
 
-    def add(self, race: Race, now_s: float, num_bytes: int) -> None:
+    def add(self, race: Watched, now_s: float, num_bytes: int) -> None:
         """A request went out now; `race.late()` is called if its answer has not begun in time."""
         self._waiting[num_bytes >= LARGE_BYTES].append((now_s, race))
         if self._timer is None:
@@ -183,12 +195,20 @@ class Race:
         watch = self._watch
         if not self._download.received and watch.hedging.patience_s(self._num_bytes) is not None:
             watch.add(self, now_s, self._num_bytes)
-        self._first = self._gets.start(self._download, self._first_ended)
+        self._first = self._gets.start(self._download, self.first_ended)
+
+    def goes_on(self, first: Attempt, began_s: float, *, is_waiting: bool) -> None:
+        """The first request is under way already."""
+        self._first, self._began_s, self.is_waiting = first, began_s, is_waiting
+        self._download.on_answer = self._answer
 
     def late(self, now_s: float) -> None:
-        """The answer has not begun in time: ask once more, if that is allowed."""
-        if self._first is None or not self._watch.hedging.spend():
-            return
+        """See `Watched`: ask once more, if that is allowed."""
+        if self._first is not None and self._watch.hedging.spend():
+            self.ask_again(now_s)
+
+    def ask_again(self, now_s: float) -> None:
+        """Send the same request once more."""
         twin = self._download.again()
         twin.on_answer = self._answer
         self._stats.retry("get", late=True, told=self._told)
@@ -210,7 +230,8 @@ class Race:
             self.is_waiting = False
             self._watch.hedging.note(self._watch.now_s() - self._began_s, self._num_bytes)
 
-    def _first_ended(self, error: BaseException | None) -> None:
+    def first_ended(self, error: BaseException | None) -> None:
+        """The first request is over."""
         self._first = None
         if error is None or not (self._others and isinstance(error, Transient)):
             self._end(error)

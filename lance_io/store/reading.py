@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from lance_io.store.api import Buffer
+    from lance_io.store.api import Buffer, StartedRead
     from lance_io.store.download import Download
     from lance_io.store.retry import RetryPolicy
     from lance_io.store.stats import StoreStats
@@ -82,6 +82,7 @@ class Sending:
 
     bucket            for errors
     retries           how patient a reading is
+    begin_range       a shorter way to send one for a range, if the transport has one: `range_get.begin_range`
     download_retries  and how often an answer may break off; None: as often as it is tried
     """
 
@@ -94,6 +95,7 @@ class Sending:
         bucket: str,
         retries: RetryPolicy,
         download_retries: int | None,
+        begin_range: Callable[..., StartedRead | None] | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate
@@ -102,6 +104,7 @@ class Sending:
         self.bucket = bucket
         self.retries = retries
         self.download_retries = download_retries
+        self.begin_range = begin_range
         self.loop = asyncio.get_running_loop()
 
 
@@ -139,14 +142,14 @@ class Reading:
         self,
         find: Callable[[], Sending],
         download: Download,
-        ended: Callable[[Reading], None],
+        ended: Callable[[StartedRead], None],
         operation: Flow | None,
         told: Callable[[bool], None] | None,
     ) -> None:
         self._find = find
         self.download = download
         self.error: BaseException | None = None
-        self._ended: Callable[[Reading], None] | None = ended
+        self._ended: Callable[[StartedRead], None] | None = ended
         self._operation = operation
         self._told = told
         self._attempts = self._breaks = 0
@@ -165,6 +168,14 @@ class Reading:
             self._turn = sending.gate.line_up(self._attempt, None, self._operation)
         else:
             self._attempt()
+
+    def goes_on(self, sending: Sending, place: Place, began_s: float) -> Race:
+        """The first attempt is under way already: the race that it is."""
+        self._sending, self._place, self._began_s = sending, place, began_s
+        self._attempts = 1
+        self._received_before = self._answers_before = 0
+        self._race = Race(sending.gets, self.download, sending.stats, sending.watch, self._told, self._attempted)
+        return self._race
 
     def result(self) -> Buffer | None:
         """All bytes, read-only; None if they are in memory that was given. Raises what it ended with."""

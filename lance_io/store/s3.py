@@ -35,7 +35,7 @@ from lance_io.store.throttle import flow
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from lance_io.store.api import Buffer, Durability, Selection, StoreProfile
+    from lance_io.store.api import Buffer, Durability, Selection, StartedRead, StoreProfile
     from lance_io.store.reading import Sending
     from lance_io.store.s3_upload import S3PartWriter
     from lance_io.store.stats import Operation
@@ -115,11 +115,16 @@ class S3Store:
         start: int,
         end: int,
         memory: memoryview | None,
-        ended: Callable[[Reading], None],
+        ended: Callable[[StartedRead], None],
         operation: Flow | None,
         told: Callable[[bool], None] | None,
-    ) -> Reading:
+    ) -> StartedRead:
         """See `StartReads`."""
+        sending = self._sending()
+        if sending.begin_range is not None:
+            get = sending.begin_range(sending, self._sending, key, start, end, memory, ended, operation, told)
+            if get is not None:
+                return get
         reading = Reading(self._sending, Download.of_range(key, start, end, memory), ended, operation, told)
         reading.start()
         return reading

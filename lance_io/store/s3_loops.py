@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
@@ -19,9 +20,9 @@ from lance_io.store.s3_site import S3Site
 from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
-    from lance_io.store.api import StoreProfile
+    from lance_io.store.api import StartedRead, StoreProfile
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.reading import GetTransport
     from lance_io.store.s3_options import S3Options
@@ -48,7 +49,14 @@ class Connections:
         }
         watch = Watch(_hedging_of(identity, profile))
         self.sending = Sending(
-            self.gets, self.gates["read"], watch, stats, options.bucket, options.retry, options.download_retries
+            self.gets,
+            self.gates["read"],
+            watch,
+            stats,
+            options.bucket,
+            options.retry,
+            options.download_retries,
+            _short_way(self._own),
         )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 
@@ -82,6 +90,15 @@ def _own_client(options: S3Options, state: LoopState, connections_max: int) -> H
     from lance_io.store.http.gets import HttpGets
 
     return HttpGets(S3Site(options, state), options.identity, connections_max)
+
+
+def _short_way(own: HttpGets | None) -> Callable[..., StartedRead | None] | None:
+    """How our own client sends GETs of ranges."""
+    if own is None:
+        return None
+    from lance_io.store.http.range_get import begin_range
+
+    return partial(begin_range, own)
 
 
 def _other_client(options: S3Options, state: LoopState) -> GetTransport:

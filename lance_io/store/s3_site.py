@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,10 +16,12 @@ from lance_io.store.sigv4 import wire_path, wire_query
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lance_io._kernels import RangeSigner
     from lance_io.store.download import Download
     from lance_io.store.http.exchange import Exchange
     from lance_io.store.s3_options import S3Options
     from lance_io.store.s3_session import LoopState
+    from lance_io.store.sigv4 import Signer
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 PATHS_MAX = 4096  # keys whose encoded path is kept
@@ -63,6 +66,7 @@ class S3Site:
         """Look where the bucket is."""
         self._region: str | None = None
         self._paths: dict[str, str] = {}
+        self._signs_ranges: tuple[Signer, RangeSigner] | None = None  # for this signer
 
     def _settle(self) -> None:
         """The region is known."""
@@ -86,12 +90,26 @@ class S3Site:
 
     def request(self, download: Download) -> tuple[Origin, bytes]:
         """See `Site`."""
-        path = self._paths.get(download.key)
+        return self._origin, self._head(self._path(download.key), {**download.headers(), **self._options.read_headers})
+
+    def range_request(self, key: str, start: int, end: int) -> tuple[Origin, bytes]:
+        """See `Site`."""
+        path, signer = self._path(key), self._state.signer_at_hand
+        if signer is None:
+            headers = {"range": f"bytes={start}-{end - 1}", **self._options.read_headers}
+            return self._origin, self._head(path, headers)
+        if self._signs_ranges is None or self._signs_ranges[0] is not signer:
+            ranges = signer.for_ranges(self._address.host, self._options.read_headers, self._tail)
+            self._signs_ranges = signer, ranges
+        return self._origin, self._signs_ranges[1].head(path, start, end, *signer.at(time.time()))
+
+    def _path(self, key: str) -> str:
+        path = self._paths.get(key)
         if path is None:
             if len(self._paths) >= PATHS_MAX:
                 self._paths.clear()
-            path = self._paths[download.key] = self._address.path(download.key)
-        return self._origin, self._head(path, {**download.headers(), **self._options.read_headers})
+            path = self._paths[key] = self._address.path(key)
+        return path
 
     def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
         """See `Site`; about the bucket."""

@@ -16,6 +16,8 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from lance_io import _kernels
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -77,6 +79,20 @@ class Signer:
             f"AWS4-HMAC-SHA256 Credential={self._access_key}/{scope}, SignedHeaders={signed}, Signature={signature}"
         )
         return headers
+
+    def for_ranges(self, host: str, extra: Mapping[str, str], tail: str) -> _kernels.RangeSigner:
+        """The same in a kernel, for GETs of ranges; `at` gives it the time.
+
+        extra  further headers, as for `headers`
+        tail   further lines, which are not signed, and the empty one at the end
+        """
+        headers = {**extra, "x-amz-security-token": self._token} if self._token else extra
+        return _kernels.RangeSigner(host, self._access_key, self._region, [*headers.items()], tail)
+
+    def at(self, now_s: float) -> tuple[str, bytes]:
+        """Time and day key of a request that is made so many seconds after 1970."""
+        amz_time = self._amz_time(now_s)
+        return amz_time, self._key_of(amz_time[:8])
 
     def _layout(self, given: tuple[str, ...]) -> tuple[list[str], str]:
         """Names of headers in their order, and as the request lists them. A store's requests have a handful of sets."""

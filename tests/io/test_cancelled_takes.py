@@ -28,6 +28,7 @@ from lance_io.store.hedge import Race
 from lance_io.store.http import sockets
 from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.gets import DownloadAttempt
+from lance_io.store.http.range_get import RangeGet
 from lance_io.store.reading import Reading
 from lance_io.store.s3 import S3Store, open_s3
 from tests.http_faults import FaultServer, head, read_asked
@@ -121,6 +122,12 @@ def place_of(read: Any) -> str:
     if read.state == "queued":
         return "slot"
     reading = read.started
+    if isinstance(reading, RangeGet):
+        if reading._reading is None:
+            if reading.is_over or reading.connection is None:
+                return "answered" if reading.is_over else "connect"
+            return "head" if reading.answer is None else "body"
+        reading = reading._reading
     if reading is None or reading._ended is None:
         return "answered"
     if reading._timer is not None:
@@ -218,7 +225,7 @@ def timers() -> list[str]:
 def alive() -> Counter[str]:
     """What a GET is made of, and is still there."""
     gc.collect()
-    kinds = (Request, RangeRead, Reading, Race, DownloadAttempt, Exchange, Download)
+    kinds = (Request, RangeRead, RangeGet, Reading, Race, DownloadAttempt, Exchange, Download)
     return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in kinds)
 
 

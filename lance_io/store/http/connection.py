@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import httptools
 
+from lance_io._kernels import part_answer
 from lance_io.errors import LanceError
 from lance_io.limits import KIB
 from lance_io.store.http.exchange import REFUSAL_BYTES_MAX
@@ -23,6 +24,7 @@ from lance_io.store.http.exchange import REFUSAL_BYTES_MAX
 if TYPE_CHECKING:
     from lance_io.store.http.exchange import Exchange, Sink
     from lance_io.store.http.pool import OriginPool
+    from lance_io.store.http.range_get import RangeGet
 
 HEAD_BYTES_MAX: Final = 64 * KIB
 HEADERS_MAX: Final = 200
@@ -97,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pool = pool
         self._scratch = Scratch() if sys.platform == "win32" else scratch  # there, reads overlap
         self._transport: Any = None
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | RangeGet | None = None
         self.address = address
         self.num_served = 0
         self.idle_since_s = 0.0
@@ -128,11 +130,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> Exchange | RangeGet | None:
         """The request that is under way on it."""
         return self._exchange
 
-    def start(self, exchange: Exchange, now_s: float) -> None:
+    def start(self, exchange: Exchange | RangeGet, now_s: float) -> None:
         """Send a request."""
         self._exchange = exchange
         exchange.connection = self
@@ -141,6 +143,11 @@ class Connection(asyncio.BufferedProtocol):
         if exchange.sink.num_bytes <= COPIED_BYTES_MAX:
             self._view = self._scratch.whole
         self._transport.write(exchange.head)
+
+    def carry(self, exchange: Exchange) -> None:
+        """Another one takes the place of what is under way."""
+        self._exchange = exchange
+        exchange.connection = self
 
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""
@@ -178,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._mode == "body":
             self._body_came(exchange, nbytes)
         elif self._mode == "feed":
-            self._feed(exchange, self._view[:nbytes])
+            self._feed(cast("Exchange", exchange), self._view[:nbytes])
         elif self._partial is None:
             self._head_came(exchange, self._scratch.memory, nbytes)
         else:
@@ -205,8 +212,17 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- heads -------------------------------------------------------------------------------------------------------
 
-    def _head_came(self, exchange: Exchange, memory: bytearray, num_bytes: int) -> None:
+    def _head_came(self, exchange: Exchange | RangeGet, memory: bytearray, num_bytes: int) -> None:
         """Look at the first `num_bytes` of what is there: perhaps it holds the end of a head."""
+        plain = exchange.plain
+        if plain is not None:
+            found = part_answer(memory, num_bytes, plain.start_bytes, plain.end_bytes)
+            if found is not None:
+                end, size_bytes, etag = found
+                self._partial, self._is_kept = None, True
+                plain.begun(size_bytes, etag)
+                self._begin_body(plain, plain.num_bytes, memory, end, num_bytes)
+                return
         start = 0
         while True:
             end = memory.find(b"\r\n\r\n", start, num_bytes) + 4
@@ -225,9 +241,10 @@ class Connection(asyncio.BufferedProtocol):
                 return
             start = end
         self._partial = None
-        exchange.status, exchange.headers = status, self._headers
+        general = cast("Exchange", exchange) if plain is None else plain.general()
+        general.status, general.headers = status, self._headers
         try:
-            self._begin(exchange, memory, end, num_bytes)
+            self._begin(general, memory, end, num_bytes)
         except (BadAnswer, LanceError, MemoryError) as error:
             self.fail(error)
 
@@ -291,7 +308,14 @@ class Connection(asyncio.BufferedProtocol):
             self._mode, self._view = "feed", self._scratch.whole
             self._feed(exchange, memoryview(memory)[end:num_bytes])
             return
-        self._left = int(length)
+        self._begin_body(exchange, int(length), memory, end, num_bytes)
+
+    def _begin_body(
+        self, exchange: Exchange | RangeGet, length: int, memory: bytearray, end: int, num_bytes: int
+    ) -> None:
+        """A body of known length follows."""
+        sink = exchange.sink
+        self._left = length
         here = num_bytes - end
         if here >= self._left:
             if self._left:
@@ -305,13 +329,13 @@ class Connection(asyncio.BufferedProtocol):
             room[:] = memoryview(memory)[end:num_bytes]
             self._body_came(exchange, here)
 
-    def _make_room(self, sink: Sink) -> None:
+    def _make_room(self, sink: Sink | RangeGet) -> None:
         """Receive the rest of the body where the sink wants it, or, if it has no place, in what all share."""
         room = sink.room(self._left)
         self._is_placed = room is not None
         self._view = self._scratch.whole[: self._left] if room is None else room
 
-    def _body_came(self, exchange: Exchange, num_bytes: int) -> None:
+    def _body_came(self, exchange: Exchange | RangeGet, num_bytes: int) -> None:
         """So many bytes are where the view begins."""
         sink = exchange.sink
         if self._is_placed:
@@ -351,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
-        exchange = self._exchange
+        exchange = cast("Exchange | None", self._exchange)
         if exchange is None or self._error is not None or self._surplus:
             return
         if exchange.status in (200, 206):
@@ -371,7 +395,7 @@ class Connection(asyncio.BufferedProtocol):
         """Called by the parser."""
         self._has_ended = True
 
-    def _complete(self, exchange: Exchange, *, is_clean: bool) -> None:
+    def _complete(self, exchange: Exchange | RangeGet, *, is_clean: bool) -> None:
         """All of the answer is here."""
         self._exchange = None
         self.num_served += 1

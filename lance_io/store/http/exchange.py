@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lance_io.store.http.connection import Connection
+    from lance_io.store.http.range_get import RangeGet
     from lance_io.store.http.tls import TlsSettings
 
 DOCUMENT_BYTES_MAX: Final = 32 << 20  # a page of a listing has 1,000 keys of at most 1 KiB, escaped
@@ -113,6 +114,8 @@ class Exchange:
     others there are `headers`, by their names in lower case, and the beginning of the `body`. `waited_s` is how
     long there was no connection for it.
     """
+
+    plain: RangeGet | None = None  # of those, itself
 
     __slots__ = (
         "body",

@@ -37,6 +37,9 @@ class Site(Protocol):
     def request(self, download: Download) -> tuple[Origin, bytes]:
         """Where the next attempt of a download goes, and its whole head."""
 
+    def range_request(self, key: str, start: int, end: int) -> tuple[Origin, bytes]:
+        """The same for the first attempt at a range, in less time."""
+
     def question(self, query: Mapping[str, str]) -> tuple[Origin, bytes]:
         """The same for a question about the objects."""
 
@@ -61,7 +64,7 @@ class HttpGets:
     """
 
     def __init__(self, site: Site, who: str, connections_max: int) -> None:
-        self._site = site
+        self.site = site
         self._who = who
         self._connections_max = connections_max
         self.loop = asyncio.get_running_loop()
@@ -69,7 +72,7 @@ class HttpGets:
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> DownloadAttempt:
         """See `GetTransport`; where a store sends us elsewhere, that is asked, once."""
-        attempt = DownloadAttempt(self, self._site, download, ended)
+        attempt = DownloadAttempt(self, self.site, download, ended)
         attempt.begin()
         return attempt
 
@@ -80,7 +83,7 @@ class HttpGets:
 
         name, operation  of what it is about, and what is done, for errors
         """
-        site, exchange = self._site, None
+        site, exchange = self.site, None
         for _ in range(1 + AGAIN_MAX):
             if not site.is_ready(self.loop.time()):
                 await site.make_ready(name)
@@ -120,7 +123,7 @@ class HttpGets:
         num_bytes  that its answer should have, for the time that it may take
         """
         origin, head = request
-        exchange = Exchange(head, sink, self._site.patience(num_bytes), done, now_s)
+        exchange = Exchange(head, sink, self.site.patience(num_bytes), done, now_s)
         self.pool(origin).send(exchange, now_s)
         return exchange
 
@@ -170,6 +173,12 @@ class DownloadAttempt:
         else:
             self._preparing = gets.loop.create_task(self._site.make_ready(self._download.key))
             self._preparing.add_done_callback(self._prepared)
+
+    def goes_on(self, head: bytes, patience: Patience, began_s: float) -> Exchange:
+        """The request is under way already: the exchange that it is."""
+        self._num_sent = 1
+        self._exchange = Exchange(head, self._download, patience, self._answered, began_s)
+        return self._exchange
 
     def _send(self, now_s: float) -> None:
         gets, site, download = self._gets, self._site, self._download

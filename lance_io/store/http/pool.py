@@ -27,6 +27,7 @@ from lance_io.store.http.tls import tls_context
 
 if TYPE_CHECKING:
     from lance_io.store.http.exchange import Exchange, Origin, Patience
+    from lance_io.store.http.range_get import RangeGet
 
 IDLE_S: Final = 15.0  # idle connections are closed before S3 closes them (20 s)
 IDLE_MAX: Final = 1024  # and those beyond so many, at once
@@ -51,8 +52,8 @@ class OriginPool:
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
-        self._waiting: deque[Exchange] = deque()
-        self._resent: deque[Exchange] = deque()  # these wait for a connection that is new
+        self._waiting: deque[Exchange | RangeGet] = deque()
+        self._resent: deque[Exchange | RangeGet] = deque()  # these wait for a connection that is new
         self._ahead = 0  # connections to have open, whether they are needed yet or not
         self._pause_s = PAUSE_FIRST_S
         self._paused_until_s = 0.0
@@ -97,7 +98,7 @@ class OriginPool:
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    def send(self, exchange: Exchange, now_s: float) -> None:
+    def send(self, exchange: Exchange | RangeGet, now_s: float) -> None:
         """Send a request as soon as there is a connection for it."""
         if self._is_closed:
             self.loop.call_soon(exchange.end, ConnectionError("the connections of this store were closed"))
@@ -114,7 +115,7 @@ class OriginPool:
         self._waiting.append(exchange)
         self._open_more()
 
-    def resend(self, exchange: Exchange) -> None:
+    def resend(self, exchange: Exchange | RangeGet) -> None:
         """The connection was closed before it carried an answer: once more, over a new one."""
         if self._is_closed:
             exchange.end(ConnectionResetError("the server closed the connection"))
