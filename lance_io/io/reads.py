@@ -20,6 +20,7 @@ import numpy as np
 
 from lance_io import _kernels
 from lance_io.io.charges import charge_apart
+from lance_io.io.spares import SPARE_BYTES_MIN, spares
 from lance_io.io.stats import joined
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges, int64s
@@ -144,7 +145,9 @@ class Request:
         """The answer will come in so many pieces, `num_bytes` in all, ranges starting at `offsets`."""
         self.num_missing = num_pieces
         self.offsets = offsets
-        if num_pieces > 1:
+        if self.merging.mode == "take" and num_bytes >= SPARE_BYTES_MIN and not self.ranges.keep:
+            self.destination = spares().of(num_bytes)
+        elif num_pieces > 1:
             self.destination = np.empty(num_bytes, dtype=np.uint8)
 
     def room(self, place: int, num_bytes: int) -> memoryview | None:

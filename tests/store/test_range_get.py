@@ -187,7 +187,12 @@ def test_a_signer_of_ranges_shows_no_secret_and_refuses_nonsense() -> None:
     signer = Signer("AKID", "secret", "token", "r")
     ranges = signer.for_ranges("host", {}, "\r\n")
     assert not {"AKID", "secret", "token"} & set(repr(ranges).split("'")) and "AKID" not in repr(ranges)
-    for start, end, time in ((5, 5, "20261124T101112Z"), (5, 4, "20261124T101112Z"), (0, 1, "2026"), (0, 1, "2026112é")):
+    for start, end, time in (
+        (5, 5, "20261124T101112Z"),
+        (5, 4, "20261124T101112Z"),
+        (0, 1, "2026"),
+        (0, 1, "2026112é"),
+    ):
         with pytest.raises(ValueError, match="no range"):
             ranges.head("/p", start, end, time, b"key")
 
