@@ -20,7 +20,7 @@ from lance_io.errors import AccessDenied, NotFound
 from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.download import Download
 from lance_io.store.hedge import SAMPLES_MIN, Hedging
-from lance_io.store.http import gets, pool, sockets
+from lance_io.store.http import gets, pool, sockets, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
@@ -216,22 +216,26 @@ async def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.Mon
 
 
 async def test_connections_can_be_opened_ahead_and_not_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop, opening, most = asyncio.get_running_loop(), 0, 0
-    connect = loop.create_connection
+    opening, most = 0, 0
 
-    async def counted(*arguments: Any, **named: Any) -> Any:
-        nonlocal opening, most
-        opening += 1
-        most = max(most, opening)
-        try:
-            return await connect(*arguments, **named)
-        finally:
-            opening -= 1
+    class Counted(tcp.Dial):
+        def __init__(self, *arguments: Any) -> None:
+            nonlocal opening, most
+            opening += 1
+            most = max(most, opening)
+            *others, done = arguments
+
+            def told(*outcome: Any) -> None:
+                nonlocal opening
+                opening -= 1
+                done(*outcome)
+
+            super().__init__(*others, told)  # type: ignore[call-arg]
 
     async with Counting() as server:
         store = store_at(server.endpoint)
         await read(store)
-        monkeypatch.setattr(loop, "create_connection", counted)
+        monkeypatch.setattr(pool, "Dial", Counted)
         pool_of(store).open_ahead(50)
         await turns_until(lambda: pool_of(store).num_idle == 50)
         assert most == pool.AHEAD_MAX
@@ -360,24 +364,27 @@ async def test_no_more_connections_than_the_process_may_have(monkeypatch: pytest
         await second.aclose()
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 async def test_a_process_without_descriptors_goes_on_with_the_connections_it_has(
-    monkeypatch: pytest.MonkeyPatch,
+    is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = asyncio.get_running_loop()
-    connect, left = loop.create_connection, 2
+    made, left = tcp.tcp_socket, 2
 
-    async def refused(*arguments: Any, **named: Any) -> Any:
+    def refused(family: int) -> socket.socket:
         nonlocal left
         left -= 1
         if left < 0:
             raise OSError(errno.EMFILE, "Too many open files")
-        return await connect(*arguments, **named)
+        return made(family)
 
-    monkeypatch.setattr(loop, "create_connection", refused)
+    for module in (tcp, pool):  # of the short way to a connection, and of the long one
+        monkeypatch.setattr(module, "tcp_socket", refused)
     async with Counting() as server:
         store = store_at(server.endpoint, client_max_retries="0")
+        if is_known:  # the address: connections are made the short way
+            await read(store)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(40)))
-        assert (server.most_alive, len(server.requests)) == (2, 40)
+        assert (server.most_alive, len(server.requests)) == (2, 40 + is_known)
         await store.aclose()
 
 

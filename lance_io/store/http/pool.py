@@ -23,9 +23,13 @@ from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.connection import Connection, Scratch
 from lance_io.store.http.sockets import count_sockets, may_open
+from lance_io.store.http.tcp import Dial, TcpTransport, tcp_socket
 from lance_io.store.http.tls import tls_context
 
 if TYPE_CHECKING:
+    import socket
+    import ssl
+
     from lance_io.store.http.exchange import Exchange, Origin, Patience
     from lance_io.store.http.range_get import RangeGet
 
@@ -51,7 +55,7 @@ class OriginPool:
         self._scratch = Scratch()
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[None] | Dial] = set()
         self._waiting: deque[Exchange | RangeGet] = deque()
         self._resent: deque[Exchange | RangeGet] = deque()  # these wait for a connection that is new
         self._ahead = 0  # connections to have open, whether they are needed yet or not
@@ -179,9 +183,7 @@ class OriginPool:
             if not may_open() and (self._open or self._opening):  # without one, nothing would go on
                 return
             count_sockets(1)
-            task = self.loop.create_task(self._open_one(self._connect_s()))
-            self._opening.add(task)
-            task.add_done_callback(self._opened)
+            self._begin_opening(self._connect_s())
 
     def _missing(self) -> int:
         """How many connections should be on their way."""
@@ -201,6 +203,39 @@ class OriginPool:
                 first = queue[0].patience
         return CONNECT_S if first is None else first.connect_s
 
+    def _begin_opening(self, connect_s: float) -> None:
+        """Open a connection: the short way, to one address that is at hand, or the long one."""
+        found = None if self.origin.tls is not None else self._addresses.next_one()
+        if found is None:
+            self._open_by_task(connect_s)
+            return
+        family, address, has_others = found
+        limit_s = connect_s / 2 if has_others else connect_s
+        self._opening.add(Dial(self.loop, family, address, self.origin.port, limit_s, self._dialled))
+
+    def _open_by_task(self, connect_s: float) -> None:
+        task = self.loop.create_task(self._open_one(connect_s))
+        self._opening.add(task)
+        task.add_done_callback(self._opened)
+
+    def _dialled(self, dial: Dial, outcome: socket.socket | OSError) -> None:
+        """The short way has ended; the long one tries the other addresses, too."""
+        self._opening.discard(dial)
+        if not isinstance(outcome, OSError):
+            self._take_socket(outcome, dial.address)
+            self._opening_ended(None)
+            return
+        self._addresses.shun(dial.address)
+        if self._is_closed or is_out_of_descriptors(outcome) or self._addresses.is_only(dial.address):
+            self._opening_ended(outcome)
+        else:
+            self._open_by_task(self._connect_s())
+
+    def _take_socket(self, made: socket.socket, address: str) -> None:
+        connection = Connection(self, self._scratch, address)
+        TcpTransport(self.loop, made, connection)
+        self._take(connection)
+
     async def _open_one(self, connect_s: float) -> None:
         tls = self.origin.tls
         async with asyncio.timeout(connect_s) as scope:
@@ -210,19 +245,31 @@ class OriginPool:
                 is_last = index == len(addresses) - 1
                 try:
                     async with asyncio.timeout(None if is_last else _share(scope, self.loop)):
-                        _, connection = await self.loop.create_connection(
-                            lambda address=address: Connection(self, self._scratch, address),
-                            address,
-                            self.origin.port,
-                            ssl=context,
-                            server_hostname=None if context is None else self.origin.host,
-                        )
-                    break
+                        await self._open_at(address, context)
+                    return
                 except OSError as error:  # TimeoutError among them
                     self._addresses.shun(address)
                     if is_last or is_out_of_descriptors(error):
                         raise
-        self._take(connection)
+
+    async def _open_at(self, address: str, context: ssl.SSLContext | None) -> None:
+        if context is not None:
+            _, connection = await self.loop.create_connection(
+                lambda: Connection(self, self._scratch, address),
+                address,
+                self.origin.port,
+                ssl=context,
+                server_hostname=self.origin.host,
+            )
+            self._take(connection)
+            return
+        made = tcp_socket(self._addresses.family(address))
+        try:
+            await self.loop.sock_connect(made, (address, self.origin.port))
+        except BaseException:
+            made.close()
+            raise
+        self._take_socket(made, address)
 
     def _take(self, connection: Connection) -> None:
         """A connection is open: those that need a new one come first."""
@@ -237,12 +284,16 @@ class OriginPool:
         self.free(connection)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
-        """A connection is open, or it cannot be."""
+        """The long way has ended."""
         self._opening.discard(task)
-        count_sockets(-1)  # what the task had reserved
         if task.cancelled():
-            return
-        error = task.exception()
+            count_sockets(-1)
+        else:
+            self._opening_ended(task.exception())
+
+    def _opening_ended(self, error: BaseException | None) -> None:
+        """A connection is open, or it cannot be."""
+        count_sockets(-1)  # what had been reserved
         if error is None:
             self._open_more()
             return
@@ -304,7 +355,11 @@ class OriginPool:
             self._sweeping.cancel()
             self._sweeping = None
         self._addresses.close()
-        opening = list(self._opening)
+        opening = [one for one in self._opening if not isinstance(one, Dial)]
+        for dial in self._opening.difference(opening):
+            dial.cancel()
+            count_sockets(-1)
+        self._opening.intersection_update(opening)
         for task in opening:
             task.cancel()
         error = ConnectionError("the connections of this store were closed")
