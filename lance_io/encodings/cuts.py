@@ -42,22 +42,26 @@ class PageCuts:
     sizes: IntArray
 
 
-def cut_page(page: PageLayout, start: int, end: int, piece_bytes: int) -> Steps[PageCuts | None]:
+def cut_page(
+    page: PageLayout, start: int, end: int, piece_bytes: int, known: PageIndex | None = None
+) -> Steps[PageCuts | None]:
     """Cut slots `start` to `end` of a page into pieces of about `piece_bytes`; None if that page cannot be cut.
+
+    known  its index, where somebody has read it before
 
     Raises FormatError when the page's index contradicts the format.
     """
     if isinstance(page, BlobPage):
-        return (yield from cut_page(page.inner, start, end, piece_bytes))
+        return (yield from cut_page(page.inner, start, end, piece_bytes, known))
     if isinstance(page, MiniBlockPage):
         ranges = page.index_ranges()
         assert ranges is not None, "mini-block pages have a chunk table"
-        chunks = page.load_index((yield ranges))
+        chunks = known if isinstance(known, MiniBlockIndex) else page.load_index((yield ranges))
         cuts = _cut_chunks(chunks, start, end, piece_bytes)
         is_complete = cuts.slots[0] == start and cuts.slots[-1] == end  # else it is damaged, which reading it tells
         return cuts if is_complete else None
     if isinstance(page, FullZipPage) and page.has_index:
-        index = page.load_index((yield page.source.ranges([1], "index")))
+        index = known if isinstance(known, FullZipIndex) else page.load_index((yield page.source.ranges([1], "index")))
         return _cut_entries(index, page.source.buffer_sizes[0], start, end, piece_bytes)
     if isinstance(page, FullZipPage):
         slots = np.arange(start, end + 1, dtype=np.int64)

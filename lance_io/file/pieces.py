@@ -3,9 +3,9 @@
 Pages are read whole, in one round, with nothing cached; so are those of which only a few rows are not wanted, such as
 deleted ones at the start of a fragment. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so
 that memory stays bounded whatever the writer put into one page; into smaller ones, where all that the process may hold
-is held: every scan holds a piece of each column, however many there are. The index of such a page is read once, before
-its first piece, and held by its pieces. Pieces of one page ask for disjoint bytes (`encodings/cuts.py` tells the one
-exception).
+is held: every scan holds a piece of each column, however many there are. The index of such a page is taken from the
+search cache, or read once, before its first piece, and kept there, as for takes. Pieces of one page ask for disjoint
+bytes (`encodings/cuts.py` tells the one exception).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
     from lance_io.file.opened import Column, OpenedFile
     from lance_io.file.steps import FileSteps, Tail
+    from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
 
 NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
@@ -102,15 +103,18 @@ class Piece:
             raise FormatError(f"{len(array)} rows decoded; the page has {end - first}")
         return array.slice(self.row_start - first, self.row_end - self.row_start)
 
-    def cut(self, piece_bytes: int) -> Steps[list[Piece]]:
-        """The pieces of it: itself unless it is too large. One round if the page has an index, else none."""
+    def cut(self, piece_bytes: int, cache: SearchCache) -> Steps[list[Piece]]:
+        """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it."""
         if self.num_bytes <= 2 * piece_bytes:
             return [self]
-        page = self.page
+        page, key = self.page, self.column.keys[self.number]
+        known = cache.get(key)
         try:
-            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes))
+            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes, known))
         except REFUSALS as error:
             raise self.located(error) from error.__cause__
+        if known is None and cuts is not None and cuts.index is not None and page.index_ranges() is not None:
+            cache.put(key, cuts.index, cuts.index.nbytes)
         if cuts is None:
             return [self]
         rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
@@ -157,18 +161,24 @@ def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) 
 
 
 def column_pieces(
-    file: OpenedFile, columns: Sequence[Column], row_start: int, row_end: int, tail: Tail | None, piece_bytes: int
+    file: OpenedFile,
+    columns: Sequence[Column],
+    row_start: int,
+    row_end: int,
+    tail: Tail | None,
+    piece_bytes: int,
+    cache: SearchCache,
 ) -> FileSteps[list[list[Piece]]]:
     """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
 
     piece_bytes  pages of more than twice that are cut into pieces of about that
 
-    At most one round, for the indexes of all pages that are cut. Raises FormatError.
+    At most one round, for the indexes that the cache lacks of the pages that are cut. Raises FormatError.
     """
     pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
     if not any(piece.num_bytes > 2 * piece_bytes for column in pages for piece in column):
         return pages
-    parts = yield from together([piece.cut(piece_bytes) for column in pages for piece in column])
+    parts = yield from together([piece.cut(piece_bytes, cache) for column in pages for piece in column])
     remaining = iter(parts)
     return [[part for _ in column for part in next(remaining)] for column in pages]
 

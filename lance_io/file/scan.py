@@ -81,7 +81,8 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
     source, start, end = span
     is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
     file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
-    columns = yield from column_pieces(file, file.view(here).columns, start, end, tail, _piece_bytes(context))
+    wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
+    columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)
     return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
 
 

@@ -184,6 +184,28 @@ def test_no_shape_of_files_needs_more_than_the_peer(
     compare([SHAPES[shape](number) for number in range(FRAGMENTS)], "2.2", s3_uri, s3, proxy)
 
 
+def test_the_index_of_a_page_that_is_cut_is_read_once(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
+    """A page of 20 MB is scanned in pieces, which its index tells: pylance keeps that, too."""
+    dice = np.random.default_rng(0)
+    texts = pa.table({"text": [dice.bytes(50).hex() for _ in range(400_000)]})
+    lance.write_dataset(texts, s3_uri, storage_options=s3.options(), data_storage_version="2.1")
+    options = s3.options(aws_endpoint=proxy.endpoint)
+    spent: list[list[Spent]] = []
+    for library in (lance_io, lance):
+        table = library.dataset(s3_uri, storage_options=options)
+        spent.append([])
+        for _ in range(2):
+            proxy.take()
+            assert pa.Table.from_batches(table.to_batches()) == texts
+            spent[-1].append(proxy.take())
+        assert table.take([77_777])["text"].to_pylist() == [texts["text"][77_777].as_py()]
+        spent[-1].append(proxy.take())
+    (first, again, take), (_, theirs_again, theirs_take) = spent
+    assert len(again.lines) == len(theirs_again.lines) < len(first.lines)
+    assert again.body_bytes <= theirs_again.body_bytes < first.body_bytes
+    assert len(take.lines) == len(theirs_take.lines) == 1
+
+
 def test_tables_of_one_session_share_their_connections(s3: S3Server, s3_uri: str, proxy: CountingProxy) -> None:
     """The second table of a bucket finds them open.
 
