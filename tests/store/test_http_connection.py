@@ -19,6 +19,7 @@ from lance_io.store.http.connection import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     INTERIM_MAX,
+    TURN_BYTES_MAX,
     BadAnswer,
     Connection,
     Scratch,
@@ -214,6 +215,20 @@ def test_a_broken_body_is_continued_over_another_connection(first: str, second: 
     assert 140_000 < download.received < 150_000
     client = Client(download).feed(answer(second, download.received, SIZE)).end()
     assert client.outcome == CONTENT[:SIZE]
+
+
+def test_of_a_large_body_no_more_is_received_at_once_than_others_can_wait_for() -> None:
+    num_bytes = 3 * TURN_BYTES_MAX + 5
+    client = Client(Download.of_range("key", 0, num_bytes))
+    client.feed(head(Content_Range=f"bytes 0-{num_bytes - 1}/{num_bytes}", Content_Length=num_bytes))
+    sizes = []
+    while not client.over:
+        view = client.connection.get_buffer(-1)
+        sizes.append(len(view))
+        view[:] = bytes([len(sizes)]) * len(view)
+        client.connection.buffer_updated(len(view))
+    assert sizes == [*[TURN_BYTES_MAX] * 3, 5]
+    assert client.outcome == b"".join(bytes([at]) * size for at, size in enumerate(sizes, 1))
 
 
 def test_a_connection_carries_one_answer_after_the_other() -> None:

@@ -34,6 +34,7 @@ SCRATCH_BYTES: Final = 132 * KIB
 # the system; of larger ones as little as possible comes with the head.
 COPIED_BYTES_MAX: Final = 96 * KIB
 HEAD_READ_BYTES: Final = 4 * KIB
+TURN_BYTES_MAX: Final = 256 * KIB  # received at once: a megabyte into fresh memory takes a millisecond
 
 _KEPT: Final = {
     name.encode(): name
@@ -172,8 +173,9 @@ class Connection(asyncio.BufferedProtocol):
     # -- its answer, as the loop reads it ----------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
-        return self._view
+        """Where the next bytes go: of many megabytes so many that others need not wait long for their turn."""
+        view = self._view
+        return view if len(view) <= TURN_BYTES_MAX else view[:TURN_BYTES_MAX]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
