@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import lance_io
 from lance_io.io.budget import Ticket, process_pool
 from lance_io.io.dispatch import Operation
 from lance_io.io.reads import Merging, Request, plan_ranges
+from lance_io.io.spares import Spares
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -75,7 +77,10 @@ def test_a_column_of_one_more_file_costs_few_calls(tables: dict[int, lance_io.La
     assert (per_file(COLUMNS) - per_file(2)) / (COLUMNS - 2) <= 7
 
 
-def test_ranges_are_planned_without_calls_for_each() -> None:
+def test_ranges_are_planned_without_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    spares = (Spares() for _ in itertools.count())  # what others have left in those of the process takes calls, too
+    monkeypatch.setattr("lance_io.io.reads.spares", lambda: next(spares))
+
     def planned(num_ranges: int) -> int:
         starts = np.arange(num_ranges) * 100
         ranges = Ranges(starts, starts + 10)
@@ -87,4 +92,4 @@ def test_ranges_are_planned_without_calls_for_each() -> None:
         return calls
 
     assert planned(7) == planned(500) <= 20
-    assert planned(1000) == planned(10_000) <= 32  # into memory that is used again
+    assert planned(1000) == planned(10_000) <= 40  # into memory that is used again
