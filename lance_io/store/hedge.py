@@ -111,13 +111,14 @@ class Watch:
         """The loop's clock."""
         return self._loop.time()
 
-    def add(self, race: Watched, now_s: float, num_bytes: int) -> None:
-        """A request went out now; `race.late()` is called if its answer has not begun in time."""
-        self._waiting[num_bytes >= LARGE_BYTES].append((now_s, race))
+    def add(self, request: Watched, now_s: float, num_bytes: int) -> None:
+        """A request went out now; `late` is called if its answer has not begun in time, where that is known."""
+        patience_s = self.hedging.patience_s(num_bytes)
+        if patience_s is None:
+            return
+        self._waiting[num_bytes >= LARGE_BYTES].append((now_s, request))
         if self._timer is None:
-            patience_s = self.hedging.patience_s(num_bytes)
-            if patience_s is not None:
-                self._timer = self._loop.call_later(patience_s, self._impatient)
+            self._timer = self._loop.call_later(patience_s, self._impatient)
 
     def _impatient(self) -> None:
         self._loop.call_soon(self._loop.call_soon, self._look)  # first what has come while the loop was busy
@@ -130,12 +131,12 @@ class Watch:
             if patience_s is None:  # nothing of this kind is watched yet
                 continue
             for _ in range(len(waiting)):  # those that are asked for again stand at the end
-                began_s, race = waiting[0]
-                if race.is_waiting and began_s + patience_s > now_s:
+                began_s, request = waiting[0]
+                if request.is_waiting and began_s + patience_s > now_s:
                     break
                 waiting.popleft()
-                if race.is_waiting:
-                    race.late(now_s)
+                if request.is_waiting:
+                    request.late(now_s)
             if waiting:
                 ends_s = min(ends_s, waiting[0][0] + patience_s)
         self._timer = self._loop.call_at(ends_s, self._impatient) if ends_s < float("inf") else None
@@ -192,9 +193,8 @@ class Race:
         self._began_s = now_s
         self.is_waiting = True
         self._download.on_answer = self._answer
-        watch = self._watch
-        if not self._download.received and watch.hedging.patience_s(self._num_bytes) is not None:
-            watch.add(self, now_s, self._num_bytes)
+        if not self._download.received:
+            self._watch.add(self, now_s, self._num_bytes)
         self._first = self._gets.start(self._download, self.first_ended)
 
     def goes_on(self, first: Attempt, began_s: float, *, is_waiting: bool) -> None:

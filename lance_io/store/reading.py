@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import Buffer, StartedRead
     from lance_io.store.download import Download
+    from lance_io.store.http.range_get import RangeGet
     from lance_io.store.retry import RetryPolicy
     from lance_io.store.stats import StoreStats
     from lance_io.store.throttle import Flow, Gate, Place, Turn
@@ -82,7 +83,7 @@ class Sending:
 
     bucket            for errors
     retries           how patient a reading is
-    begin_range       a shorter way to send one for a range, if the transport has one: `range_get.begin_range`
+    range_get         makes a `RangeGet`, the short way of a GET for a range, where the transport has one
     download_retries  and how often an answer may break off; None: as often as it is tried
     """
 
@@ -95,7 +96,7 @@ class Sending:
         bucket: str,
         retries: RetryPolicy,
         download_retries: int | None,
-        begin_range: Callable[..., StartedRead | None] | None = None,
+        range_get: Callable[..., RangeGet] | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate
@@ -104,7 +105,7 @@ class Sending:
         self.bucket = bucket
         self.retries = retries
         self.download_retries = download_retries
-        self.begin_range = begin_range
+        self.range_get = range_get
         self.loop = asyncio.get_running_loop()
 
 

@@ -121,9 +121,9 @@ class S3Store:
     ) -> StartedRead:
         """See `StartReads`."""
         sending = self._sending()
-        if sending.begin_range is not None:
-            get = sending.begin_range(sending, self._sending, key, start, end, memory, ended, operation, told)
-            if get is not None:
+        if sending.range_get is not None:
+            get = sending.range_get(sending, self._sending, key, start, end, memory, ended, operation, told)
+            if get.begin():
                 return get
         reading = Reading(self._sending, Download.of_range(key, start, end, memory), ended, operation, told)
         reading.start()

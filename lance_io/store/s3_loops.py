@@ -22,8 +22,9 @@ from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from lance_io.store.api import StartedRead, StoreProfile
+    from lance_io.store.api import StoreProfile
     from lance_io.store.http.gets import HttpGets
+    from lance_io.store.http.range_get import RangeGet
     from lance_io.store.reading import GetTransport
     from lance_io.store.s3_options import S3Options
     from lance_io.store.stats import StoreStats
@@ -56,7 +57,7 @@ class Connections:
             options.bucket,
             options.retry,
             options.download_retries,
-            _short_way(self._own),
+            _range_gets(self._own),
         )
         self._forget = runtime.on_engine_close(self._close_all) if runtime.on_engine_thread() else None
 
@@ -92,13 +93,13 @@ def _own_client(options: S3Options, state: LoopState, connections_max: int) -> H
     return HttpGets(S3Site(options, state), options.identity, connections_max)
 
 
-def _short_way(own: HttpGets | None) -> Callable[..., StartedRead | None] | None:
+def _range_gets(own: HttpGets | None) -> Callable[..., RangeGet] | None:
     """How our own client sends GETs of ranges."""
     if own is None:
         return None
-    from lance_io.store.http.range_get import begin_range
+    from lance_io.store.http.range_get import RangeGet
 
-    return partial(begin_range, own)
+    return partial(RangeGet, own)
 
 
 def _other_client(options: S3Options, state: LoopState) -> GetTransport:

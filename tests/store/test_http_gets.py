@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
 
@@ -337,6 +338,29 @@ async def test_an_address_where_nobody_listens_is_passed_over(named: Callable[..
         await store.aclose()
 
 
+async def test_an_address_that_does_not_answer_is_passed_over_in_time(
+    named: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named("127.0.0.1", "127.0.0.9")
+    monkeypatch.setattr(pool, "CONNECT_S", 2.0)
+    async with OnAddresses("127.0.0.1") as server:
+        port = int(server.endpoint.rsplit(":", 1)[1])
+        store = store_at(server.endpoint)
+        await read(store)  # the addresses are known from here on
+        with ExitStack() as stack:
+            stack.enter_context(socket.create_server(("127.0.0.9", port), backlog=0))
+            for _ in range(4):  # more than it takes
+                waiting = stack.enter_context(tcp.tcp_socket("127.0.0.9"))
+                waiting.connect_ex(("127.0.0.9", port))
+            found = pool_of(store)
+            found.open_ahead(5)
+            dialled = {one.address for one in found._opening if isinstance(one, tcp.Dial)}
+            assert dialled == {"127.0.0.1", "127.0.0.9"}
+            await turns_until(lambda: found.num_idle == 5)
+        assert set(server.used) == {"127.0.0.1"}
+        await store.aclose()
+
+
 async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     def resolve(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -370,12 +394,12 @@ async def test_a_process_without_descriptors_goes_on_with_the_connections_it_has
 ) -> None:
     made, left = tcp.tcp_socket, 2
 
-    def refused(family: int) -> socket.socket:
+    def refused(address: str) -> socket.socket:
         nonlocal left
         left -= 1
         if left < 0:
             raise OSError(errno.EMFILE, "Too many open files")
-        return made(family)
+        return made(address)
 
     for module in (tcp, pool):  # of the short way to a connection, and of the long one
         monkeypatch.setattr(module, "tcp_socket", refused)

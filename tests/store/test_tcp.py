@@ -77,9 +77,7 @@ class Echo(Server):
 
 async def dial(port: int, limit_s: float = 60.0) -> socket.socket | OSError:
     over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    dialled = Dial(
-        asyncio.get_running_loop(), socket.AF_INET, LOCALHOST, port, limit_s, lambda *told: over.set_result(told)
-    )
+    dialled = Dial(asyncio.get_running_loop(), LOCALHOST, port, limit_s, lambda *told: over.set_result(told))
     assert not over.done()
     found, outcome = await over
     assert found is dialled
@@ -99,7 +97,7 @@ def full() -> Iterator[int]:
         port = listening.getsockname()[1]
         waiting = []
         for _ in range(4):
-            one = tcp_socket(socket.AF_INET)
+            one = tcp_socket(LOCALHOST)
             one.connect_ex((LOCALHOST, port))
             waiting.append(one)
         yield port
@@ -166,6 +164,19 @@ async def test_nobody_listens() -> None:
     assert isinstance(await dial(port), ConnectionRefusedError)
 
 
+async def test_addresses_of_the_newer_kind() -> None:
+    try:
+        listening = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has none")
+    over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    with closing(listening):
+        port = listening.getsockname()[1]
+        Dial(asyncio.get_running_loop(), "::1", port, 60.0, lambda _, outcome: over.set_result(outcome))
+        with closing(await over) as made:
+            assert made.getpeername()[:2] == ("::1", port)
+
+
 async def test_nobody_answers(full: int) -> None:
     assert isinstance(await dial(full, 0.05), TimeoutError)
 
@@ -174,7 +185,7 @@ async def test_who_is_cancelled_hears_nothing_and_leaves_nothing(full: int) -> N
     loop = asyncio.get_running_loop()
     told: list[Any] = []
     for port in (full, 1):
-        dialled = Dial(loop, socket.AF_INET, LOCALHOST, port, 0.05, lambda *outcome: told.append(outcome))
+        dialled = Dial(loop, LOCALHOST, port, 0.05, lambda *outcome: told.append(outcome))
         made: Any = dialled._socket
         dialled.cancel()
         dialled.cancel()
@@ -184,7 +195,7 @@ async def test_who_is_cancelled_hears_nothing_and_leaves_nothing(full: int) -> N
 
 
 async def test_no_socket_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(family: int) -> socket.socket:
+    def refused(address: str) -> socket.socket:
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr("lance_io.store.http.tcp.tcp_socket", refused)
@@ -206,4 +217,20 @@ def test_a_loop_that_was_closed_under_it() -> None:
         loop.run_until_complete(begin())
         loop.close()
         del loop
+        gc.collect()
+
+
+def test_a_loop_that_was_closed_while_a_connection_was_made(full: int) -> None:
+    async def begin() -> Dial:
+        return Dial(asyncio.get_running_loop(), LOCALHOST, full, 60.0, lambda *_: None)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loop = asyncio.new_event_loop()
+        dialled = loop.run_until_complete(begin())
+        loop.close()
+        made: Any = dialled._socket
+        dialled.cancel()
+        assert made.fileno() == -1
+        del dialled, made
         gc.collect()

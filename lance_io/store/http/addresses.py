@@ -21,29 +21,21 @@ class Addresses:
         self._turn = 0
         self._shunned: dict[str, float] = {}  # until when
 
-    def next_one(self) -> tuple[int, str, bool] | None:
-        """Family and address of the next one, and whether there are others, if that needs no looking up.
-
-        None, too, where the next one could not be reached lately.
-        """
+    def next_one(self) -> str | None:
+        """The next address, if that needs no looking up, and it could be reached lately."""
         now_s = asyncio.get_running_loop().time()
         if not self._found or now_s >= self._stale_s:
             return None
-        first = self._found[0][0]
-        preferred = [address for family, address in self._found if family == first]
+        preferred = self._preferred()
         address = preferred[self._turn % len(preferred)]
         if self._shunned.get(address, 0.0) > now_s:
             return None
         self._turn += 1
-        return first, address, len(self._found) > 1
+        return address
 
     def is_only(self, address: str) -> bool:
         """Whether there is no other one."""
         return all(found == address for _, found in self._found)
-
-    def family(self, address: str) -> int:
-        """Of one that was found."""
-        return next(family for family, found in self._found if found == address)
 
     async def in_turn(self) -> list[str]:
         """All addresses, in the order in which to try them; the next call begins with the next one.
@@ -57,13 +49,17 @@ class Addresses:
                 self._looking = loop.create_task(self._look_up())
                 self._looking.add_done_callback(_seen)
             await asyncio.shield(self._looking)
-        first = self._found[0][0]
-        preferred = [address for family, address in self._found if family == first]
-        others = [address for family, address in self._found if family != first]
+        preferred = self._preferred()
+        others = [address for _, address in self._found if address not in preferred]
         at = self._turn % len(preferred)
         self._turn += 1
         ordered = preferred[at:] + preferred[:at] + others
         return sorted(ordered, key=lambda address: self._shunned.get(address, 0.0) > now_s)
+
+    def _preferred(self) -> list[str]:
+        """Of the family that the system prefers."""
+        first = self._found[0][0]
+        return [address for family, address in self._found if family == first]
 
     def shun(self, address: str) -> None:
         """It could not be reached: try it last for a while, and look the name up again."""

@@ -72,7 +72,7 @@ class HttpGets:
 
     def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> DownloadAttempt:
         """See `GetTransport`; where a store sends us elsewhere, that is asked, once."""
-        attempt = DownloadAttempt(self, self.site, download, ended)
+        attempt = DownloadAttempt(self, download, ended)
         attempt.begin()
         return attempt
 
@@ -153,11 +153,9 @@ class DownloadAttempt:
 
     __slots__ = ("_download", "_ended", "_exchange", "_gets", "_num_sent", "_preparing", "_site")
 
-    def __init__(
-        self, gets: HttpGets, site: Site, download: Download, ended: Callable[[BaseException | None], None]
-    ) -> None:
+    def __init__(self, gets: HttpGets, download: Download, ended: Callable[[BaseException | None], None]) -> None:
         self._gets = gets
-        self._site = site
+        self._site = gets.site
         self._download = download
         self._ended: Callable[[BaseException | None], None] | None = ended
         self._exchange: Exchange | None = None

@@ -16,6 +16,7 @@ import asyncio
 import os
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lance_io.store.descriptors import is_out_of_descriptors
@@ -205,31 +206,32 @@ class OriginPool:
 
     def _begin_opening(self, connect_s: float) -> None:
         """Open a connection: the short way, to one address that is at hand, or the long one."""
-        found = None if self.origin.tls is not None else self._addresses.next_one()
-        if found is None:
+        addresses = self._addresses
+        address = None if self.origin.tls is not None else addresses.next_one()
+        if address is None:
             self._open_by_task(connect_s)
             return
-        family, address, has_others = found
-        limit_s = connect_s / 2 if has_others else connect_s
-        self._opening.add(Dial(self.loop, family, address, self.origin.port, limit_s, self._dialled))
+        limit_s = connect_s if addresses.is_only(address) else connect_s / 2  # the others are to have some, too
+        done = partial(self._dialled, self.loop.time() + connect_s)
+        self._opening.add(Dial(self.loop, address, self.origin.port, limit_s, done))
 
     def _open_by_task(self, connect_s: float) -> None:
         task = self.loop.create_task(self._open_one(connect_s))
         self._opening.add(task)
         task.add_done_callback(self._opened)
 
-    def _dialled(self, dial: Dial, outcome: socket.socket | OSError) -> None:
-        """The short way has ended; the long one tries the other addresses, too."""
+    def _dialled(self, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
+        """The short way has ended; the long one tries the other addresses, too, in what is left of the time."""
         self._opening.discard(dial)
         if not isinstance(outcome, OSError):
             self._take_socket(outcome, dial.address)
             self._opening_ended(None)
             return
         self._addresses.shun(dial.address)
-        if self._is_closed or is_out_of_descriptors(outcome) or self._addresses.is_only(dial.address):
+        if is_out_of_descriptors(outcome) or self._addresses.is_only(dial.address):
             self._opening_ended(outcome)
         else:
-            self._open_by_task(self._connect_s())
+            self._open_by_task(ends_s - self.loop.time())
 
     def _take_socket(self, made: socket.socket, address: str) -> None:
         connection = Connection(self, self._scratch, address)
@@ -263,7 +265,7 @@ class OriginPool:
             )
             self._take(connection)
             return
-        made = tcp_socket(self._addresses.family(address))
+        made = tcp_socket(address)
         try:
             await self.loop.sock_connect(made, (address, self.origin.port))
         except BaseException:
@@ -286,7 +288,7 @@ class OriginPool:
     def _opened(self, task: asyncio.Task[None]) -> None:
         """The long way has ended."""
         self._opening.discard(task)
-        if task.cancelled():
+        if task.cancelled():  # with the pool
             count_sockets(-1)
         else:
             self._opening_ended(task.exception())
@@ -344,9 +346,17 @@ class OriginPool:
     def detach(self) -> None:
         """The loop is closed: nothing of it can be closed any more, and nothing of it counts."""
         self._is_closed = True
+        self._hang_up()
         count_sockets(-len(self._open) - len(self._opening))
         self._open.clear()
         self._opening.clear()
+
+    def _hang_up(self) -> None:
+        """End what goes the short way."""
+        for dial in [one for one in self._opening if isinstance(one, Dial)]:
+            dial.cancel()
+            self._opening.discard(dial)
+            count_sockets(-1)
 
     async def close(self) -> None:
         """Close all connections and wait until they are; requests that wait or are under way end with an error."""
@@ -355,11 +365,8 @@ class OriginPool:
             self._sweeping.cancel()
             self._sweeping = None
         self._addresses.close()
+        self._hang_up()
         opening = [one for one in self._opening if not isinstance(one, Dial)]
-        for dial in self._opening.difference(opening):
-            dial.cancel()
-            count_sockets(-1)
-        self._opening.intersection_update(opening)
         for task in opening:
             task.cancel()
         error = ConnectionError("the connections of this store were closed")

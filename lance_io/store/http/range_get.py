@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RangeGet:
-    """See the module's description; arguments as for `begin_range`."""
+    """See the module's description; arguments as for `Reading`, and `StartReads.start_range`."""
 
     __slots__ = (
         "_began_s",
@@ -71,10 +71,6 @@ class RangeGet:
         ended: Callable[[StartedRead], None],
         operation: Flow | None,
         told: Callable[[bool], None] | None,
-        place: Place,
-        head: bytes,
-        patience: Patience,
-        now_s: float,
     ) -> None:
         self._gets = gets
         self._sending = sending
@@ -83,9 +79,9 @@ class RangeGet:
         self._ended: Callable[[StartedRead], None] | None = ended
         self._operation = operation
         self._told = told
-        self._place = place
+        self._place: Place
+        self._began_s: float
         self._reading: Reading | None = None  # that goes on
-        self._began_s = now_s
         # what it asks for, what has come
         self.start_bytes = start
         self.end_bytes = end
@@ -96,14 +92,32 @@ class RangeGet:
         self._received = 0
         self.answer: tuple[int, str | None] | None = None  # size and etag of the object, once the answer has begun
         # as `Exchange` has them
-        self.head = head
-        self.patience = patience
-        self.ends_s = now_s + patience.total_s
-        self.heard_s = now_s
+        self.head: bytes
+        self.patience: Patience
+        self.ends_s: float
+        self.heard_s: float
         self.waited_s = 0.0
         self.connection: Connection | None = None
         self.is_over = False
         self.is_waiting = True
+
+    def begin(self) -> bool:
+        """Send it at once; False where it would have to wait for credentials, or in line at the gate."""
+        gets, sending, num_bytes = self._gets, self._sending, self.num_bytes
+        now_s = sending.loop.time()
+        if not gets.site.is_ready(now_s):
+            return False
+        origin, self.head = gets.site.range_request(self._key, self.start_bytes, self.end_bytes)
+        place = sending.gate.enter_now()
+        if place is None:
+            return False
+        self._place, self._began_s, self.heard_s = place, now_s, now_s
+        self.patience = patience = gets.site.patience(num_bytes)
+        self.ends_s = now_s + patience.total_s
+        sending.stats.begin("get", self._key, self.start_bytes, self.end_bytes)
+        sending.watch.add(self, now_s, num_bytes)
+        gets.pool(origin).send(self, now_s)
+        return True
 
     # -- for who asked -----------------------------------------------------------------------------------------------
 
@@ -212,7 +226,7 @@ class RangeGet:
             download.goes_on(*self.answer, self._received, self._memory)
         reading = Reading(self._find, download, ended, self._operation, self._told)
         race = reading.goes_on(sending, self._place, self._began_s)
-        attempt = DownloadAttempt(self._gets, self._gets.site, download, race.first_ended)
+        attempt = DownloadAttempt(self._gets, download, race.first_ended)
         exchange = attempt.goes_on(self.head, self.patience, self._began_s)
         exchange.heard_s, exchange.waited_s = self.heard_s, self.waited_s
         race.goes_on(attempt, self._began_s, is_waiting=self.is_waiting)
@@ -222,39 +236,3 @@ class RangeGet:
         self._reading = reading
         self._given = self._memory = None
         return race, exchange
-
-
-def begin_range(
-    gets: HttpGets,
-    sending: Sending,
-    find: Callable[[], Sending],
-    key: str,
-    start: int,
-    end: int,
-    memory: memoryview | None,
-    ended: Callable[[StartedRead], None],
-    operation: Flow | None,
-    told: Callable[[bool], None] | None,
-) -> RangeGet | None:
-    """Send a GET for a range at once; None where it has to wait for credentials, or in line at the gate.
-
-    Arguments as for `Reading` and `StartReads.start_range`.
-    """
-    now_s = sending.loop.time()
-    if not gets.site.is_ready(now_s):
-        return None
-    origin, head = gets.site.range_request(key, start, end)
-    place = sending.gate.enter_now()
-    if place is None:
-        return None
-    num_bytes = end - start
-    patience = gets.site.patience(num_bytes)
-    get = RangeGet(
-        gets, sending, find, key, start, end, memory, ended, operation, told, place, head, patience, now_s
-    )  # fmt: skip
-    sending.stats.begin("get", key, start, end)
-    watch = sending.watch
-    if watch.hedging.patience_s(num_bytes) is not None:
-        watch.add(get, now_s, num_bytes)
-    gets.pool(origin).send(get, now_s)
-    return get

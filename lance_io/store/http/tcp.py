@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR, errno.EALREADY})
 
 
-def tcp_socket(family: int) -> socket.socket:
-    """A socket that is about to be connected."""
-    made = socket.socket(family, socket.SOCK_STREAM)
+def tcp_socket(address: str) -> socket.socket:
+    """A socket that is about to be connected to an address, as it is written in numbers."""
+    made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setblocking(False)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -42,7 +42,6 @@ class Dial:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        family: int,
         address: str,
         port: int,
         limit_s: float,
@@ -54,7 +53,7 @@ class Dial:
         self._socket: socket.socket | None = None
         self._limit: asyncio.TimerHandle | None = None
         try:
-            self._socket = made = tcp_socket(family)
+            self._socket = made = tcp_socket(address)
             code = made.connect_ex((address, port))
         except OSError as error:
             loop.call_soon(self._end, error)
