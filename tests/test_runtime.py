@@ -14,8 +14,9 @@ import threading
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import lance
 import numpy as np
@@ -28,7 +29,7 @@ from lance_io.runtime import cpu_pool, iterate, run, stream, wrap
 from lance_io.runtime.threads import LastingPool
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 SECONDS_MAX = 90  # only a hang takes this long
@@ -413,6 +414,19 @@ def test_a_forked_child_starts_its_own_engine() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "child done\n", "")
 
 
+@contextmanager
+def interrupted(code: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A program that has printed that it waits, and was sent Ctrl-C; what it prints from then on. It ends well."""
+    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(code)]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, text=True, cwd=CHECKOUT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        yield process, process.stdout
+    assert process.returncode == 0
+
+
 def test_ctrl_c_cancels_the_coroutine() -> None:
     code = """
         import asyncio
@@ -433,54 +447,31 @@ def test_ctrl_c_cancels_the_coroutine() -> None:
         except KeyboardInterrupt:
             print("interrupted " + str(run(asyncio.sleep(0, 7))), flush=True)
         """
-    process = subprocess.Popen(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=CHECKOUT,
-    )
-    with process:
-        assert process.stdout is not None
+    with interrupted(code) as (process, printed):
         assert process.stderr is not None
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        assert sorted(process.stdout) == ["cancelled\n", "interrupted 7\n"]
+        assert sorted(printed) == ["cancelled\n", "interrupted 7\n"]
         assert process.stderr.read() == ""
-    assert process.returncode == 0
 
 
 def test_ctrl_c_ends_no_import_half_way(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("print('waiting', flush=True)\nassert input() == 'go on'\nwhole = True\n")
     code = f"""
         import sys
-        from lance_io.runtime import load
+        from lance_io.runtime import loaded_now
         from tests.interrupting import keep_interrupts
 
         sys.path.insert(0, {str(tmp_path)!r})
         keep_interrupts()
         try:
-            load("slow")
+            loaded_now("slow")
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        load("slow")
+        loaded_now("slow")
         print(sys.modules["slow"].whole)
         """
-    process = subprocess.Popen(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(code)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=CHECKOUT,
-    )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
+    with interrupted(code) as (process, printed):
+        assert printed.readline() == "interrupted\n"
         assert process.communicate("go on\n", SECONDS_MAX)[0] == "True\n"
-    assert process.returncode == 0
 
 
 def test_ctrl_c_ends_an_iteration() -> None:
@@ -506,14 +497,8 @@ def test_ctrl_c_ends_an_iteration() -> None:
             run(asyncio.sleep(0))
             print(list(items), flush=True)
         """
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
-    with process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        assert sorted(process.stdout) == ["[]\n", "closed\n"]
-    assert process.returncode == 0
+    with interrupted(code) as (_, printed):
+        assert sorted(printed) == ["[]\n", "closed\n"]
 
 
 # -- the pool --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wa
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.scheduler import Handle
 from lance_io.io.settling import settled
+from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_pool
@@ -42,8 +43,7 @@ T = TypeVar("T")
 INLINE_DECODE_BYTES_MAX: Final = 64 * KIB  # decoded on the loop: about 50 microseconds; more goes to the CPU pool
 READ_AT_ONCE_BYTES_MAX: Final = 16 * MIB  # of several files in one call, which nothing interrupts; a few milliseconds
 UNCHARGED_BYTES_MAX: Final = MIB  # a smaller synchronous read is gone before another could be kept from starting
-SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this are not kept for the thread's next read
-SPARE_BYTES_MAX: Final = 64 * MIB  # but one, up to this size, is kept for the next large take of any thread
+SCRATCH_BYTES_MAX: Final = 32 * MIB  # read buffers above this belong to no thread
 LINE_BYTES: Final = 64  # what aligning each of several files may cost in a shared buffer
 
 
@@ -61,22 +61,6 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-_spare: list[Any] = []  # at most one buffer, which belongs to nobody; lists are safe from any thread
-
-
-def _borrowed(num_bytes: int) -> Any | None:
-    """A large buffer for one take, to be given back."""
-    if not SCRATCH_BYTES_MAX < num_bytes <= SPARE_BYTES_MAX:
-        return None
-    try:
-        found = _spare.pop()
-    except IndexError:
-        found = None
-    return found if found is not None and len(found) >= num_bytes else np.empty(SPARE_BYTES_MAX, dtype=np.uint8)
-
-
-def _give_back(buffer: Any) -> None:
-    _spare[:] = [buffer]
 
 
 def truncated(key: str, error: Exception) -> FormatError:
@@ -179,13 +163,11 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     gap_bytes = store.profile.take_gap_bytes
     sinks, pool = context.sinks_now(), context.pool
     charged_bytes = 0
-    large: Any = None
 
     def scratch_of(num_bytes: int) -> Any | None:
-        nonlocal large
-        if large is None:
-            large = _borrowed(num_bytes)
-        return _scratch.of(num_bytes) if large is None or len(large) < num_bytes else large
+        if SCRATCH_BYTES_MAX < num_bytes <= SPARES_BYTES:
+            return spares().of(SPARES_BYTES)  # all of it, so that it serves the next one, too, however large that is
+        return _scratch.of(num_bytes)
 
     def answers_of(requests: list[tuple[FileRef, Request]], num_ranges: int, num_bytes: int) -> list[Any]:
         wanted = [(ref.key, request) for ref, request in requests if type(request) is Ranges]
@@ -232,8 +214,6 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         if charged_bytes:
             pool.charge(-charged_bytes)
         steps.close()
-        if large is not None:
-            _give_back(large)
 
 
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:

@@ -92,18 +92,19 @@ async def loaded(*modules: str) -> None:
             _loaded.add(module)
 
 
-def load(module: str) -> None:
-    """Import a module so that no Ctrl-C ends the import half way: another thread does it, and this one waits.
+def loaded_now(*modules: str) -> None:
+    """The same for plain code, so that no Ctrl-C ends an import half way: another thread does it, and this one waits.
 
     Python's own import may stay locked for good when some packages (pandas 3) are imported again after that: the next
     import in any other thread waits for ever.
     """
-    if module not in _loaded:
-        if threading.current_thread() is threading.main_thread():
-            _blocking_pool().submit(importlib.import_module, module).result()
-        else:  # only the main thread is interrupted
-            importlib.import_module(module)
-        _loaded.add(module)
+    for module in modules:
+        if module not in _loaded:
+            if threading.current_thread() is threading.main_thread():
+                _blocking_pool().submit(importlib.import_module, module).result()
+            else:  # only the main thread is interrupted
+                importlib.import_module(module)
+            _loaded.add(module)
 
 
 def _forget_pool() -> None:

@@ -31,6 +31,7 @@ from lance_io.file.opening import opened
 from lance_io.file.scan import PIECES_AHEAD
 from lance_io.file.source import FileRef, ReadContext
 from lance_io.io.budget import process_pool
+from lance_io.io.spares import SPARES_BYTES, Spares
 from lance_io.io.stats import IoStats, io_stats, store_stats
 from lance_io.limits import KIB, MIB
 from lance_io.store.api import CLOUD
@@ -435,6 +436,26 @@ def test_statistics_of_a_dataset(written) -> None:
                 )
         [spent] = called
         assert (spent.requests, spent.bytes_read) == (seen.num_reads, seen.bytes_read)
+
+
+def test_large_takes_read_into_memory_that_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = pa.array(np.random.default_rng(0).random(16 * 600_000, dtype=np.float32))
+    rows = pa.table({"vector": pa.FixedSizeListArray.from_arrays(values, 16)})
+    lance.write_dataset(rows, tmp_path / "t.lance")
+    spares, given = Spares(), set()
+    of = spares.of
+
+    def watched(num_bytes: int) -> Any:
+        memory = of(num_bytes)
+        given.add(memory.__array_interface__["data"][0])
+        return memory
+
+    monkeypatch.setattr(spares, "of", watched)
+    monkeypatch.setattr("lance_io.file.drive.spares", lambda: spares)
+    table = lance_io.dataset(tmp_path / "t.lance")
+    for most in (600_000, 590_000, 600_000):
+        assert table.take(range(most)) == rows.slice(0, most)
+    assert (len(given), spares.num_bytes) == (1, SPARES_BYTES)
 
 
 def test_a_large_take_counts_for_the_process_while_it_lasts(written) -> None:
