@@ -39,7 +39,8 @@ A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, TypeVar, final
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 T = TypeVar("T")
 
@@ -494,15 +495,63 @@ class RangeSigner:
     def __new__(
         cls, host: str, access_key: str, region: str, headers: list[tuple[str, str]], tail: str, /
     ) -> RangeSigner: ...
-    def head(self, path: str, start: int, end: int, amz_time: str, day_key: bytes, /) -> bytes:
-        """A whole request for bytes `start` to `end`.
+    def heads(self, ranges: list[tuple[str, int, int]], amz_time: str, day_key: bytes, /) -> list[bytes]:
+        """Whole requests, each for bytes `start` to `end` of a path, which is percent-encoded.
 
-        path      percent-encoded
         amz_time  such as `20261124T101112Z`
         day_key   what secret key, day, region and service come to
 
         Raises `ValueError` for an empty range, and for a time that is none.
         """
+
+class RangeSockets:
+    """Sockets that carry GETs of ranges: what has come on all that are ready is read by one call. On Linux only.
+
+    Of a request that was sent here the usual answer is read (see `part_answer`), and nothing else. Sockets have
+    numbers, and are watched, whether an answer is expected on them or not. Belongs to one thread.
+    """
+
+    def __new__(cls) -> RangeSockets: ...
+    def fileno(self) -> int:
+        """A descriptor that can be read when `receive` has something to tell."""
+
+    def add(self, socket: object, /) -> int:
+        """Watch a connected socket that does not block, which is kept open; its number."""
+
+    def remove(self, slot: int, /) -> None:
+        """Forget a socket, before it is closed; an answer that is expected on it is given up."""
+
+    def send(
+        self, gets: Sequence[tuple[int, bytes, int, int, Buffer | None]], now_s: float, /
+    ) -> list[tuple[int, int, int]]:
+        """Send GETs, each `(number of the socket, head of the request, start, end, memory)`, and expect their answers.
+
+        memory  writable, of the length of the range: where the body goes. Up to 96 KiB may do without
+
+        Gives those that were not sent whole, of which no answer is expected: `(number, bytes sent, errno or 0)`. Raises
+        `ValueError` for a number that no socket has, one under way already, and memory that does not fit.
+        """
+
+    def receive(
+        self, now_s: float, /
+    ) -> list[tuple[int, Literal[0, 1, 2, 3, 4], int | None, str | None, bytes | None]]:
+        """Read what has come, of each socket and in all no more than takes a moment: `(number, what, ...)`.
+
+        0  ready      no answer is expected, but there is something to read, or the end
+        1  begun      size of the object, etag: the head of the usual answer is here
+        2  complete   size and etag, unless it had begun before; None; the body, unless it was given memory
+        3  unusual    None, None, what has come: it begins otherwise, and is no more expected
+        4  broken     errno or None: the connection has ended; see `give_back`
+        """
+
+    def give_back(self, slot: int, /) -> tuple[int, bytes | None] | None:
+        """Expect no answer any more: bytes of the body that have come, and these, unless it was given memory.
+
+        None where none was expected.
+        """
+
+    def heard_s(self, slot: int, /) -> float | None:
+        """When something of the answer that is expected has come last, or its request was sent; None for no answer."""
 
 def measure_ranges(starts: Buffer, ends: Buffer, size_bytes: int | None, /) -> tuple[int, int, int, int | None]:
     """`(sum of the lengths, least start, greatest end, number of a range that cannot be)`, the first three 0 for none.

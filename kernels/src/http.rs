@@ -6,6 +6,7 @@ use crate::buffer::Input;
 use hmac::{Hmac, KeyInit, Mac};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyBytes;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +31,7 @@ pub fn part_answer(
     Ok(plain_part(here, start, end))
 }
 
-fn plain_part(here: &[u8], start: u64, end: u64) -> Option<(usize, u64, Option<String>)> {
+pub fn plain_part(here: &[u8], start: u64, end: u64) -> Option<(usize, u64, Option<String>)> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut answer = httparse::Response::new(&mut headers);
     let Ok(httparse::Status::Complete(head_bytes)) = answer.parse(here) else {
@@ -128,16 +129,21 @@ impl RangeSigner {
         RangeSigner { headers: signed, names, host, access_key, region, tail }
     }
 
-    #[pyo3(signature = (path, start, end, amz_time, day_key, /))]
-    fn head<'py>(
+    #[pyo3(signature = (ranges, amz_time, day_key, /))]
+    fn heads<'py>(
         &self,
         py: Python<'py>,
-        path: &str,
-        start: u64,
-        end: u64,
+        ranges: Vec<(PyBackedStr, u64, u64)>,
         amz_time: &str,
         day_key: &[u8],
-    ) -> PyResult<Bound<'py, PyBytes>> {
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let head = |(path, start, end): &(PyBackedStr, u64, u64)| self.head(path, *start, *end, amz_time, day_key);
+        ranges.iter().map(head).map(|head| head.map(|head| PyBytes::new(py, head.as_bytes()))).collect()
+    }
+}
+
+impl RangeSigner {
+    fn head(&self, path: &str, start: u64, end: u64, amz_time: &str, day_key: &[u8]) -> PyResult<String> {
         let Some(day) = amz_time.get(..8).filter(|_| start < end) else {
             return Err(PyValueError::new_err(format!("no range {start}-{end} is read at {amz_time:?}")));
         };
@@ -167,7 +173,7 @@ impl RangeSigner {
         let (access_key, names) = (&self.access_key, &self.names);
         head.push_str(&format!("authorization: AWS4-HMAC-SHA256 Credential={access_key}/{scope}, "));
         head.push_str(&format!("SignedHeaders={names}, Signature={signature}\r\n{}", self.tail));
-        Ok(PyBytes::new(py, head.as_bytes()))
+        Ok(head)
     }
 }
 

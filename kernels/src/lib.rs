@@ -52,6 +52,8 @@ mod select;
 mod shapes;
 mod shred;
 mod sink;
+#[cfg(target_os = "linux")]
+mod sockets;
 mod tables;
 mod threads;
 mod values;
@@ -70,6 +72,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<held::PlainPage>()?;
     m.add_class::<http::RangeSigner>()?;
     m.add_class::<many::PagesPlan>()?;
+    #[cfg(target_os = "linux")]
+    m.add_class::<sockets::RangeSockets>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::repetition_table, m)?)?;
     m.add_function(wrap_pyfunction!(chunks::plan_chunks, m)?)?;

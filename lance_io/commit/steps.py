@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.io.settling import settled
-from lance_io.io.stats import begin_read, count_round, count_wanted, end_read, sinks_now
+from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
 from lance_io.runtime import loaded, to_the_end
 from lance_io.store.api import ALL
@@ -102,12 +102,12 @@ class Read:
     async def later(self) -> Buffer:
         """See `Ask`."""
         sinks, num_bytes = sinks_now(self.store.identity), 0
-        begin_read(sinks)
+        begin_reads([sinks])
         try:
             data, _ = await self.store.get(self.key)
             num_bytes = len(data)
         finally:
-            end_read(sinks, num_bytes)
+            end_reads([(sinks, num_bytes, 0.0)])
         count_wanted(sinks, 1, num_bytes)
         return data
 

@@ -19,6 +19,7 @@ import weakref
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from lance_io.io import stats as io_stats
@@ -29,14 +30,14 @@ from lance_io.store.stats import on_retry
 from lance_io.store.throttle import Flow, flow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.growth import Growth
     from lance_io.io.reads import Read, Request
     from lance_io.io.slots import SlotSource
     from lance_io.io.stats import Sinks
-    from lance_io.store.api import ObjectReads, StartedRead
+    from lance_io.store.api import ObjectReads, StartedRead, StartReads
 
 
 class Operation:
@@ -100,10 +101,11 @@ class Dispatcher:
         self.in_flight: set[Read] = set()
         self._slots = slots
         self._takes_plans = hasattr(store, "read_ranges")
-        self._starts_reads = hasattr(store, "start_range")
+        self._starts_reads = hasattr(store, "start_ranges")
         self._turn_due = False
         self._pending: list[Request] = []
         self._due: dict[Operation, None] = {}  # whose budgets may admit something
+        self._fresh: list[Read] = []  # planned, not in the queue yet
         self._queue: list[tuple[Priority, int, int, Read]] = []
         self._num_queued = 0
         self._turn_placed = 0  # of the read that left the queue last
@@ -120,7 +122,8 @@ class Dispatcher:
 
     def send(self, read: Read) -> None:
         """A read that needs no planning."""
-        self._enqueue(read, self.loop.time())
+        read.queued_s = self.loop.time()
+        self._fresh.append(read)
         self._dispatch()
 
     def admit_soon(self, operation: Operation) -> None:
@@ -239,34 +242,51 @@ class Dispatcher:
                         same.join(read)
                         continue
                 paid[read.payer] += read.num_bytes
-                self._enqueue(read, now_s)
+                read.queued_s = now_s
+                self._fresh.append(read)
             for request, num_bytes in paid.items():
                 if request.ticket is not None:
                     request.operation.budget.resize(request.ticket, num_bytes)
 
     # -- reads -------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, read: Read, now_s: float) -> None:
+    def _enqueue(self, read: Read) -> None:
         self._num_queued += 1
-        read.queued_s = now_s
         operation = read.payer.operation
         operation.num_placed = turn = max(self._turn_placed, operation.num_placed) + 1
         heapq.heappush(self._queue, (read.priority, turn, self._num_queued, read))
 
     def _dispatch(self) -> None:
-        """Send queued reads while there are slots; metadata does not wait for the operation's own limit."""
+        """Send reads while there are slots; metadata does not wait for the operation's own limit."""
+        fresh, self._fresh = [read for read in self._fresh if read.holders], []
+        if fresh and self._all_may_go(fresh):
+            if len(fresh) > 1:
+                fresh.sort(key=attrgetter("priority"))
+            self._start(fresh)
+            return
+        for read in fresh:
+            self._enqueue(read)
+        going: list[Read] = []
         while self._queue:
             _, turn, _, read = self._queue[0]
             if not read.holders:  # nobody wants it any more
                 heapq.heappop(self._queue)
                 continue
-            if len(self.in_flight) >= self.growth.limit and not read.is_urgent:
-                return
+            if len(self.in_flight) + len(going) >= self.growth.limit and not read.is_urgent:
+                break
             if not self._take_slot():
-                return
+                break
             heapq.heappop(self._queue)
             self._turn_placed = max(self._turn_placed, turn)
-            self._start(read)
+            going.append(read)
+        if going:
+            self._start(going)
+
+    def _all_may_go(self, fresh: list[Read]) -> bool:
+        """Whether these need no queue: nobody else waits, and there are slots for all of them, which are taken."""
+        if self._queue or self._in_line or self._granted or len(self.in_flight) + len(fresh) > self.growth.limit:
+            return False
+        return self._slots.acquire_all(len(fresh))
 
     def _take_slot(self) -> bool:
         if self._granted:
@@ -293,24 +313,50 @@ class Dispatcher:
             self._granted -= 1
             self._slots.release()
 
-    def _start(self, read: Read) -> None:
-        read.state = "in flight"
-        read.queue_s = self.loop.time() - read.queued_s
-        self.in_flight.add(read)
-        io_stats.begin_read(read.sinks)
-        told, of = partial(_made_again, read.sinks, self.growth), read.payer.operation.flow
-        store: Any = self.store
-        try:
-            if self._starts_reads and read.start(store, partial(self._started_ended, read), of, told):
-                return
-        except Exception as error:  # whatever it is, those who wait have to hear of it
-            self.loop.call_soon(self._ended, read, None, error)
+    def _start(self, reads: list[Read]) -> None:
+        """Each has its slot."""
+        now_s = self.loop.time()
+        for read in reads:
+            read.state = "in flight"
+            read.queue_s = now_s - read.queued_s
+        self.in_flight.update(reads)
+        io_stats.begin_reads([read.sinks for read in reads])
+        if not self._starts_reads:
+            for read in reads:
+                self._start_task(read)
             return
+        ranges = []
+        for read in reads:
+            if type(read) is RangeRead:
+                ranges.append(read)
+            else:
+                self._start_task(read)
+        if ranges:
+            self._start_ranges(ranges)
+
+    def _start_ranges(self, reads: list[RangeRead]) -> None:
+        store: StartReads = self.store  # type: ignore[assignment]  # looked at before
+        try:
+            started = store.start_ranges([read.wanted() for read in reads], self._ranges_ended, self._made_again)
+        except Exception as error:  # whatever it is, those who wait have to hear of it
+            for read in reads:
+                self.loop.call_soon(self._ended, read, None, error)
+            return
+        for read, one in zip(reads, started, strict=True):
+            read.started = one
+
+    def _start_task(self, read: Read) -> None:
         context = copy_context()
-        context.run(on_retry.set, told)
-        context.run(flow.set, of)
-        read.task = self.loop.create_task(read.fetch(store), context=context)
+        context.run(on_retry.set, partial(self._made_again, read))
+        context.run(flow.set, read.payer.operation.flow)
+        read.task = self.loop.create_task(read.fetch(self.store), context=context)
         read.task.add_done_callback(partial(self._task_ended, read))
+
+    def _made_again(self, read: Read, late: bool) -> None:
+        """A read is made again (`store.stats.on_retry`)."""
+        io_stats.count_retry(read.sinks)
+        if not late:
+            self.growth.failed()
 
     def _forget(self, read: Read) -> None:
         """Nobody may join it any more."""
@@ -320,6 +366,7 @@ class Dispatcher:
     def _give_up(self, read: Read) -> None:
         """Cancel a read in flight; it is over in a later turn of the loop."""
         self._forget(read)
+        read.state = "given up"
         read.payer.operation.ending.add(read)
         if read.task is not None:
             read.task.cancel()
@@ -336,32 +383,49 @@ class Dispatcher:
         else:
             self._ended(read, task.result(), None)
 
-    def _started_ended(self, read: Read, started: StartedRead) -> None:
-        read.queue_s += started.queue_s
-        try:
-            result = started.result()
-        except BaseException as error:
-            self._ended(read, None, error)
-        else:
-            self._ended(read, result, None)
+    def _ranges_ended(self, over: Sequence[StartedRead]) -> None:
+        ends: list[tuple[Read, Any, BaseException | None]] = []
+        for started in over:
+            read: RangeRead = started.tag
+            read.queue_s += started.queue_s
+            try:
+                ends.append((read, started.result(), None))
+            except BaseException as error:
+                ends.append((read, None, error))
+        self._all_ended(ends)
 
     def _ended(self, read: Read, result: Any, error: BaseException | None) -> None:
-        self._forget(read)
-        self.growth.ended(held_back=bool(self._queue) and len(self.in_flight) >= self.growth.limit)
-        self.in_flight.discard(read)
-        self._slots.release()
-        read.state, read.task, read.started = "ended", None, None
-        num_bytes = 0
-        if not read.holders:  # nobody is left to hear of it
+        self._all_ended([(read, result, error)])
+
+    def _all_ended(self, ends: Sequence[tuple[Read, Any, BaseException | None]]) -> None:
+        """Reads are over, each with its result or an error."""
+        held_back = bool(self._queue) and len(self.in_flight) >= self.growth.limit
+        given_up = []
+        for read, _, _ in ends:
+            self._forget(read)
+            self.growth.ended(held_back=held_back)
+            self.in_flight.discard(read)
+            if read.state == "given up":
+                given_up.append(read)
+            # Whoever leaves from now on, as another one of these fails, has nothing to wait for.
+            read.state, read.task, read.started = "ended", None, None
+        self._slots.release(len(ends))
+        counted = []
+        for read, result, error in ends:
+            num_bytes = 0
+            if not read.holders:  # nobody is left to hear of it
+                pass
+            elif isinstance(error, asyncio.CancelledError):
+                self._fail_all(read, RuntimeError("the read was cancelled: its event loop is shutting down"))
+            elif error is not None:
+                self._fail_all(read, error)
+            else:
+                num_bytes = self._deliver(read, result)
+            counted.append((read.sinks, num_bytes, read.queue_s))
+        for read in given_up:
             self._ended_unwanted(read)
-        elif isinstance(error, asyncio.CancelledError):
-            self._fail_all(read, RuntimeError("the read was cancelled: its event loop is shutting down"))
-        elif error is not None:
-            self._fail_all(read, error)
-        else:
-            num_bytes = self._deliver(read, result)
         self._dispatch()  # first: what begins now is the same round
-        io_stats.end_read(read.sinks, num_bytes, read.queue_s)
+        io_stats.end_reads(counted)
 
     def _deliver(self, read: Read, result: Any) -> int:
         planned_bytes = read.num_bytes
@@ -404,13 +468,6 @@ def _hand_over(read: Read, payer: Request) -> None:
     if before.ticket is not None and payer.ticket is not None:
         before.operation.budget.resize(before.ticket, before.ticket.num_bytes - read.num_bytes)
         payer.operation.budget.resize(payer.ticket, payer.ticket.num_bytes + read.num_bytes)
-
-
-def _made_again(sinks: Sinks, growth: Growth, late: bool) -> None:
-    """A read is made again (`store.stats.on_retry`)."""
-    io_stats.count_retry(sinks)
-    if not late:
-        growth.failed()
 
 
 _of_takes: weakref.WeakValueDictionary[tuple[int, int, int], Dispatcher] = weakref.WeakValueDictionary()

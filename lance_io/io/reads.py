@@ -24,7 +24,7 @@ from lance_io.io.spares import SPARE_BYTES_MIN, spares
 from lance_io.io.stats import joined
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges, int64s
-from lance_io.store.api import ShortRead
+from lance_io.store.api import ShortRead, WantedRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from lance_io.io.dispatch import Operation
     from lance_io.io.stats import Sinks
     from lance_io.spans import IntArray
-    from lance_io.store.api import ObjectReads, PlanReads, StartedRead, StartReads
-    from lance_io.store.throttle import Flow
-
-    Told = Callable[[bool], None]
+    from lance_io.store.api import ObjectReads, PlanReads, StartedRead
 
 # A small answer that is kept must not hold a large merged buffer in memory: it is copied out.
 PINNED_BYTES_MAX = 64 * KIB
@@ -207,7 +204,7 @@ class Read:
             self.priority = min([request.priority for request in holders])
             self.sinks = joined([request.sinks for request in holders])
         self.num_bytes = num_bytes
-        self.state: Literal["queued", "in flight", "ended"] = "queued"
+        self.state: Literal["queued", "in flight", "given up", "ended"] = "queued"
         self.queued_s = self.queue_s = 0.0
         self.task: asyncio.Task[Any] | None = None  # what carries it in flight: a task,
         self.started: StartedRead | None = None  # or a store that needs none
@@ -220,10 +217,6 @@ class Read:
     def fetch(self, store: ObjectReads) -> Coroutine[Any, Any, Any]:
         """The call."""
         raise NotImplementedError
-
-    def start(self, store: StartReads, ended: Callable[[StartedRead], None], flow: Flow, told: Told) -> bool:
-        """Have a store begin it without a task; False for a call that needs one. Arguments as `StartReads` has them."""
-        return False
 
     def deliver(self, result: Any) -> list[Request]:
         """Hand the result of the call to the holders; returns those whose answer is complete now.
@@ -243,7 +236,7 @@ class RangeRead(Read):
     __slots__ = ("_room", "place", "segments")
 
     def __init__(self, start: int, end: int, segments: list[tuple[Request, int, int, int]]) -> None:
-        super().__init__([segment[0] for segment in segments], end - start)
+        super().__init__([segments[0][0]] if len(segments) == 1 else [one[0] for one in segments], end - start)
         self.place = self.payer.key, start, end
         self.segments = segments
         self._room: tuple[Request, memoryview] | None = None  # where it is received, and whose answer that is
@@ -252,16 +245,16 @@ class RangeRead(Read):
         """The call."""
         return store.get_range(*self.place)
 
-    def start(self, store: StartReads, ended: Callable[[StartedRead], None], flow: Flow, told: Told) -> bool:
-        """The same; a read that is one piece of a larger answer is received where it belongs."""
+    def wanted(self) -> WantedRange:
+        """The same, for a store that starts reads; one piece of a larger answer is received where it belongs."""
         room = None
         if len(self.segments) == 1:
             request, _, _, place = self.segments[0]  # all of this read, since nobody else holds any of it
             room = request.room(place, self.num_bytes)
             if room is not None:
                 self._room = request, room
-        self.started = store.start_range(*self.place, room, ended, flow, told)
-        return True
+        key, start, end = self.place
+        return WantedRange(key, start, end, room, self.payer.operation.flow, self)
 
     def is_ahead_of(self, other: RangeRead) -> bool:
         """Whether this one, which is under way, comes no later than another one would."""

@@ -34,8 +34,11 @@ class SlotSource(Protocol):
     def acquire(self, taker: Taker) -> bool:
         """Take a slot. If none is free, `taker` gets in line, where it must not stand yet, and False is returned."""
 
-    def release(self) -> None:
-        """Give a slot back."""
+    def acquire_all(self, num_slots: int) -> bool:
+        """Take so many slots, if they are free and nobody stands in line for one; otherwise none."""
+
+    def release(self, num_slots: int = 1) -> None:
+        """Give slots back."""
 
 
 class Slots:
@@ -68,16 +71,28 @@ class Slots:
             heapq.heappush(self._line, (priority, next(self._coming), taker))
             return False
 
-    def release(self) -> None:
-        """Give a slot back: to the first in line, who keeps it in use, or else to everybody."""
-        while True:
+    def acquire_all(self, num_slots: int) -> bool:
+        """See `SlotSource`."""
+        with self._lock:
+            if self._line or self._in_use + num_slots > self._limit:
+                return False
+            self._in_use += num_slots
+            return True
+
+    def release(self, num_slots: int = 1) -> None:
+        """Give slots back: to the first in line, who keep them in use, or else to everybody."""
+        while num_slots:
             with self._lock:
-                if not self._line or self._in_use > self._limit:
-                    self._in_use -= 1
+                if not self._line:
+                    self._in_use -= num_slots
                     return
+                if self._in_use > self._limit:
+                    self._in_use -= 1
+                    num_slots -= 1
+                    continue
                 _, _, taker = heapq.heappop(self._line)
             if taker.slot_granted():
-                return
+                num_slots -= 1
 
     def set_limit(self, limit: int) -> None:
         """Change the limit; requests above a lower one are left to end."""
@@ -105,10 +120,19 @@ class SlotChain:
         """See `SlotSource`."""
         return _Waiting(self, taker).go_on()
 
-    def release(self) -> None:
+    def acquire_all(self, num_slots: int) -> bool:
+        """See `SlotSource`."""
+        for number, link in enumerate(self.links):
+            if not link.acquire_all(num_slots):
+                for taken in reversed(self.links[:number]):
+                    taken.release(num_slots)
+                return False
+        return True
+
+    def release(self, num_slots: int = 1) -> None:
         """See `SlotSource`."""
         for link in reversed(self.links):
-            link.release()
+            link.release(num_slots)
 
 
 class _Waiting:

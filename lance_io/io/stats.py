@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclass(slots=True, eq=False)
@@ -139,13 +139,14 @@ def count_wanted(sinks: Sinks, num_ranges: int, bytes_wanted: int) -> None:
             stats.bytes_wanted += bytes_wanted
 
 
-def begin_read(sinks: Sinks) -> None:
-    """A request goes out."""
+def begin_reads(reads: Iterable[Sinks]) -> None:
+    """Requests go out together; where each of them counts."""
     with _lock:
-        for stats in sinks:
-            stats.num_reads += 1
-            stats.rounds += stats._in_flight == 0
-            stats._in_flight += 1
+        for sinks in reads:
+            for stats in sinks:
+                stats.num_reads += 1
+                stats.rounds += stats._in_flight == 0
+                stats._in_flight += 1
 
 
 def count_retry(sinks: Sinks) -> None:
@@ -155,18 +156,19 @@ def count_retry(sinks: Sinks) -> None:
             stats.retries += 1
 
 
-def end_read(sinks: Sinks, num_bytes: int, queue_s: float = 0.0) -> None:
-    """A request has been answered, has failed or was cancelled (then with 0 bytes).
+def end_reads(reads: Iterable[tuple[Sinks, int, float]]) -> None:
+    """Requests have been answered, have failed or were cancelled.
 
-    queue_s  how long it had waited before it was sent
+    reads  of each where it counts, bytes that came (0 for a failure), seconds that it had waited before it was sent
     """
     with _lock:
-        for stats in sinks:
-            stats._in_flight -= 1
-            stats.bytes_read += num_bytes
-            stats.queue_s += queue_s
-            if queue_s > stats.queue_s_max:
-                stats.queue_s_max = queue_s
+        for sinks, num_bytes, queue_s in reads:
+            for stats in sinks:
+                stats._in_flight -= 1
+                stats.bytes_read += num_bytes
+                stats.queue_s += queue_s
+                if queue_s > stats.queue_s_max:
+                    stats.queue_s_max = queue_s
 
 
 def count_round(

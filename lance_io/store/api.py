@@ -10,7 +10,18 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TypeAlias, TypeGuard, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeGuard,
+    runtime_checkable,
+)
 
 from lance_io.errors import UsageError
 from lance_io.limits import (
@@ -424,7 +435,12 @@ class PlanReads(Protocol):
 
 
 class StartedRead(Protocol):
-    """A range on its way; see `StartReads`."""
+    """A range on its way; see `StartReads`.
+
+    tag  of who asked for it
+    """
+
+    tag: Any
 
     @property
     def queue_s(self) -> float:
@@ -440,26 +456,36 @@ class StartedRead(Protocol):
         """Give it up, harmless when it is over: nothing is written to its memory, nobody is told of its end."""
 
 
+class WantedRange(NamedTuple):
+    """A range to read; see `StartReads`.
+
+    start, end  of the object, not empty
+    memory      writable, of that length: where the bytes are to be; None for memory of the store's own
+    operation   that it belongs to: those of several take turns where they wait
+    tag         of who asks
+    """
+
+    key: str
+    start: int
+    end: int
+    memory: memoryview | None = None
+    operation: Flow | None = None
+    tag: Any = None
+
+
+RangesEnded: TypeAlias = "Callable[[Sequence[StartedRead]], None]"
+ToldAgain: TypeAlias = "Callable[[Any, bool], None]"
+
+
 @runtime_checkable
 class StartReads(Protocol):
     """Offered by stores that read ranges without a task for each: a take may need hundreds of them at once."""
 
-    def start_range(
-        self,
-        key: str,
-        start: int,
-        end: int,
-        memory: memoryview | None,
-        ended: Callable[[StartedRead], None],
-        operation: Flow | None,
-        told: Callable[[bool], None] | None,
-    ) -> StartedRead:
-        """Begin to read bytes `start` to `end`, not empty, of an object; called on a running loop.
+    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
+        """Begin to read ranges; called on a running loop. One for each, in their order; none has begun if it raises.
 
-        memory     writable, of that length: where the bytes are to be; None for memory of the store's own
-        ended      called on the loop when it is over, in a later turn
-        operation  that it belongs to: those of several take turns where they wait
-        told       called when a request is made again: with True as it is late, with False as it failed
+        ended  called on the loop with those that are over, in a later turn; not with those that were cancelled
+        told   called with the tag of one whose request is made again: with True as it is late, with False as it failed
         """
 
 
@@ -573,6 +599,9 @@ __all__ = [
     "Upload",
     "UploadNow",
     # values
+    "RangesEnded",
+    "ToldAgain",
+    "WantedRange",
     "ObjectMeta",
     "ALL",
     "DIRECTLY_BELOW",

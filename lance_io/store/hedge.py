@@ -20,9 +20,10 @@ from lance_io.limits import MIB
 from lance_io.store.failures import Transient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lance_io.store.download import Download
+    from lance_io.store.http.range_get import RangeGet
     from lance_io.store.pace import Pace
     from lance_io.store.reading import Attempt, GetTransport
     from lance_io.store.stats import StoreStats
@@ -32,6 +33,7 @@ SAMPLES_MAX: Final = 256
 AGAIN_MAX: Final = 2  # times that one request may be made again, as its answer is late
 LARGE_BYTES: Final = 1 * MIB  # reads from this size on are a kind of their own: their answers compete for bandwidth
 _LOOK_EVERY: Final = 32  # answers between two looks at the percentiles
+_NEVER_S: Final = float("inf")
 _SAVED_MAX: Final = 32.0  # more requests that may be saved up: the share of a take of some six hundred GETs
 
 
@@ -120,12 +122,26 @@ class Watch:
         if self._timer is None:
             self._timer = self._loop.call_later(patience_s, self._impatient)
 
+    def add_all(self, requests: Sequence[RangeGet], now_s: float) -> None:
+        """The same for several."""
+        of_small, of_large = self._waiting
+        soonest_s = _NEVER_S
+        patience_s = self.hedging.patience_s(0), self.hedging.patience_s(LARGE_BYTES)
+        for request in requests:
+            is_large = request.num_bytes >= LARGE_BYTES
+            after_s = patience_s[is_large]
+            if after_s is not None:
+                (of_large if is_large else of_small).append((now_s, request))
+                soonest_s = min(soonest_s, after_s)
+        if self._timer is None and soonest_s < _NEVER_S:
+            self._timer = self._loop.call_later(soonest_s, self._impatient)
+
     def _impatient(self) -> None:
         self._loop.call_soon(self._loop.call_soon, self._look)  # first what has come while the loop was busy
 
     def _look(self) -> None:
         """Ask again for what is late; come back when the next one may be."""
-        now_s, ends_s = self._loop.time(), float("inf")
+        now_s, ends_s = self._loop.time(), _NEVER_S
         for waiting, num_bytes in zip(self._waiting, (0, LARGE_BYTES), strict=True):
             patience_s = self.hedging.patience_s(num_bytes)
             if patience_s is None:  # nothing of this kind is watched yet
@@ -139,7 +155,7 @@ class Watch:
                     request.late(now_s)
             if waiting:
                 ends_s = min(ends_s, waiting[0][0] + patience_s)
-        self._timer = self._loop.call_at(ends_s, self._impatient) if ends_s < float("inf") else None
+        self._timer = self._loop.call_at(ends_s, self._impatient) if ends_s < _NEVER_S else None
 
 
 class Race:

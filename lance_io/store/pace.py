@@ -61,16 +61,16 @@ class Pace:
         self._reached |= due_s > now_s
         return max(0.0, due_s - now_s)
 
-    def note(self, now_s: float, in_flight: int, *, refused: bool) -> None:
-        """A request was answered at `now_s`; `in_flight` are under way, this one included."""
+    def note(self, now_s: float, in_flight: int, *, refused: bool, num_requests: int = 1) -> None:
+        """Requests were answered at `now_s`, all well or all refused; `in_flight` are under way, these included."""
         if now_s - self._began_s > 2 * WINDOW_S:  # nothing was asked for a while: what came before is no measure
             self._begin(now_s, 0)
-        if self._num_old:
-            self._num_old -= 1
-        elif refused:
-            self._num_refused += 1
+        num_old = min(self._num_old, num_requests)
+        self._num_old -= num_old
+        if refused:
+            self._num_refused += num_requests - num_old
         else:
-            self._num_good += 1
+            self._num_good += num_requests - num_old
         if refused:
             self._refused_s = now_s
         if self.per_s is None:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from lance_io.store.api import Buffer, StartedRead
+    from lance_io.store.api import Buffer, RangesEnded, StartedRead
     from lance_io.store.download import Download
-    from lance_io.store.http.range_get import RangeGet
+    from lance_io.store.http.range_get import RangeGets
     from lance_io.store.retry import RetryPolicy
     from lance_io.store.stats import StoreStats
     from lance_io.store.throttle import Flow, Gate, Place, Turn
@@ -83,7 +83,7 @@ class Sending:
 
     bucket            for errors
     retries           how patient a reading is
-    range_get         makes a `RangeGet`, the short way of a GET for a range, where the transport has one
+    range_gets        makes `RangeGets`, the short way of GETs for ranges, where the transport has one
     download_retries  and how often an answer may break off; None: as often as it is tried
     """
 
@@ -96,7 +96,7 @@ class Sending:
         bucket: str,
         retries: RetryPolicy,
         download_retries: int | None,
-        range_get: Callable[..., RangeGet] | None = None,
+        range_gets: Callable[..., RangeGets] | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate
@@ -105,7 +105,7 @@ class Sending:
         self.bucket = bucket
         self.retries = retries
         self.download_retries = download_retries
-        self.range_get = range_get
+        self.range_gets = range_gets
         self.loop = asyncio.get_running_loop()
 
 
@@ -116,6 +116,7 @@ class Reading:
     ended      called once, when it is over, with this; not after `cancel`
     operation  that it belongs to
     told       called when a request is made again: with True as it is late, with False as it failed
+    tag        of who asked, see `StartedRead`
     error      what it ended with; None for success
     """
 
@@ -137,6 +138,7 @@ class Reading:
         "_turn",
         "download",
         "error",
+        "tag",
     )
 
     def __init__(
@@ -146,9 +148,11 @@ class Reading:
         ended: Callable[[StartedRead], None],
         operation: Flow | None,
         told: Callable[[bool], None] | None,
+        tag: Any = None,
     ) -> None:
         self._find = find
         self.download = download
+        self.tag = tag
         self.error: BaseException | None = None
         self._ended: Callable[[StartedRead], None] | None = ended
         self._operation = operation
@@ -265,6 +269,11 @@ class Reading:
         place = self._place if self._sending is before else None  # in another line it has none
         self._asked_s = self._sending.loop.time()
         self._turn = self._sending.gate.line_up(self._attempt, place, self._operation)
+
+
+def end_alone(ended: RangesEnded, started: StartedRead) -> None:
+    """Tell of one read what is told of several."""
+    ended([started])
 
 
 async def read_through(find: Callable[[], Sending], download: Download, operation: Flow | None) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import random
 import threading
 import weakref
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +23,7 @@ from lance_io.store.download import Download
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.options import planning
-from lance_io.store.reading import Reading, read_through
+from lance_io.store.reading import Reading, end_alone, read_through
 from lance_io.store.s3_errors import client_error, coded_error, name_bucket
 from lance_io.store.s3_lasting import keep
 from lance_io.store.s3_lists import PLAIN_NAMES
@@ -33,13 +34,22 @@ from lance_io.store.stats import StoreStats
 from lance_io.store.throttle import flow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from lance_io.store.api import Buffer, Durability, Selection, StartedRead, StoreProfile
+    from lance_io.store.api import (
+        Buffer,
+        Durability,
+        RangesEnded,
+        Selection,
+        StartedRead,
+        StoreProfile,
+        ToldAgain,
+        WantedRange,
+    )
     from lance_io.store.reading import Sending
     from lance_io.store.s3_upload import S3PartWriter
     from lance_io.store.stats import Operation
-    from lance_io.store.throttle import Flow, Place
+    from lance_io.store.throttle import Place
     from lance_io.store.upload import PartUpload
 
 T = TypeVar("T")
@@ -109,25 +119,18 @@ class S3Store:
         await self._download(download)
         return download.buffer()
 
-    def start_range(
-        self,
-        key: str,
-        start: int,
-        end: int,
-        memory: memoryview | None,
-        ended: Callable[[StartedRead], None],
-        operation: Flow | None,
-        told: Callable[[bool], None] | None,
-    ) -> StartedRead:
+    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> Sequence[StartedRead]:
         """See `StartReads`."""
         sending = self._sending()
-        if sending.range_get is not None:
-            get = sending.range_get(sending, self._sending, key, start, end, memory, ended, operation, told)
-            if get.begin():
-                return get
-        reading = Reading(self._sending, Download.of_range(key, start, end, memory), ended, operation, told)
-        reading.start()
-        return reading
+        begun: list[StartedRead] = []
+        if sending.range_gets is not None:
+            begun += sending.range_gets(sending, self._sending, ended, told).begin(wanted)
+        for key, start, end, memory, operation, tag in wanted[len(begun) :]:
+            download = Download.of_range(key, start, end, memory)
+            reading = Reading(self._sending, download, partial(end_alone, ended), operation, partial(told, tag), tag)
+            reading.start()
+            begun.append(reading)
+        return begun
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The end of an object, its size, its etag: one request."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lance_io.store.api import StoreProfile
     from lance_io.store.http.gets import HttpGets
-    from lance_io.store.http.range_get import RangeGet
+    from lance_io.store.http.range_get import RangeGets
     from lance_io.store.reading import GetTransport
     from lance_io.store.s3_options import S3Options
     from lance_io.store.stats import StoreStats
@@ -93,13 +93,13 @@ def _own_client(options: S3Options, state: LoopState, connections_max: int) -> H
     return HttpGets(S3Site(options, state), options.identity, connections_max)
 
 
-def _range_gets(own: HttpGets | None) -> Callable[..., RangeGet] | None:
+def _range_gets(own: HttpGets | None) -> Callable[..., RangeGets] | None:
     """How our own client sends GETs of ranges."""
     if own is None:
         return None
-    from lance_io.store.http.range_get import RangeGet
+    from lance_io.store.http.range_get import RangeGets
 
-    return partial(RangeGet, own)
+    return partial(RangeGets, own)
 
 
 def _other_client(options: S3Options, state: LoopState) -> GetTransport:

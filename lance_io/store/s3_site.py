@@ -14,9 +14,10 @@ from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S
 from lance_io.store.sigv4 import wire_path, wire_query
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lance_io._kernels import RangeSigner
+    from lance_io.store.api import WantedRange
     from lance_io.store.download import Download
     from lance_io.store.http.exchange import Exchange
     from lance_io.store.s3_options import S3Options
@@ -92,16 +93,17 @@ class S3Site:
         """See `Site`."""
         return self._origin, self._head(self._path(download.key), {**download.headers(), **self._options.read_headers})
 
-    def range_request(self, key: str, start: int, end: int) -> tuple[Origin, bytes]:
+    def range_requests(self, wanted: Sequence[WantedRange]) -> tuple[Origin, list[bytes]]:
         """See `Site`."""
-        path, signer = self._path(key), self._state.signer_at_hand
+        signer, paths = self._state.signer_at_hand, [self._path(one.key) for one in wanted]
         if signer is None:
-            headers = {"range": f"bytes={start}-{end - 1}", **self._options.read_headers}
-            return self._origin, self._head(path, headers)
+            asked = [{"range": f"bytes={one.start}-{one.end - 1}", **self._options.read_headers} for one in wanted]
+            return self._origin, [self._head(path, headers) for path, headers in zip(paths, asked, strict=True)]
         if self._signs_ranges is None or self._signs_ranges[0] is not signer:
             ranges = signer.for_ranges(self._address.host, self._options.read_headers, self._tail)
             self._signs_ranges = signer, ranges
-        return self._origin, self._signs_ranges[1].head(path, start, end, *signer.at(time.time()))
+        spans = [(path, one.start, one.end) for path, one in zip(paths, wanted, strict=True)]
+        return self._origin, self._signs_ranges[1].heads(spans, *signer.at(time.time()))
 
     def _path(self, key: str) -> str:
         path = self._paths.get(key)

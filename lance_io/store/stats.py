@@ -16,9 +16,10 @@ from lance_io.records import dataclass
 from lance_io.store.forking import survive_fork
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.spans import Ranges
+    from lance_io.store.api import WantedRange
 
 Operation = Literal["get", "head", "list", "put", "put_create", "part", "delete"]
 READS: frozenset[Operation] = frozenset({"get", "head", "list"})
@@ -129,6 +130,21 @@ class StoreStats:
             self._in_flight_peak = max(self._in_flight_peak, self._in_flight)
             if self._log is not None:
                 self._log.append(LoggedRequest(operation, key, start, end))
+
+    def begin_reads(self, wanted: Sequence[WantedRange]) -> None:
+        """GETs go out; each ends by `end`, or with others by `end_reads`."""
+        with self._lock:
+            self._add("get", len(wanted), 0, 0, 0)
+            self._in_flight += len(wanted)
+            self._in_flight_peak = max(self._in_flight_peak, self._in_flight)
+            if self._log is not None:
+                self._log.extend([LoggedRequest("get", one.key, one.start, one.end) for one in wanted])
+
+    def end_reads(self, num_reads: int, num_bytes: int) -> None:
+        """GETs have succeeded; so many bytes came back."""
+        with self._lock:
+            self._add("get", 0, num_bytes, 0, 0)
+            self._in_flight -= num_reads
 
     def end(self, operation: Operation, num_bytes: int = 0, *, failed: bool = False) -> None:
         """The request that `begin` announced is over; `num_bytes` came back (or went out)."""

@@ -69,15 +69,17 @@ class AdaptiveLimit:
         self.pace = Pace()
         self._begin(None)
 
-    def note(self, now_s: float, in_flight: int, *, throttled: bool = False, lost: bool = False) -> None:
-        """A request is over at `now_s` (any monotonic clock); `in_flight` counts it too.
+    def note(
+        self, now_s: float, in_flight: int, *, throttled: bool = False, lost: bool = False, num_requests: int = 1
+    ) -> None:
+        """Requests are over at `now_s` (any monotonic clock); `in_flight` counts them too.
 
         throttled  the store asked for fewer
         lost       the connection broke, or there was no answer in time
         """
-        self.pace.note(now_s, in_flight, refused=throttled)
-        self._num_requests += 1
-        self._num_lost += lost
+        self.pace.note(now_s, in_flight, refused=throttled, num_requests=num_requests)
+        self._num_requests += num_requests
+        self._num_lost += lost * num_requests
         self._reached |= in_flight >= self.limit
         if self._window_began_s is None:
             self._window_began_s = now_s
@@ -179,6 +181,15 @@ class Gate:
         self.in_flight += 1
         return self._turn, next(self._arrivals)
 
+    def num_open(self) -> int:
+        """How many new requests may go out without waiting."""
+        return self._limit.limit - self.in_flight if not self._waiting and self._is_open() else 0
+
+    def enter_many(self, num_requests: int) -> list[Place]:
+        """Take slots for new requests, no more than `num_open` says: their places, see `enter`."""
+        self.in_flight += num_requests
+        return [(self._turn, number) for number in itertools.islice(self._arrivals, num_requests)]
+
     def line_up(self, go: Callable[[], None], place: Place | None, operation: Flow | None) -> Turn:
         """Have `go` called, in a turn of the loop of its own, once a slot was taken; `leave` must follow then.
 
@@ -202,6 +213,13 @@ class Gate:
         throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
         self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost)
         self.in_flight -= 1
+        if self._waiting:
+            self._admit()
+
+    def leave_many(self, num_requests: int) -> None:
+        """Give slots back, after requests that have succeeded."""
+        self._limit.note(self._clock(), self.in_flight, num_requests=num_requests)
+        self.in_flight -= num_requests
         if self._waiting:
             self._admit()
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lance_io.spans import Fetched, Ranges
 from lance_io.store.api import CLOUD, ObjectMeta, StoreProfile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.store.api import RangesEnded, ToldAgain, WantedRange
 
 _numbers = itertools.count()
 
@@ -83,11 +89,11 @@ class FakeStore:
 class FakeStarted:
     """A range that a `FakeStartStore` has begun to read."""
 
-    def __init__(self, store: FakeStartStore, key: str, start: int, end: int, memory: Any, ended: Any) -> None:
-        self._memory = memory
+    def __init__(self, store: FakeStartStore, wanted: WantedRange, ended: RangesEnded) -> None:
+        key, start, end, self._memory, _, self.tag = wanted
         self._task = asyncio.ensure_future(store.get_range(key, start, end))
         self._task.add_done_callback(self._tell)
-        self._ended = ended
+        self._ended: RangesEnded | None = ended
         self.queue_s = 0.25
 
     def result(self) -> bytes | None:
@@ -103,7 +109,7 @@ class FakeStarted:
 
     def _tell(self, task: asyncio.Task[bytes]) -> None:
         if self._ended is not None:
-            self._ended(self)
+            self._ended([self])
 
 
 class FakeStartStore(FakeStore):
@@ -114,13 +120,28 @@ class FakeStartStore(FakeStore):
         self.received: list[memoryview] = []
         self.asked: list[tuple[Any, Any]] = []
 
-    def start_range(
-        self, key: str, start: int, end: int, memory: memoryview | None, ended: Any, operation: Any, told: Any
-    ) -> FakeStarted:
-        if memory is not None:
-            self.received.append(memory)
-        self.asked.append((operation, told))
-        return FakeStarted(self, key, start, end, memory, ended)
+    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> list[FakeStarted]:
+        self.received += [one.memory for one in wanted if one.memory is not None]
+        self.asked += [(one.operation, partial(told, one.tag)) for one in wanted]
+        return [FakeStarted(self, one, ended) for one in wanted]
+
+
+class FakeTogetherStore(FakeStartStore):
+    """Tells of all reads that end in one turn of the loop by one call."""
+
+    def start_ranges(self, wanted: Sequence[WantedRange], ended: RangesEnded, told: ToldAgain) -> list[FakeStarted]:
+        over: list[Any] = []
+
+        def flush() -> None:
+            told_of, over[:] = [one for one in over if one._ended is not None], []
+            ended(told_of)
+
+        def note(some: Sequence[Any]) -> None:
+            if not over:
+                asyncio.get_running_loop().call_soon(flush)
+            over.extend(some)
+
+        return super().start_ranges(wanted, note, told)
 
 
 class _Flight:

@@ -26,8 +26,8 @@ from lance_io.spans import Ranges
 from lance_io.store.download import Download
 from lance_io.store.hedge import Race
 from lance_io.store.http import sockets
+from lance_io.store.http.attempt import DownloadAttempt
 from lance_io.store.http.exchange import Exchange
-from lance_io.store.http.gets import DownloadAttempt
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.reading import Reading
 from lance_io.store.s3 import S3Store, open_s3

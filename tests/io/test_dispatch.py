@@ -16,12 +16,13 @@ from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.io.stats import io_stats
 from lance_io.spans import Ranges
+from lance_io.store.api import ShortRead
 from lance_io.testing.latency import run_virtual
-from tests.io.fakes import PROFILE, FakeStartStore, FakeStore, content
+from tests.io.fakes import PROFILE, FakeStartStore, FakeStore, FakeTogetherStore, content
 
 SIZE = 4000
 FILES = {"a": content(SIZE, 3), "b": content(SIZE, 4)}
-STORES = [FakeStore, FakeStartStore]
+STORES = [FakeStore, FakeStartStore, FakeTogetherStore]
 
 
 def takes(store: FakeStore, count: int, **options: Any) -> list[ReadScheduler]:
@@ -205,6 +206,28 @@ async def test_an_error_is_everybodys_and_is_forgotten(kind: type[FakeStore]) ->
     assert await answer(one.file("a").submit(Ranges.of((0, 10)))) == FILES["a"][:10]
     await turns()
     assert_clean(one, two)
+
+
+@pytest.mark.parametrize("kind", STORES)
+async def test_reads_that_end_together_end_once_though_some_fail(kind: type[FakeStore]) -> None:
+    """Of a request whose first read fails nobody waits for the others, which end in the same moment."""
+    store = kind(FILES)
+    store.held = True
+    store.failures["a", 0] = ShortRead("cut", path="a")
+    one, two = takes(store, 2)
+    failing = one.file("a").submit(Ranges.of((0, 10), (1000, 1010), (2000, 2010)))
+    other = two.file("b").submit(Ranges.of((0, 10)))
+    await turns()
+    assert slots_of(store).in_use == 4
+    store.release()
+    with pytest.raises(ShortRead):
+        await failing
+    assert await answer(other) == FILES["b"][:10]
+    await turns()
+    assert_clean(one, two)
+    assert not one._own.ending and one.stats._in_flight == 0 and one.stats.num_reads == 3
+    store.held = False
+    assert await answer(one.file("a").submit(Ranges.of((1000, 1010)))) == FILES["a"][1000:1010]
 
 
 async def test_a_large_take_does_not_keep_small_ones_waiting() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import pytest
 
@@ -30,10 +31,18 @@ class Owner:
         self.num_held += not self.is_gone
         return not self.is_gone
 
+    def want_some(self, num_slots: int) -> None:
+        if not self.in_line and not self.is_gone and self.chain.acquire_all(num_slots):
+            self.num_held += num_slots
+
     def give_back(self) -> None:
         if self.num_held:
             self.num_held -= 1
             self.chain.release()
+
+    def give_all_back(self) -> None:
+        num_held, self.num_held = self.num_held, 0
+        self.chain.release(num_held)
 
 
 @pytest.mark.parametrize("seed", range(50))
@@ -52,7 +61,8 @@ def test_chains_keep_their_limits_and_lose_no_slot(seed: int) -> None:
 
     for _ in range(200):
         owner = dice.choice(owners)
-        dice.choice([owner.want, owner.want, owner.give_back])()
+        want_two = partial(owner.want_some, 2)
+        dice.choice([owner.want, owner.want, want_two, owner.give_back, owner.give_back, owner.give_all_back])()
         if dice.random() < 0.02:
             owner.is_gone = True
         check()
@@ -61,3 +71,19 @@ def test_chains_keep_their_limits_and_lose_no_slot(seed: int) -> None:
         check()
     assert not any(owner.in_line for owner in owners if not owner.is_gone)  # who waited was served
     assert [slots.in_use for slots in limits] == [0, 0, 0]
+
+
+def test_all_or_none() -> None:
+    store, scans = Slots(4), Slots(2)
+    both = SlotChain(scans, store)
+    assert not both.acquire_all(3) and (scans.in_use, store.in_use) == (0, 0)
+    assert store.acquire_all(3)
+    assert not both.acquire_all(2) and (scans.in_use, store.in_use) == (0, 3)
+    assert both.acquire_all(1) and (scans.in_use, store.in_use) == (1, 4)
+    waiting = Owner(SlotChain(store))
+    waiting.want()
+    store.release(3)
+    assert waiting.num_held == 1 and store.in_use == 2  # what comes free is first for who stands in line
+    waiting.want()
+    both.release()
+    assert (waiting.num_held, scans.in_use, store.in_use) == (2, 0, 2)

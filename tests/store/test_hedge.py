@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import LOCAL, Transient
+from lance_io.store.api import LOCAL, Transient, WantedRange
 from lance_io.store.download import Download
 from lance_io.store.hedge import LARGE_BYTES, SAMPLES_MAX, SAMPLES_MIN, Hedging, Race, Watch
 from lance_io.store.pace import Pace
@@ -269,7 +269,8 @@ def store_on(server: FaultServer, **options: str) -> S3Store:
 async def read_into(store: S3Store) -> bytearray:
     memory = bytearray(99_990)
     over: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    reading = store.start_range("key", 10, 100_000, memoryview(memory), over.set_result, None, None)
+    wanted = WantedRange("key", 10, 100_000, memoryview(memory))
+    (reading,) = store.start_ranges([wanted], over.set_result, lambda tag, late: None)
     await over
     assert reading.result() is None
     return memory

@@ -18,7 +18,7 @@ import pytest
 import trustme
 
 from lance_io.errors import AccessDenied, NotFound
-from lance_io.store.api import StoreFailure, Transient
+from lance_io.store.api import StoreFailure, Transient, WantedRange
 from lance_io.store.download import Download
 from lance_io.store.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.http import gets, pool, sockets, tcp
@@ -32,7 +32,7 @@ from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, h
 from tests.listening import Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from lance_io.store.api import StartedRead
@@ -258,11 +258,13 @@ async def test_a_get_takes_no_task_no_future_and_no_timer(monkeypatch: pytest.Mo
         for name in ("create_task", "create_future", "call_at"):  # which `call_later` calls
             real = getattr(loop, name)
             monkeypatch.setattr(loop, name, lambda *a, n=name, real=real, **k: made.append(n) or real(*a, **k))
-        over: asyncio.Queue[StartedRead] = asyncio.Queue()
-        for start in range(0, 100_000, 10_000):
-            store.start_range("key", start, start + 200_000, None, over.put_nowait, None, None)
+        over: asyncio.Queue[Sequence[StartedRead]] = asyncio.Queue()
+        wanted = [WantedRange("key", start, start + 200_000) for start in range(0, 100_000, 10_000)]
+        store.start_ranges(wanted, over.put_nowait, untold)
         assert made == ["call_at"]
-        readings = [await over.get() for _ in range(10)]
+        readings: list[StartedRead] = []
+        while len(readings) < len(wanted):
+            readings += await over.get()
         monkeypatch.undo()
         assert (made.count("create_task"), made.count("call_at")) == (0, 1)
         # a future is what somebody waits for: here the server, and the test at its queue
@@ -534,6 +536,10 @@ async def replaced(server: FaultServer, asked: Asked, writer: asyncio.StreamWrit
     await status(412, "PreconditionFailed")(server, asked, writer)
 
 
+def untold(tag: object, late: bool) -> None:
+    """Nobody asks whether a request was made again."""
+
+
 @pytest.mark.parametrize("length", [100, 100_000, 250_000])
 @pytest.mark.parametrize("fast_get", ["true", "aiohttp", "false"])
 async def test_bytes_can_be_received_into_memory_of_the_caller(fast_get: str, length: int) -> None:
@@ -542,8 +548,8 @@ async def test_bytes_can_be_received_into_memory_of_the_caller(fast_get: str, le
         memory = bytearray(length + 2)
         over = asyncio.get_running_loop().create_future()
         inside = memoryview(memory)[1:-1]
-        reading = store.start_range("key", 1000, 1000 + length, inside, over.set_result, None, None)
-        assert await over is reading
+        (reading,) = store.start_ranges([WantedRange("key", 1000, 1000 + length, inside)], over.set_result, untold)
+        assert await over == [reading]
         assert reading.result() is None
         assert memory == b"\0" + CONTENT[::-1][1000 : 1000 + length] + b"\0"
         assert server.asked[1:] == [f"bytes={start}-{1000 + length - 1}" for start in (1050, 1090, 1000)]

@@ -279,6 +279,17 @@ def test_what_came_before_a_silence_is_no_measure() -> None:
     assert one.per_s == pytest.approx(350 * 0.7 * 0.95)  # half of a window's few was refused: a cut, but no measure
 
 
+@given(st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=20), st.integers(1, 60))
+def test_answers_that_come_together_are_noted_as_each_by_itself(answers: list[tuple[int, bool]], old: int) -> None:
+    together, apart = started(old), started(old)
+    for number, (num_requests, refused) in enumerate(answers):
+        now_s = 0.02 + number / 1000  # within a window
+        together.note(now_s, 100, refused=refused, num_requests=num_requests)
+        for _ in range(num_requests):
+            apart.note(now_s, 100, refused=refused)
+    assert vars(together) == vars(apart)
+
+
 @given(st.lists(st.tuples(st.floats(0, 2), st.sampled_from(["ask", "good", "refused"])), max_size=300))
 def test_the_pace_stays_within_its_bounds(events: list[tuple[float, str]]) -> None:
     one, now_s, in_flight = Pace(), 0.0, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,6 +82,35 @@ def test_a_burst_of_lost_connections_lowers_the_limit(num_lost: int, num_others:
     assert limit.limit == expected
     limit.note(3.0, 1)  # what was lost in an earlier window does not count again
     assert limit.limit == expected
+
+
+@pytest.mark.parametrize(("num_others", "expected"), [(57, 44), (58, 64)])
+def test_answers_that_come_together_count_each(num_others: int, expected: int) -> None:
+    limit = AdaptiveLimit(64)
+    limit.note(0.0, 64, lost=True, num_requests=3)
+    limit.note(0.5, 1, num_requests=num_others - 1)
+    limit.note(1.5, 1)
+    assert limit.limit == expected
+
+
+async def test_a_gate_lets_several_through_at_once() -> None:
+    limit = AdaptiveLimit(5)
+    gate = Gate(limit, asyncio.get_running_loop().time)
+    assert gate.num_open() == 5
+    places = gate.enter_many(3)
+    assert (gate.num_open(), gate.in_flight, sorted(set(places))) == (2, 3, places)
+    waiting: list[int] = []
+    turns = [gate.line_up(partial(waiting.append, number), None, None) for number in range(4)]
+    assert gate.num_open() == 0  # two went through, two stand in line
+    gate.leave_many(3)
+    assert gate.in_flight == 4
+    await asyncio.sleep(0)
+    assert waiting == [0, 1, 2, 3]
+    assert all(turn.place > places[-1] for turn in turns)
+    gate.leave_many(4)
+    assert (gate.in_flight, gate.num_open()) == (0, 5)
+    limit.pace.per_s = 10.0
+    assert gate.num_open() == 0  # each has to wait for its turn
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 300), st.booleans()), max_size=60), st.integers(1, 300))

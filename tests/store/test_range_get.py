@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from lance_io import _kernels
 from lance_io.errors import LanceError
+from lance_io.store.api import WantedRange
 from lance_io.store.download import Download
 from lance_io.store.http.range_get import RangeGet
+from lance_io.store.http.socket_group import IS_THERE
 from lance_io.store.s3 import S3Store, open_s3
 from lance_io.store.s3_options import parse_s3
 from lance_io.store.s3_site import S3Site
@@ -178,10 +180,10 @@ def test_a_request_is_written_and_signed_as_by_the_signer_of_all_requests(
     site._settle()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("time.time", lambda: NOW_S)
-        short = site.range_request(key, start, start + num_bytes)
+        origin, (short,) = site.range_requests([WantedRange(key, start, start + num_bytes)])
         long = site.request(Download.of_range(key, start, start + num_bytes))
-    assert short[0] == long[0]
-    assert headers_of(short[1]) == headers_of(long[1])
+    assert origin == long[0]
+    assert headers_of(short) == headers_of(long[1])
 
 
 def test_a_signer_of_ranges_shows_no_secret_and_refuses_nonsense() -> None:
@@ -195,7 +197,7 @@ def test_a_signer_of_ranges_shows_no_secret_and_refuses_nonsense() -> None:
         (0, 1, "2026112é"),
     ):
         with pytest.raises(ValueError, match="no range"):
-            ranges.head("/p", start, end, time, b"key")
+            ranges.heads([("/p", start, end)], time, b"key")
 
 
 # -- answers of every kind ---------------------------------------------------------------------------------------------
@@ -266,20 +268,25 @@ async def long_way(store: S3Store, start: int, end: int) -> bytes:
     return bytes(await store.get_range("key", start, end))
 
 
+def told(tag: object, late: bool) -> None:
+    """Nobody asks."""
+
+
 async def short_way(store: S3Store, start: int, end: int) -> bytes:
-    over: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    started = store.start_range("key", start, end, None, over.set_result, None, None)
+    over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    (started,) = store.start_ranges([WantedRange("key", start, end)], over.set_result, told)
     assert isinstance(started, RangeGet)
-    await over
+    assert len(await over) == 1
     return bytes(started.result() or b"")
 
 
 async def into_memory(store: S3Store, start: int, end: int) -> bytes:
     memory = bytearray(end - start + 2)
-    over: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    started = store.start_range("key", start, end, memoryview(memory)[1:-1], over.set_result, None, None)
+    over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    wanted = WantedRange("key", start, end, memoryview(memory)[1:-1])
+    (started,) = store.start_ranges([wanted], over.set_result, told)
     assert isinstance(started, RangeGet)
-    await over
+    assert len(await over) == 1
     assert started.result() is None
     assert (memory[0], memory[-1]) == (0, 0)
     return bytes(memory[1:-1])
@@ -318,5 +325,8 @@ CASES = [(name, end) for name in ANSWERS for end in (2000, 100_000, 350_000) if 
 async def test_both_ways_come_to_the_same(name: str, end: int, is_warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
     expected = await outcome(long_way, ANSWERS[name], end, is_warm)
-    for way in (short_way, into_memory):
-        assert await outcome(way, ANSWERS[name], end, is_warm) == expected
+    both = {IS_THERE} if name == "late" and is_warm else {IS_THERE, False}
+    for has_kernel in both:  # which reads the answers, as long as they are usual
+        monkeypatch.setattr("lance_io.store.http.pool.IS_THERE", has_kernel)
+        for way in (short_way, into_memory):
+            assert await outcome(way, ANSWERS[name], end, is_warm) == expected

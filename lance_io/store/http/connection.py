@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import httptools
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lance_io.store.http.exchange import Exchange, Sink
     from lance_io.store.http.pool import OriginPool
     from lance_io.store.http.range_get import RangeGet
+
+    HandedGet: TypeAlias = tuple[int, bytes, int, int, memoryview | None]
 
 HEAD_BYTES_MAX: Final = 64 * KIB
 HEADERS_MAX: Final = 200
@@ -79,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         "_has_head",
         "_headers",
         "_interim",
+        "_is_handed",
         "_is_kept",
         "_is_placed",
         "_left",
@@ -104,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address = address
         self.num_served = 0
         self.idle_since_s = 0.0
+        self._is_handed = False  # to the kernel of the group: it reads the answer
         self._reset()
 
     def _reset(self) -> None:
@@ -145,6 +149,74 @@ class Connection(asyncio.BufferedProtocol):
             self._view = self._scratch.whole
         self._transport.write(exchange.head)
 
+    @property
+    def slot(self) -> int:
+        """See `TcpTransport.slot`; -1 for every other transport."""
+        return getattr(self._transport, "slot", -1)
+
+    def hand(self, get: RangeGet, slot: int, now_s: float) -> HandedGet:
+        """What a kernel needs to send this request, and to read the answer as long as it is the usual one."""
+        self._exchange = get
+        self._is_handed = True
+        get.connection = self
+        get.waited_s += now_s - get.heard_s
+        get.heard_s = now_s
+        return slot, get.head, get.start_bytes, get.end_bytes, get.memory_for_kernel(COPIED_BYTES_MAX)
+
+    def take_on(self, num_sent: int, error: OSError | None) -> None:
+        """The kernel could not send all of the request that was handed to it."""
+        get = self._exchange
+        assert get is not None
+        self.take_back()
+        if error is None:
+            self._transport.wrote(get.head, num_sent)
+        else:
+            self._transport.broken(error)
+
+    def take_back(self) -> None:
+        """Read the answer on from where the kernel stands."""
+        get = self._exchange
+        if not self._is_handed or get is None or get.plain is None:
+            return
+        self._is_handed = False
+        get.plain.came(*self._transport.group.give_back(self._transport.slot))
+        if get.plain.answer is not None:
+            self._mode, self._is_kept = "body", True
+            self._left = get.plain.num_bytes - get.plain.received
+            self._make_room(get.plain)
+        elif get.plain.num_bytes <= COPIED_BYTES_MAX:
+            self._view = self._scratch.whole
+
+    def has_begun(self, size_bytes: int, etag: str | None, now_s: float) -> None:
+        """The kernel has read the head of the answer."""
+        get = self._exchange
+        assert get is not None and get.plain is not None
+        get.plain.begun(size_bytes, etag, now_s)
+
+    def completed(self, piece: bytes | None, now_s: float) -> RangeGet:
+        """The kernel has read all of the answer; see `RangeGet.complete`. The connection is free."""
+        get = self._exchange
+        assert get is not None and get.plain is not None
+        self._exchange = None
+        self._is_handed = False
+        self.num_served += 1
+        get.plain.complete(piece, now_s)
+        return get.plain
+
+    def read_on(self, data: bytes) -> None:
+        """The kernel has read what is no usual answer, as far as it has come."""
+        self.take_back()
+        self._view = self._scratch.whole
+        self._view[: len(data)] = data
+        self.buffer_updated(len(data))
+
+    def heard_s(self) -> float:
+        """When there was the last sign of life of what is under way."""
+        exchange = self._exchange
+        if exchange is None:
+            return self.idle_since_s
+        return max(exchange.heard_s, self._transport.group.heard_s(self.slot)) if self._is_handed else exchange.heard_s
+
     def carry(self, exchange: Exchange) -> None:
         """Another one takes the place of what is under way."""
         self._exchange = exchange
@@ -153,10 +225,12 @@ class Connection(asyncio.BufferedProtocol):
     def abandon(self) -> None:
         """Nobody waits for the answer any more."""
         self._exchange = None
+        self._is_handed = False
         self.close()
 
     def fail(self, error: BaseException) -> None:
         """End the exchange with an error, and the connection with it."""
+        self.take_back()
         exchange, self._exchange = self._exchange, None
         self.close()
         if exchange is not None:
@@ -222,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
             if found is not None:
                 end, size_bytes, etag = found
                 self._partial, self._is_kept = None, True
-                plain.begun(size_bytes, etag)
+                plain.begun(size_bytes, etag, exchange.heard_s)
                 self._begin_body(plain, plain.num_bytes, memory, end, num_bytes)
                 return
         start = 0

@@ -23,6 +23,7 @@ from lance_io.store.descriptors import is_out_of_descriptors
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.connection import Connection, Scratch
+from lance_io.store.http.socket_group import IS_THERE, SocketGroup
 from lance_io.store.http.sockets import count_sockets, may_open
 from lance_io.store.http.tcp import Dial, TcpTransport, tcp_socket
 from lance_io.store.http.tls import tls_context
@@ -30,7 +31,9 @@ from lance_io.store.http.tls import tls_context
 if TYPE_CHECKING:
     import socket
     import ssl
+    from collections.abc import Sequence
 
+    from lance_io.store.http.connection import HandedGet
     from lance_io.store.http.exchange import Exchange, Origin, Patience
     from lance_io.store.http.range_get import RangeGet
 
@@ -54,6 +57,7 @@ class OriginPool:
         self._asked: dict[str, int] = {}  # connections, by who asked for them
         self._addresses = Addresses(origin.host, origin.port)
         self._scratch = Scratch()
+        self._group: SocketGroup | None = None  # of plain connections, while there are any
         self._idle: list[Connection] = []
         self._open: set[Connection] = set()
         self._opening: set[asyncio.Task[None] | Dial] = set()
@@ -105,20 +109,40 @@ class OriginPool:
 
     def send(self, exchange: Exchange | RangeGet, now_s: float) -> None:
         """Send a request as soon as there is a connection for it."""
+        self.send_all([exchange], now_s)
+
+    def send_all(self, exchanges: Sequence[Exchange | RangeGet], now_s: float) -> None:
+        """The same for several, which are equally patient."""
         if self._is_closed:
-            self.loop.call_soon(exchange.end, ConnectionError("the connections of this store were closed"))
+            for exchange in exchanges:
+                self.loop.call_soon(exchange.end, ConnectionError("the connections of this store were closed"))
             return
-        sweep_s = exchange.patience.silence_s / 8
+        sweep_s = exchanges[0].patience.silence_s / 8
         if self._sweeping is None or sweep_s < self._sweep_s:
             self._sweep_by(min(SWEEP_S, sweep_s))
         idle = self._idle
-        while idle:
+        served: list[Connection] = []
+        while idle and len(served) < len(exchanges):
             connection = idle.pop()
             if connection.is_open:
+                served.append(connection)
+        self._start(list(zip(served, exchanges, strict=False)), now_s)
+        if len(served) < len(exchanges):
+            self._waiting.extend(exchanges[len(served) :])
+            self._open_more()
+
+    def _start(self, carried: Sequence[tuple[Connection, Exchange | RangeGet]], now_s: float) -> None:
+        """Send requests, each over a connection that is idle: those that a kernel can carry by one call."""
+        handed: list[HandedGet] = []
+        for connection, exchange in carried:
+            get, slot = exchange.plain, connection.slot
+            if get is None or slot < 0:
                 connection.start(exchange, now_s)
-                return
-        self._waiting.append(exchange)
-        self._open_more()
+            else:
+                handed.append(connection.hand(get, slot, now_s))
+        if handed:
+            assert self._group is not None
+            self._group.send(handed, now_s)
 
     def resend(self, exchange: Exchange | RangeGet) -> None:
         """The connection was closed before it carried an answer: once more, over a new one."""
@@ -137,22 +161,33 @@ class OriginPool:
             self._sweep_by(SWEEP_S)
         self._open_more()
 
+    def group_ended(self) -> None:
+        """The last of the plain connections is gone."""
+        self._group = None
+
     # -- connections come and go ---------------------------------------------------------------------------------------
 
     def free(self, connection: Connection) -> None:
         """A connection has carried an answer and may carry the next request."""
-        now_s = self.loop.time()
-        waiting = self._waiting
-        while waiting:
-            exchange = waiting.popleft()
-            if not exchange.is_over:
-                connection.start(exchange, now_s)
-                return
-        connection.idle_since_s = now_s
-        if self._is_closed or len(self._open) > self.connections_max or len(self._idle) >= IDLE_MAX:
-            connection.close()
-        else:
-            self._idle.append(connection)
+        self.free_all([connection], self.loop.time())
+
+    def free_all(self, connections: Sequence[Connection], now_s: float) -> None:
+        """The same for several."""
+        waiting, carried = self._waiting, []
+        for connection in connections:
+            while waiting:
+                exchange = waiting.popleft()
+                if not exchange.is_over:
+                    carried.append((connection, exchange))
+                    break
+            else:
+                connection.idle_since_s = now_s
+                if self._is_closed or len(self._open) > self.connections_max or len(self._idle) >= IDLE_MAX:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
+        if carried:
+            self._start(carried, now_s)
 
     def unusable(self, connection: Connection) -> None:
         """A connection is being closed."""
@@ -235,7 +270,9 @@ class OriginPool:
 
     def _take_socket(self, made: socket.socket, address: str) -> None:
         connection = Connection(self, self._scratch, address)
-        TcpTransport(self.loop, made, connection)
+        if self._group is None and IS_THERE:
+            self._group = SocketGroup(self.loop, self)
+        TcpTransport(self.loop, made, connection, self._group)
         self._take(connection)
 
     async def _open_one(self, connect_s: float) -> None:
@@ -281,7 +318,7 @@ class OriginPool:
         while self._resent:
             exchange = self._resent.popleft()
             if not exchange.is_over:
-                connection.start(exchange, self.loop.time())
+                self._start([(connection, exchange)], self.loop.time())
                 return
         self.free(connection)
 
@@ -327,7 +364,7 @@ class OriginPool:
                     connection.close()
                 continue
             shortest_s = min(shortest_s, exchange.patience.silence_s)
-            if now_s - exchange.heard_s >= exchange.patience.silence_s or now_s >= exchange.ends_s:
+            if now_s - connection.heard_s() >= exchange.patience.silence_s or now_s >= exchange.ends_s:
                 connection.fail(TimeoutError())
         self._drop_cancelled()
         for queue in (self._resent, self._waiting):

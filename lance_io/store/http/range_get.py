@@ -1,24 +1,30 @@
-"""The GET of a range as nearly all go: sent at once, answered in time with just those bytes. One object, no more.
+"""GETs of ranges as nearly all go: sent at once, many together, answered in time with just those bytes.
 
-It is what asked for it holds (`StartedRead`), what a connection carries (`Exchange`), where the body goes (`Sink`), and
-what is looked after until its answer begins (`Watched`). As soon as anything is out of the ordinary, an answer of
-another form, a late one or none, a `Reading` goes on from where this stands, with all that may help.
+One object is what asked for it holds (`StartedRead`), what a connection carries (`Exchange`), where the body goes
+(`Sink`), and what is looked after until its answer begins (`Watched`). What they do together is done for all that begin
+or end in the same moment: their requests are signed, counted and sent by one call each (`RangeGets`), and whoever asked
+hears once of all answers that came together (`settle`).
+
+As soon as anything is out of the ordinary, an answer of another form, a late one or none, a `Reading` goes on from
+where this stands, with all that may help.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lance_io.store.download import Download
-from lance_io.store.http.gets import DownloadAttempt
-from lance_io.store.reading import Reading
+from lance_io.store.http.attempt import DownloadAttempt
+from lance_io.store.reading import Reading, end_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
-    from lance_io.store.api import Buffer, StartedRead
+    from lance_io.store.api import Buffer, RangesEnded, ToldAgain, WantedRange
     from lance_io.store.hedge import Race
     from lance_io.store.http.connection import Connection
     from lance_io.store.http.exchange import Exchange, Patience
@@ -27,97 +33,93 @@ if TYPE_CHECKING:
     from lance_io.store.throttle import Flow, Place
 
 
+class RangeGets:
+    """GETs that begin together; see `StartReads.start_ranges` for what becomes of them.
+
+    find  gives what sends when one of them is made again
+    """
+
+    __slots__ = ("ended", "find", "gets", "sending", "told")
+
+    def __init__(
+        self, gets: HttpGets, sending: Sending, find: Callable[[], Sending], ended: RangesEnded, told: ToldAgain
+    ) -> None:
+        self.gets = gets
+        self.sending = sending
+        self.find = find
+        self.ended = ended
+        self.told = told
+
+    def begin(self, wanted: Sequence[WantedRange]) -> list[RangeGet]:
+        """Send as many of the first as need not wait, for credentials or in line at the gate."""
+        gets, sending = self.gets, self.sending
+        now_s = sending.loop.time()
+        num_open = min(sending.gate.num_open(), len(wanted))
+        if not num_open or not gets.site.is_ready(now_s):
+            return []
+        wanted = wanted[:num_open]
+        origin, heads = gets.site.range_requests(wanted)
+        places = sending.gate.enter_many(num_open)
+        begun = [
+            RangeGet(self, one, head, place, now_s) for one, head, place in zip(wanted, heads, places, strict=True)
+        ]
+        sending.stats.begin_reads(wanted)
+        sending.watch.add_all(begun, now_s)
+        gets.pool(origin).send_all(begun, now_s)
+        return begun
+
+
 class RangeGet:
-    """See the module's description; arguments as for `Reading`, and `StartReads.start_range`."""
+    """One of them."""
 
     __slots__ = (
         "_began_s",
-        "_ended",
-        "_find",
-        "_gets",
-        "_given",
+        "_is_given",
+        "_is_wanted",
         "_key",
         "_memory",
+        "_of",
         "_operation",
         "_piece",
         "_place",
         "_reading",
-        "_received",
-        "_sending",
-        "_told",
         "answer",
         "connection",
         "end_bytes",
-        "ends_s",
         "head",
         "heard_s",
         "is_over",
         "is_waiting",
         "num_bytes",
-        "patience",
+        "received",
         "start_bytes",
+        "tag",
         "waited_s",
     )
 
-    def __init__(
-        self,
-        gets: HttpGets,
-        sending: Sending,
-        find: Callable[[], Sending],
-        key: str,
-        start: int,
-        end: int,
-        memory: memoryview | None,
-        ended: Callable[[StartedRead], None],
-        operation: Flow | None,
-        told: Callable[[bool], None] | None,
-    ) -> None:
-        self._gets = gets
-        self._sending = sending
-        self._find = find
-        self._key = key
-        self._ended: Callable[[StartedRead], None] | None = ended
-        self._operation = operation
-        self._told = told
-        self._place: Place
-        self._began_s: float
+    _operation: Flow | None
+    _memory: memoryview | None
+    tag: Any
+
+    def __init__(self, of: RangeGets, wanted: WantedRange, head: bytes, place: Place, now_s: float) -> None:
+        self._of = of
+        self._place = place
+        self._began_s = self.heard_s = now_s
+        self._is_wanted = True  # by who asked
         self._reading: Reading | None = None  # that goes on
         # what it asks for, what has come
-        self.start_bytes = start
-        self.end_bytes = end
-        self.num_bytes = end - start
-        self._given = memory
-        self._memory = memory
+        self._key, self.start_bytes, self.end_bytes, self._memory, self._operation, self.tag = wanted
+        self.num_bytes = self.end_bytes - self.start_bytes
+        self._is_given = self._memory is not None
         self._piece: bytes | None = None  # all of a small body
-        self._received = 0
-        self.answer: tuple[int, str | None] | None = None  # size and etag of the object, once the answer has begun
+        self.received = 0
+        self.answer: tuple[int, str | None] | None = None  # size and etag of the object, if its body is not all here
         # as `Exchange` has them
-        self.head: bytes
-        self.patience: Patience
-        self.ends_s: float
-        self.heard_s: float
+        self.head = head
         self.waited_s = 0.0
         self.connection: Connection | None = None
         self.is_over = False
         self.is_waiting = True
-
-    def begin(self) -> bool:
-        """Send it at once; False where it would have to wait for credentials, or in line at the gate."""
-        gets, sending, num_bytes = self._gets, self._sending, self.num_bytes
-        now_s = sending.loop.time()
-        if not gets.site.is_ready(now_s):
-            return False
-        origin, self.head = gets.site.range_request(self._key, self.start_bytes, self.end_bytes)
-        place = sending.gate.enter_now()
-        if place is None:
-            return False
-        self._place, self._began_s, self.heard_s = place, now_s, now_s
-        self.patience = patience = gets.site.patience(num_bytes)
-        self.ends_s = now_s + patience.total_s
-        sending.stats.begin("get", self._key, self.start_bytes, self.end_bytes)
-        sending.watch.add(self, now_s, num_bytes)
-        gets.pool(origin).send(self, now_s)
-        return True
 
     # -- for who asked -----------------------------------------------------------------------------------------------
 
@@ -126,8 +128,8 @@ class RangeGet:
         if self._reading is not None:
             return self._reading.result()
         memory, piece, self._memory, self._piece = self._memory, self._piece, None, None
-        if self._given is not None:
-            self._given = None
+        self.tag = None
+        if self._is_given:
             return None
         return piece if memory is None else memory.toreadonly()
 
@@ -140,14 +142,18 @@ class RangeGet:
         """See `StartedRead`."""
         if self._reading is not None:
             self._reading.cancel()
-        elif not self.is_over:
-            connection = self.connection
-            self._leave()
-            if connection is not None:
-                connection.abandon()
-            self._given = self._memory = None  # a watch may still know of this
-            self._sending.stats.end("get", self._received, failed=True)
-            self._sending.gate.leave()
+            return
+        self._is_wanted = False
+        if self.is_over:
+            return
+        connection = self.connection
+        self._leave()
+        if connection is not None:
+            connection.abandon()
+        sending = self._of.sending
+        sending.stats.end("get", self.received, failed=True)
+        sending.gate.leave()
+        self._memory = self.tag = None  # a watch may still know of this
 
     # -- for the connection: an exchange and its sink ----------------------------------------------------------------
 
@@ -161,12 +167,41 @@ class RangeGet:
         """Where the body goes."""
         return self
 
-    def begun(self, size_bytes: int, etag: str | None) -> None:
+    @property
+    def patience(self) -> Patience:
+        """See `Exchange`."""
+        return self._of.gets.site.patience(self.num_bytes)
+
+    @property
+    def ends_s(self) -> float:
+        """See `Exchange`."""
+        return self._began_s + self.patience.total_s
+
+    def memory_for_kernel(self, small_bytes: int) -> memoryview | None:
+        """Where a kernel shall put the body; one of up to `small_bytes` needs no memory."""
+        if self._memory is None and self.num_bytes > small_bytes:
+            self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
+        return self._memory
+
+    def came(self, num_bytes: int, piece: bytes | None) -> None:
+        """So much of the body has come by a kernel, and is in `piece`, unless it is in memory that was given to it."""
+        self.received = num_bytes
+        if piece:
+            self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
+            self._memory[:num_bytes] = piece
+
+    def begun(self, size_bytes: int, etag: str | None, now_s: float) -> None:
         """The head of the answer is here, and as it should be."""
         self.answer = size_bytes, etag
         self.is_waiting = False
-        watch = self._sending.watch
-        watch.hedging.note(watch.now_s() - self._began_s, self.num_bytes)
+        self._of.sending.watch.hedging.note(now_s - self._began_s, self.num_bytes)
+
+    def complete(self, piece: bytes | None, now_s: float) -> None:
+        """All of it has come by a kernel, a body that was given no memory as `piece`; `settle` follows."""
+        if self.is_waiting:
+            self._of.sending.watch.hedging.note(now_s - self._began_s, self.num_bytes)
+        self._piece = piece
+        self._leave()
 
     def add(self, chunk: bytes | memoryview) -> None:
         """See `Sink`: all of the body."""
@@ -174,17 +209,17 @@ class RangeGet:
             self._piece = bytes(chunk)
         else:
             self._memory[:] = chunk
-        self._received = self.num_bytes
+        self.received = self.num_bytes
 
     def room(self, num_bytes: int) -> memoryview:
         """See `Sink`."""
         if self._memory is None:
             self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
-        return self._memory[self._received : self._received + num_bytes]
+        return self._memory[self.received : self.received + num_bytes]
 
     def advance(self, num_bytes: int) -> None:
         """See `Sink`."""
-        self._received += num_bytes
+        self.received += num_bytes
 
     def end(self, error: BaseException | None = None) -> None:
         """It is over, with the answer or with an error."""
@@ -193,22 +228,18 @@ class RangeGet:
         if error is not None:
             self.general().end(error)
             return
-        ended = self._ended
         self._leave()
-        self._sending.stats.end("get", self.num_bytes)
-        self._sending.gate.leave()
-        if ended is not None:
-            ended(self)
+        settle([self])
 
     def _leave(self) -> None:
         self.is_over, self.is_waiting = True, False
-        self._ended = self.connection = None
+        self.connection = None
 
     # -- what is out of the ordinary ---------------------------------------------------------------------------------
 
     def late(self, now_s: float) -> None:
         """See `Watched`."""
-        watch = self._sending.watch
+        watch = self._of.sending.watch
         if self.connection is None:  # another request would have to wait for one, too
             watch.add(self, now_s, self.num_bytes)
         elif watch.hedging.spend():
@@ -219,14 +250,17 @@ class RangeGet:
         return self._go_on()[1]
 
     def _go_on(self) -> tuple[Race, Exchange]:
-        sending, ended, connection = self._sending, self._ended, self.connection
-        assert ended is not None
-        download = Download.of_range(self._key, self.start_bytes, self.end_bytes, self._given)
+        of, connection = self._of, self.connection
+        if connection is not None:
+            connection.take_back()  # what has come by a kernel
+        given = self._memory if self._is_given else None
+        download = Download.of_range(self._key, self.start_bytes, self.end_bytes, given)
         if self.answer is not None:
-            download.goes_on(*self.answer, self._received, self._memory)
-        reading = Reading(self._find, download, ended, self._operation, self._told)
-        race = reading.goes_on(sending, self._place, self._began_s)
-        attempt = DownloadAttempt(self._gets, download, race.first_ended)
+            download.goes_on(*self.answer, self.received, self._memory)
+        ended, told = partial(end_alone, of.ended), partial(of.told, self.tag)
+        reading = Reading(of.find, download, ended, self._operation, told, self.tag)
+        race = reading.goes_on(of.sending, self._place, self._began_s)
+        attempt = DownloadAttempt(of.gets, download, race.first_ended)
         exchange = attempt.goes_on(self.head, self.patience, self._began_s)
         exchange.heard_s, exchange.waited_s = self.heard_s, self.waited_s
         race.goes_on(attempt, self._began_s, is_waiting=self.is_waiting)
@@ -234,5 +268,25 @@ class RangeGet:
             connection.carry(exchange)
         self._leave()
         self._reading = reading
-        self._given = self._memory = None
+        self._memory = self.tag = None
         return race, exchange
+
+
+def settle(over: Sequence[RangeGet]) -> None:
+    """Count GETs that are over, all with their answers, and tell who asked for them."""
+    by_who: dict[tuple[Sending, RangesEnded], list[RangeGet]] = {}
+    for get in over:
+        of = get._of
+        by_who.setdefault((of.sending, of.ended), []).append(get)
+    failure: BaseException | None = None
+    for (sending, _), some in by_who.items():
+        sending.stats.end_reads(len(some), sum([get.num_bytes for get in some]))
+        sending.gate.leave_many(len(some))
+    for (_, ended), some in by_who.items():
+        wanted: list[Any] = [get for get in some if get._is_wanted]  # one may have been cancelled by another's end
+        try:
+            ended(wanted)
+        except Exception as error:  # the others are to hear of theirs all the same
+            failure = failure or error
+    if failure is not None:
+        raise failure

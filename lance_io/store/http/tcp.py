@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from lance_io.store.http.socket_group import SocketGroup
+
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EINTR, errno.EALREADY})
 
 
@@ -93,19 +95,30 @@ class TcpTransport:
     """A connected socket and its protocol: as much of an `asyncio.Transport` as a `Connection` needs.
 
     Errors of the socket, and of the protocol, end it: `connection_lost` is called in a later turn of the loop.
+
+    group  watches the socket for reading; without one the loop does
     """
 
-    __slots__ = ("_fd", "_is_closing", "_loop", "_protocol", "_socket", "_unsent")
+    __slots__ = ("_fd", "_is_closing", "_loop", "_slot", "_socket", "_unsent", "group", "protocol")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, made: socket.socket, protocol: asyncio.BufferedProtocol
+        self,
+        loop: asyncio.AbstractEventLoop,
+        made: socket.socket,
+        protocol: asyncio.BufferedProtocol,
+        group: SocketGroup | None = None,
     ) -> None:
         self._loop = loop
         self._socket, self._fd = made, made.fileno()
-        self._protocol: Any = protocol
+        self.protocol: Any = protocol
+        self.group = group
         self._unsent = bytearray()
         self._is_closing = False
-        loop.add_reader(self._fd, self._readable)
+        self._slot = -1
+        if group is None:
+            loop.add_reader(self._fd, self.readable)
+        else:
+            self._slot = group.add(self, made)
         protocol.connection_made(self)  # type: ignore[arg-type]  # it asks for no more than this has
 
     def __del__(self) -> None:
@@ -124,10 +137,22 @@ class TcpTransport:
             except OSError as error:
                 self._lose(error)
                 return
-            if sent == len(data):
-                return
+        self.wrote(data, sent)
+
+    def wrote(self, data: bytes, num_sent: int) -> None:
+        """So much of it is sent; the rest is as soon as there is room."""
+        if num_sent == len(data):
+            return
+        if not self._unsent:
             self._loop.add_writer(self._fd, self._writable)
-        self._unsent += memoryview(data)[sent:]
+        self._unsent += memoryview(data)[num_sent:]
+
+    @property
+    def slot(self) -> int:
+        """The number of its socket in the group, by which a request can be sent; -1 without one, and as long as not all
+        is sent that was written before.
+        """
+        return -1 if self._unsent else self._slot
 
     def is_closing(self) -> bool:
         """Whether it is closed, or about to be."""
@@ -148,8 +173,9 @@ class TcpTransport:
         if not self._unsent:
             self._loop.remove_writer(self._fd)
 
-    def _readable(self) -> None:
-        protocol = self._protocol
+    def readable(self) -> None:
+        """Something has come, or the end."""
+        protocol = self.protocol
         try:
             num_bytes = self._socket.recv_into(protocol.get_buffer(-1))
             if num_bytes:
@@ -163,18 +189,33 @@ class TcpTransport:
             return
         self._lose(None)
 
+    def read_on(self, data: bytes) -> None:
+        """This has been read already."""
+        try:
+            self.protocol.read_on(data)
+        except Exception as error:
+            self._lose(error)
+
+    def broken(self, error: OSError | None) -> None:
+        """The connection has ended, with an error or without."""
+        self.protocol.take_back()
+        self._lose(error)
+
     def _lose(self, error: Exception | None) -> None:
         if self._is_closing:
             return
         self._is_closing = True
-        self._loop.remove_reader(self._fd)
+        if self.group is None:
+            self._loop.remove_reader(self._fd)
+        else:
+            self.group.remove(self._slot)
         if self._unsent:
             self._unsent.clear()
             self._loop.remove_writer(self._fd)
         self._loop.call_soon(self._lost, error)
 
     def _lost(self, error: Exception | None) -> None:
-        protocol, self._protocol = self._protocol, None
+        protocol, self.protocol, self.group = self.protocol, None, None
         try:
             protocol.connection_lost(error)
         finally:
