@@ -15,7 +15,7 @@ use rustix::net::{recv, send, RecvFlags, SendFlags};
 use rustix::time::Timespec;
 
 /// Sockets that one call looks at.
-const READY_MAX: usize = 256;
+const READY_MAX: usize = 1024;
 /// Bytes that one call receives, give or take one socket's: others wait for the loop's turn.
 const CALL_BYTES_MAX: usize = 1 << 20;
 /// Bytes that one socket receives in a call: the others on the loop are not to wait for one large body.
@@ -53,6 +53,10 @@ enum Body {
 impl Expected {
     fn length(&self) -> usize {
         (self.end - self.start) as usize
+    }
+
+    fn is_large(&self) -> bool {
+        self.length() > COPIED_BYTES_MAX
     }
 
     /// Room for what is still to come.
@@ -108,6 +112,8 @@ pub struct RangeSockets {
     carriers: Vec<Option<Carrier>>,
     free: Vec<usize>,
     scratch: Vec<u8>,
+    /// The large answers of this socket, and those of higher numbers, are read first in the next call.
+    next: usize,
 }
 
 impl RangeSockets {
@@ -122,7 +128,7 @@ impl RangeSockets {
     #[new]
     fn new() -> PyResult<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        Ok(RangeSockets { poll, carriers: Vec::new(), free: Vec::new(), scratch: vec![0; SCRATCH_BYTES] })
+        Ok(RangeSockets { poll, carriers: Vec::new(), free: Vec::new(), scratch: vec![0; SCRATCH_BYTES], next: 0 })
     }
 
     fn fileno(&self) -> RawFd {
@@ -194,6 +200,7 @@ impl RangeSockets {
     #[pyo3(signature = (now_s, /))]
     fn receive<'py>(&mut self, py: Python<'py>, now_s: f64) -> PyResult<Vec<Told<'py>>> {
         let (poll, carriers, scratch) = (&self.poll, &mut self.carriers, self.scratch.as_mut_slice());
+        let next = &mut self.next;
         let news = py.detach(|| -> Result<Vec<_>, Errno> {
             let mut ready = Vec::with_capacity(READY_MAX);
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -201,13 +208,13 @@ impl RangeSockets {
                 ready.clear();
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut ready), Some(&at_once))
             })?;
+            let (small, large) = in_turn(&ready, carriers, *next);
             let (mut news, mut num_bytes) = (Vec::with_capacity(ready.len()), 0);
-            for event in &ready {
-                if num_bytes >= CALL_BYTES_MAX {
+            for (slot, is_large) in small.map(|slot| (slot, false)).chain(large.map(|slot| (slot, true))) {
+                if is_large && num_bytes >= CALL_BYTES_MAX {
                     break; // the next call finds the others
                 }
-                let slot = event.data.u64() as usize;
-                if let Some(carrier) = carriers.get_mut(slot).and_then(Option::as_mut) {
+                if let Some(carrier) = carriers[slot].as_mut() {
                     let told = match carrier.answer.as_mut() {
                         None => Some(News::Ready),
                         Some(answer) => {
@@ -217,6 +224,7 @@ impl RangeSockets {
                     };
                     news.extend(told.map(|told| (slot, told)));
                 }
+                *next = if is_large { slot + 1 } else { *next };
             }
             Ok(news)
         });
@@ -253,6 +261,24 @@ impl RangeSockets {
     }
 }
 
+/// The sockets that are ready: first those of small answers, which are no work and somebody may be waiting for, then those
+/// of large ones, from number `next` on, since not all of them may have their turn.
+fn in_turn(
+    ready: &[epoll::Event],
+    carriers: &[Option<Carrier>],
+    next: usize,
+) -> (impl Iterator<Item = usize>, impl Iterator<Item = usize>) {
+    let is_large = |slot: &usize| {
+        carriers[*slot].as_ref().and_then(|carrier| carrier.answer.as_ref()).is_some_and(Expected::is_large)
+    };
+    let slots = ready.iter().map(|event| event.data.u64() as usize).filter(|&slot| slot < carriers.len());
+    let (mut large, small): (Vec<_>, Vec<_>) = slots.partition(is_large);
+    large.sort_unstable();
+    let first = large.partition_point(|&slot| slot < next);
+    large.rotate_left(first);
+    (small.into_iter(), large.into_iter())
+}
+
 /// Nothing if all of it is sent; otherwise the slot, how much was, and an error of the system or 0.
 fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i32)> {
     let Ok(fd) = borrow_fd(&fd) else {
@@ -271,7 +297,7 @@ fn look(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -> Opt
     let answer = carrier.answer.as_mut()?;
     let mut head = None;
     if !answer.has_begun {
-        let most = if answer.length() <= COPIED_BYTES_MAX { scratch.len() } else { HEAD_READ_BYTES };
+        let most = if answer.is_large() { HEAD_READ_BYTES } else { scratch.len() };
         let here = match receive_into(carrier.fd, &mut scratch[..most]) {
             Ok(0) => return Some(News::Broken(None)),
             Ok(here) => here,

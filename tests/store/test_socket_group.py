@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import random
 import socket
+import termios
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +73,13 @@ class Bench:
 
     def told(self) -> list[Any]:
         return self.sockets.receive(1.0)
+
+
+def count_waiting(one: socket.socket) -> int:
+    """Bytes that have come and were not read."""
+    found = bytearray(4)
+    fcntl.ioctl(one, termios.FIONREAD, found)
+    return int.from_bytes(found, "little")
 
 
 @pytest.fixture
@@ -180,27 +189,36 @@ def test_many_at_once(stack: ExitStack) -> None:
     for slot, end in bench.ends.items():
         assert end.recv(100) == b"GET %d" % slot
         end.sendall(answer_of(*spans[slot]))
-    found = bench.told() + bench.told()  # one call looks at 256
+    found = bench.told()
     assert {slot: piece for slot, what, _, _, piece in found if what == COMPLETE} == {
         slot: CONTENT[slice(*span)] for slot, span in spans.items()
     }
 
 
-def test_one_call_receives_no_more_than_takes_a_moment(stack: ExitStack) -> None:
-    bench = Bench(8, stack)
-    memories = {slot: bytearray(2_000_000) for slot in bench.ends}
-    for slot, end in bench.ends.items():
+def test_large_answers_take_turns_and_small_ones_come_first(stack: ExitStack) -> None:
+    bench = Bench(21, stack)
+    *large, small = bench.ends
+    memories = {slot: bytearray(2_000_000) for slot in large}
+    for slot in large:
         bench.ask(slot, (0, 2_000_000), memories[slot])
-        end.sendall(head_of(0, 2_000_000))
+        bench.ends[slot].sendall(head_of(0, 2_000_000))
     while bench.told():
         pass
-    for end in bench.ends.values():
-        end.setblocking(False)
-        end.send(CONTENT[:1_000_000])
-    bench.told()
-    received = [(bench.sockets.give_back(slot) or (0, None))[0] for slot in bench.ends]
-    assert max(received) <= 256 << 10
-    assert 0 < sum(received) <= (1 << 20) + (256 << 10)
+    bench.ask(small, SMALL)
+    for slot in large:
+        bench.ends[slot].setblocking(False)
+        bench.ends[slot].send(CONTENT[:1_000_000])
+    bench.ends[small].sendall(answer_of(*SMALL))
+
+    def num_received() -> list[int]:
+        return [1_000_000 - count_waiting(bench.ours[slot]) for slot in large]
+
+    assert [(slot, what) for slot, what, *_ in bench.told()] == [(small, COMPLETE)]
+    for num_calls in range(1, 11):  # no more than takes a moment in each, and nobody a second time before all others
+        received = num_received()
+        assert max(received) - min(received) <= 256 << 10
+        assert min(num_calls << 20, 10_000_000) <= sum(received) <= (num_calls << 20) + (256 << 10)
+        bench.told()
 
 
 def test_what_cannot_be_sent_is_told(stack: ExitStack) -> None:
