@@ -208,23 +208,38 @@ impl RangeSockets {
                 ready.clear();
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut ready), Some(&at_once))
             })?;
-            let (small, large) = in_turn(&ready, carriers, *next);
-            let (mut news, mut num_bytes) = (Vec::with_capacity(ready.len()), 0);
-            for (slot, is_large) in small.map(|slot| (slot, false)).chain(large.map(|slot| (slot, true))) {
-                if is_large && num_bytes >= CALL_BYTES_MAX {
+            // First what is little work and somebody may be waiting for, or wondering about: small answers, and heads.
+            let (mut news, mut large, mut num_bytes) = (Vec::with_capacity(ready.len()), Vec::new(), 0);
+            for slot in ready.iter().map(|event| event.data.u64() as usize) {
+                let Some(carrier) = carriers.get_mut(slot).and_then(Option::as_mut) else {
+                    continue;
+                };
+                let Some(answer) = carrier.answer.as_mut() else {
+                    news.push((slot, News::Ready));
+                    continue;
+                };
+                answer.heard_s = now_s;
+                if !answer.has_begun {
+                    news.extend(read_head(carrier, scratch, &mut num_bytes).map(|told| (slot, told)));
+                } else if !answer.is_large() {
+                    news.extend(read_body(carrier, &mut num_bytes).map(|told| (slot, told)));
+                }
+                if carrier.answer.as_ref().is_some_and(|answer| answer.has_begun && answer.is_large()) {
+                    large.push(slot);
+                }
+            }
+            // Then large bodies, from where the call before has ended, since not all of them may have their turn.
+            large.sort_unstable();
+            let first = large.partition_point(|&slot| slot < *next);
+            large.rotate_left(first);
+            for slot in large {
+                if num_bytes >= CALL_BYTES_MAX {
                     break; // the next call finds the others
                 }
                 if let Some(carrier) = carriers[slot].as_mut() {
-                    let told = match carrier.answer.as_mut() {
-                        None => Some(News::Ready),
-                        Some(answer) => {
-                            answer.heard_s = now_s;
-                            look(carrier, scratch, &mut num_bytes)
-                        }
-                    };
-                    news.extend(told.map(|told| (slot, told)));
+                    news.extend(read_body(carrier, &mut num_bytes).map(|told| (slot, told)));
                 }
-                *next = if is_large { slot + 1 } else { *next };
+                *next = slot + 1;
             }
             Ok(news)
         });
@@ -261,24 +276,6 @@ impl RangeSockets {
     }
 }
 
-/// The sockets that are ready: first those of small answers, which are no work and somebody may be waiting for, then those
-/// of large ones, from number `next` on, since not all of them may have their turn.
-fn in_turn(
-    ready: &[epoll::Event],
-    carriers: &[Option<Carrier>],
-    next: usize,
-) -> (impl Iterator<Item = usize>, impl Iterator<Item = usize>) {
-    let is_large = |slot: &usize| {
-        carriers[*slot].as_ref().and_then(|carrier| carrier.answer.as_ref()).is_some_and(Expected::is_large)
-    };
-    let slots = ready.iter().map(|event| event.data.u64() as usize).filter(|&slot| slot < carriers.len());
-    let (mut large, small): (Vec<_>, Vec<_>) = slots.partition(is_large);
-    large.sort_unstable();
-    let first = large.partition_point(|&slot| slot < next);
-    large.rotate_left(first);
-    (small.into_iter(), large.into_iter())
-}
-
 /// Nothing if all of it is sent; otherwise the slot, how much was, and an error of the system or 0.
 fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i32)> {
     let Ok(fd) = borrow_fd(&fd) else {
@@ -292,49 +289,50 @@ fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i
     }
 }
 
-/// Read what has come of an answer.
-fn look(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -> Option<News> {
+/// Read the head of an answer, and what comes with it.
+fn read_head(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -> Option<News> {
     let answer = carrier.answer.as_mut()?;
-    let mut head = None;
-    if !answer.has_begun {
-        let most = if answer.is_large() { HEAD_READ_BYTES } else { scratch.len() };
-        let here = match receive_into(carrier.fd, &mut scratch[..most]) {
-            Ok(0) => return Some(News::Broken(None)),
-            Ok(here) => here,
-            Err(Errno::AGAIN) => return None,
-            Err(error) => return Some(News::Broken(Some(error))),
-        };
-        *num_bytes += here;
-        let found = plain_part(&scratch[..here], answer.start, answer.end);
-        let Some((head_bytes, size, etag)) = found.filter(|(head_bytes, _, _)| here - head_bytes <= answer.length())
-        else {
-            return Some(News::Unusual(scratch[..here].to_vec()));
-        };
-        answer.has_begun = true;
-        head = Some((size, etag));
-        let came = &scratch[head_bytes..here];
-        answer.room()[..came.len()].copy_from_slice(came);
-        answer.received = came.len();
-    }
-    if answer.received < answer.length() {
-        let room = answer.room();
-        let most = room.len().min(TURN_BYTES_MAX);
-        match receive_into(carrier.fd, &mut room[..most]) {
-            Ok(here) if here > 0 => {
-                *num_bytes += here;
-                answer.received += here;
-            }
-            // What is told first is that it has begun; the next call finds the same end again.
-            Ok(_) | Err(_) if head.is_some() => {}
-            Ok(_) => return Some(News::Broken(None)),
-            Err(Errno::AGAIN) => return None,
-            Err(error) => return Some(News::Broken(Some(error))),
-        }
-    }
+    let most = if answer.is_large() { HEAD_READ_BYTES } else { scratch.len() };
+    let here = match receive_into(carrier.fd, &mut scratch[..most]) {
+        Ok(0) => return Some(News::Broken(None)),
+        Ok(here) => here,
+        Err(Errno::AGAIN) => return None,
+        Err(error) => return Some(News::Broken(Some(error))),
+    };
+    *num_bytes += here;
+    let found = plain_part(&scratch[..here], answer.start, answer.end);
+    let Some((head_bytes, size, etag)) = found.filter(|(head_bytes, _, _)| here - head_bytes <= answer.length()) else {
+        return Some(News::Unusual(scratch[..here].to_vec()));
+    };
+    answer.has_begun = true;
+    let came = &scratch[head_bytes..here];
+    answer.room()[..came.len()].copy_from_slice(came);
+    answer.received = came.len();
     if answer.received == answer.length() {
+        let head = Some((size, etag));
         return carrier.answer.take().map(|answer| News::Complete { head, answer });
     }
-    head.map(|(size, etag)| News::Begun { size, etag })
+    Some(News::Begun { size, etag })
+}
+
+/// Read what has come of a body, as far as it is this one's turn.
+fn read_body(carrier: &mut Carrier, num_bytes: &mut usize) -> Option<News> {
+    let answer = carrier.answer.as_mut()?;
+    let room = answer.room();
+    let most = room.len().min(TURN_BYTES_MAX);
+    match receive_into(carrier.fd, &mut room[..most]) {
+        Ok(0) => return Some(News::Broken(None)),
+        Ok(here) => {
+            *num_bytes += here;
+            answer.received += here;
+        }
+        Err(Errno::AGAIN) => return None,
+        Err(error) => return Some(News::Broken(Some(error))),
+    }
+    if answer.received < answer.length() {
+        return None;
+    }
+    carrier.answer.take().map(|answer| News::Complete { head: None, answer })
 }
 
 fn receive_into(fd: RawFd, room: &mut [u8]) -> Result<usize, Errno> {
