@@ -437,7 +437,7 @@ class PlanReads(Protocol):
 class StartedRead(Protocol):
     """A range on its way; see `StartReads`.
 
-    tag  of who asked for it
+    tag  of who asked for it, until `result` is called
     """
 
     tag: Any
