@@ -16,8 +16,11 @@ use rustix::time::Timespec;
 
 /// Sockets that one call looks at.
 const READY_MAX: usize = 1024;
-/// Bytes that one call receives, give or take one socket's: others wait for the loop's turn.
-const CALL_BYTES_MAX: usize = 1 << 20;
+/// Bytes of large bodies that one call receives, give or take one socket's: some milliseconds, for which others on the
+/// loop wait. Where they have kept it for long themselves, more have come, and it may take a part of that time.
+const CALL_BYTES: usize = 4 << 20;
+const CALL_BYTES_PER_S: f64 = 128e6;
+const CALL_BYTES_MAX: f64 = 32e6;
 /// Bytes that one socket receives in a call: the others on the loop are not to wait for one large body.
 const TURN_BYTES_MAX: usize = 256 << 10;
 /// Bodies up to this size are received together with their head and copied, which costs less than another call of the
@@ -112,8 +115,10 @@ pub struct RangeSockets {
     carriers: Vec<Option<Carrier>>,
     free: Vec<usize>,
     scratch: Vec<u8>,
-    /// The large answers of this socket, and those of higher numbers, are read first in the next call.
+    /// The large bodies of this socket, and those of higher numbers, are read first in the next call.
     next: usize,
+    /// When the last call was.
+    called_s: f64,
 }
 
 impl RangeSockets {
@@ -128,7 +133,14 @@ impl RangeSockets {
     #[new]
     fn new() -> PyResult<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        Ok(RangeSockets { poll, carriers: Vec::new(), free: Vec::new(), scratch: vec![0; SCRATCH_BYTES], next: 0 })
+        Ok(RangeSockets {
+            poll,
+            carriers: Vec::new(),
+            free: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            next: 0,
+            called_s: f64::INFINITY,
+        })
     }
 
     fn fileno(&self) -> RawFd {
@@ -201,6 +213,9 @@ impl RangeSockets {
     fn receive<'py>(&mut self, py: Python<'py>, now_s: f64) -> PyResult<Vec<Told<'py>>> {
         let (poll, carriers, scratch) = (&self.poll, &mut self.carriers, self.scratch.as_mut_slice());
         let next = &mut self.next;
+        let passed_bytes = ((now_s - self.called_s) * CALL_BYTES_PER_S).min(CALL_BYTES_MAX);
+        let call_bytes = CALL_BYTES.max(passed_bytes as usize); // a cast saturates
+        self.called_s = now_s;
         let news = py.detach(|| -> Result<Vec<_>, Errno> {
             let mut ready = Vec::with_capacity(READY_MAX);
             let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -233,7 +248,7 @@ impl RangeSockets {
             let first = large.partition_point(|&slot| slot < *next);
             large.rotate_left(first);
             for slot in large {
-                if num_bytes >= CALL_BYTES_MAX {
+                if num_bytes >= call_bytes {
                     break; // the next call finds the others
                 }
                 if let Some(carrier) = carriers[slot].as_mut() {
