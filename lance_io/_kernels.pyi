@@ -436,6 +436,42 @@ def column_pages(
     out what there is to say about it.
     """
 
+def file_columns(
+    messages: Buffer,
+    columns_at: int,
+    column_table_at: int,
+    columns: list[int],
+    column_encoding: bytes,
+    page_type: str,
+    alignment: int,
+    rows_max: int,
+    /,
+) -> list[tuple[bytes | None, int, list[tuple[tuple[int, ...], tuple[int, ...], int, int, str, bytes]]] | None]:
+    """`column_pages` for some columns of a file: `(row_starts i64[n+1], rows of the column, pages)` each; `row_starts`
+    is None for a column of one page.
+
+    messages  the file from `columns_at` on, to the end of the column table at least
+
+    None for a column as `column_pages` has it, and for one that the table lacks.
+    """
+
+def file_ending(
+    tail: Buffer, start: int, file_bytes: int, metadata_bytes_max: int, alignment: int, /
+) -> tuple[tuple[int, int, int, int, int], tuple[int, int], bytes, int, bytes] | None:
+    """The end of a data file taken apart: `((columns_at, column_table_at, globals_table_at, num_globals, num_columns),
+    (major, minor), descriptor without its rows, rows, messages)`.
+
+    tail       the file from `start` to its end, all of the metadata
+    alignment  of the global buffers, in bytes
+    messages   of it, what lies between `columns_at` and the footer
+
+    None for an end in any other form than writers leave it, for one that a check refuses, and where it begins before
+    `start`: the general parsers find out what there is to say about it.
+    """
+
+def split_descriptor(descriptor: Buffer, /) -> tuple[bytes, int] | None:
+    """A `FileDescriptor` message in the form that writers give it: what is in front of its number of rows, and that."""
+
 # -- bytes ----------------------------------------------------------------------------------------------------------
 
 def gather_ranges(buffer: Buffer, offsets: Buffer, lengths: Buffer, /) -> OwnedBuffer:

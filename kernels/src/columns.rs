@@ -14,14 +14,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString, PyTuple};
 
 /// What of a page must hold for it to be read here.
-struct Rules<'a> {
-    page_type: &'a str,
-    data_end: u64,
-    alignment: u64,
-    rows_max: u64,
+pub struct Rules<'a> {
+    pub page_type: &'a str,
+    pub data_end: u64,
+    pub alignment: u64,
+    pub rows_max: u64,
 }
 
-struct PageEntry<'a> {
+pub struct PageEntry<'a> {
     offsets: Vec<u64>,
     sizes: Vec<u64>,
     num_rows: u64,
@@ -30,11 +30,11 @@ struct PageEntry<'a> {
 }
 
 /// Reads a message field by field; None where it ends too early.
-struct Wire<'a>(&'a [u8]);
+pub struct Wire<'a>(pub &'a [u8]);
 
 impl<'a> Wire<'a> {
     /// Below 2^63: larger numbers have no meaning in a file.
-    fn varint(&mut self) -> Option<u64> {
+    pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for (index, &byte) in self.0.iter().take(9).enumerate() {
             value |= ((byte & 0x7f) as u64) << (7 * index);
@@ -46,13 +46,13 @@ impl<'a> Wire<'a> {
         None
     }
 
-    fn tag(&mut self) -> Option<u8> {
+    pub fn tag(&mut self) -> Option<u8> {
         let (&tag, rest) = self.0.split_first()?;
         self.0 = rest;
         Some(tag)
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = usize::try_from(self.varint()?).ok()?;
         let (bytes, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -109,7 +109,12 @@ fn page<'a>(bytes: &'a [u8], rules: &Rules<'_>) -> Option<PageEntry<'a>> {
     fits.then_some(entry)
 }
 
-fn pages<'a>(message: &'a [u8], column_encoding: &[u8], rules: &Rules<'_>) -> Option<(Vec<i64>, Vec<PageEntry<'a>>)> {
+/// Where the rows of each page begin, and the pages.
+pub fn pages<'a>(
+    message: &'a [u8],
+    column_encoding: &[u8],
+    rules: &Rules<'_>,
+) -> Option<(Vec<i64>, Vec<PageEntry<'a>>)> {
     let mut wire = Wire(message.strip_prefix(column_encoding)?);
     let (mut row_starts, mut entries, mut num_rows) = (vec![0i64], Vec::new(), 0i64);
     while !wire.0.is_empty() {
@@ -121,7 +126,22 @@ fn pages<'a>(message: &'a [u8], column_encoding: &[u8], rules: &Rules<'_>) -> Op
     Some((row_starts, entries))
 }
 
-type PageTuple<'py> = (Bound<'py, PyTuple>, Bound<'py, PyTuple>, u64, u64, Bound<'py, PyString>, Bound<'py, PyBytes>);
+pub type PageTuple<'py> =
+    (Bound<'py, PyTuple>, Bound<'py, PyTuple>, u64, u64, Bound<'py, PyString>, Bound<'py, PyBytes>);
+
+/// Pages as Python takes them.
+pub fn page_tuples<'py>(
+    py: Python<'py>,
+    entries: Vec<PageEntry<'_>>,
+    page_type: &Bound<'py, PyString>,
+) -> PyResult<Vec<PageTuple<'py>>> {
+    let tuples = entries.into_iter().map(|entry| {
+        let (offsets, sizes) = (PyTuple::new(py, entry.offsets)?, PyTuple::new(py, entry.sizes)?);
+        let layout = PyBytes::new(py, entry.layout);
+        Ok((offsets, sizes, entry.num_rows, entry.first_row, page_type.clone(), layout))
+    });
+    tuples.collect()
+}
 
 /// `column_pages` of the contract.
 #[pyfunction]
@@ -139,10 +159,5 @@ pub fn column_pages<'py>(
     let name = page_type.to_cow()?;
     let rules = Rules { page_type: &name, data_end, alignment: alignment.max(1), rows_max };
     let Some((row_starts, entries)) = pages(input.bytes(), column_encoding, &rules) else { return Ok(None) };
-    let tuples = entries.into_iter().map(|entry| {
-        let (offsets, sizes) = (PyTuple::new(py, entry.offsets)?, PyTuple::new(py, entry.sizes)?);
-        let layout = PyBytes::new(py, entry.layout);
-        Ok((offsets, sizes, entry.num_rows, entry.first_row, page_type.clone(), layout))
-    });
-    Ok(Some((row_starts.into(), tuples.collect::<PyResult<Vec<_>>>()?)))
+    Ok(Some((row_starts.into(), page_tuples(py, entries, &page_type)?)))
 }

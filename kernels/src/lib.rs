@@ -42,6 +42,7 @@ mod jsonb;
 mod levels;
 mod many;
 mod maths;
+mod metadata;
 mod miniblock;
 mod plan;
 mod planes;
@@ -110,6 +111,9 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(encode_miniblock::encode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(encode_miniblock::repetition_index, m)?)?;
     m.add_function(wrap_pyfunction!(columns::column_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(metadata::file_columns, m)?)?;
+    m.add_function(wrap_pyfunction!(metadata::file_ending, m)?)?;
+    m.add_function(wrap_pyfunction!(metadata::split_descriptor, m)?)?;
     m.add_function(wrap_pyfunction!(whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(whole::scan_pages, m)?)?;
     Ok(())

@@ -403,7 +403,10 @@ def _fsst(message: pb.Fsst, depth: int) -> Codec:
     values = decode_codec(message.values, depth=depth)
     if not isinstance(values, Variable):
         raise FormatError(f"FSST over {values}; expected variable values")
-    table = message.symbol_table
+    return Fsst(_checked_symbols(message.symbol_table), values)
+
+
+def _checked_symbols(table: bytes) -> bytes:
     if len(table) != FSST_TABLE_BYTES:
         raise FormatError(f"FSST symbol table of {len(table)} bytes; expected {FSST_TABLE_BYTES}")
     if table[4:8] != _FSST_MAGIC or table[3] > 1:
@@ -411,7 +414,22 @@ def _fsst(message: pb.Fsst, depth: int) -> Codec:
     lengths = table[8 + 8 * table[0] : 8 + 9 * table[0]]
     if table[3] and lengths.translate(None, _FSST_LENGTHS):
         raise FormatError(f"an FSST symbol of {max(lengths) if max(lengths) > 8 else 0} bytes; expected 1 to 8")
-    return Fsst(table, values)
+    return table
+
+
+def symbols_of(message: pb.CompressiveEncoding) -> pb.Fsst | None:
+    """The message of strings coded with symbols, itself or behind general compression; None for other codecs."""
+    if message.WhichOneof("compression") == "general":
+        message = message.general.values
+    return message.fsst if message.WhichOneof("compression") == "fsst" else None
+
+
+def with_symbols(codec: Codec, table: bytes) -> Codec:
+    """A codec of strings with another table of symbols. Raises FormatError for bytes that are none."""
+    if isinstance(codec, General):
+        return General(codec.scheme, with_symbols(codec.values, table))
+    assert isinstance(codec, Fsst), "only strings have symbols"
+    return Fsst(_checked_symbols(table), codec.values)
 
 
 def _rle(message: pb.Rle, depth: int) -> Codec:

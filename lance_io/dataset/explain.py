@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.projection import Selection
     from lance_io.dataset.state import DatasetState
     from lance_io.encodings.api import PageIndex, PageLayout
-    from lance_io.file.opened import Column
+    from lance_io.file.columnpages import Column
     from lance_io.file.pieces import Piece
     from lance_io.file.projection import FileColumns
     from lance_io.file.scan import Span

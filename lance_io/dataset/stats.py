@@ -112,7 +112,7 @@ class _FileColumns:
 
     def _steps(self) -> Any:
         file, _ = yield from opened(self.context, self.ref, sorted(self.ref.columns.values()))
-        return {index: file.column(index).info for index in self.ref.columns.values()}
+        return {index: file.info(index) for index in self.ref.columns.values()}
 
     def now(self) -> dict[int, ColumnInfo]:
         found: dict[int, ColumnInfo] = drive_now(self._steps(), self.context, self.ref.key)

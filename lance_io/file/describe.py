@@ -120,10 +120,10 @@ def file_metadata(file: OpenedFile) -> FileMetadata:
 
 
 def _column(file: OpenedFile, index: int) -> ColumnMetadata:
-    column = file.column(index)
-    own = zip(column.info.buffer_offsets, column.info.buffer_sizes, strict=True)
+    column, what = file.column(index), file.info(index)
+    own = zip(what.buffer_offsets, what.buffer_sizes, strict=True)
     pages = []
-    for info, page in zip(column.info.pages, column.pages, strict=True):
+    for info, page in zip(what.pages, column.pages, strict=True):
         found = page.describe()
         buffers = zip(info.buffer_offsets, info.buffer_sizes, strict=True)
         text = f"{found.layout}: {found.codec}"
@@ -133,5 +133,5 @@ def _column(file: OpenedFile, index: int) -> ColumnMetadata:
 
 def file_statistics(file: OpenedFile) -> FileStatistics:
     """See `FileStatistics`."""
-    infos = [file.column(index).info for index in range(len(file.paths))]
+    infos = [file.info(index) for index in range(len(file.paths))]
     return FileStatistics([ColumnStatistics(len(i.pages), sum(page.data_bytes for page in i.pages)) for i in infos])

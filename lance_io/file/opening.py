@@ -20,8 +20,9 @@ from lance_io.errors import FormatError
 from lance_io.file.opened import FileSchema, OpenedFile
 from lance_io.file.steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
 from lance_io.format.columns import decode_column_table
-from lance_io.format.footer import Footer, OffsetTable, decode_footer
-from lance_io.format.globals import decode_file_descriptor, decode_globals_table
+from lance_io.format.ending import decode_ending
+from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
+from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
 from lance_io.format.version import check_readable
 from lance_io.io.cache import Found, Mine
 from lance_io.limits import KIB, MIB
@@ -128,6 +129,10 @@ def _brings_indexes(context: ReadContext) -> bool:
 def _parse(
     context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
+    ending = decode_ending(tail.buffer, tail.start, file_bytes)
+    if ending is not None:
+        shared = _shared_schema(ending.descriptor)
+        return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), tail
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
     if footer.globals_table_at < tail.start:
@@ -140,13 +145,10 @@ def _parse(
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
-    schema = _schema(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
+    schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
-    blocks = {
-        index: bytes(_slice(tail, at, at + size))
-        for index, (at, size) in enumerate(zip(table.positions.tolist(), table.sizes.tolist(), strict=True))
-    }
-    return OpenedFile(identity, footer, schema, table, globals_table, blocks), tail
+    messages = bytes(_slice(tail, footer.columns_at, file_bytes - FOOTER_BYTES))
+    return OpenedFile(identity, footer, schema, num_rows, messages, (table, globals_table)), tail
 
 
 def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int:
@@ -163,24 +165,33 @@ def _open_wide(
     table_at, table_end = footer.column_table_at, footer.globals_table_at
     held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
     fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
-    schema = _schema(fetched.piece(0, described[1] - described[0]))
+    schema, num_rows = _described(fetched.piece(0, described[1] - described[0]))
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
     table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
-    file = OpenedFile(identity, footer, schema, table, globals_table, {})
+    file = OpenedFile(identity, footer, schema, num_rows, None, (table, globals_table))
     yield from load_columns(file, list(columns))
     return file, tail
 
 
-def _schema(data: memoryview) -> FileSchema:
-    """What a file descriptor says. Most files of a table have the same one, byte by byte."""
-    if len(data) <= SHARED_SCHEMA_BYTES_MAX:
-        return _shared_schema(bytes(data))
-    return FileSchema.of(decode_file_descriptor(data))
+def _described(data: memoryview) -> tuple[FileSchema, int]:
+    """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
+    parts = split_descriptor(data)
+    if parts is not None:
+        return _shared_schema(parts[0]), parts[1]
+    descriptor = decode_file_descriptor(data)
+    return FileSchema.of(descriptor.schema), descriptor.num_rows
 
 
-@lru_cache(maxsize=SHARED_SCHEMAS_MAX)
-def _shared_schema(data: bytes) -> FileSchema:
-    return FileSchema.of(decode_file_descriptor(data))
+def _shared_schema(descriptor: bytes) -> FileSchema:
+    """What files share whose descriptors are the same but for their rows, of which this one has none."""
+    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _decoded_schema)(descriptor)
+
+
+def _decoded_schema(descriptor: bytes) -> FileSchema:
+    return FileSchema.of(decode_file_descriptor(descriptor).schema)
+
+
+_small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
 
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.encodings.api import PageIndex, PageLayout
-    from lance_io.file.opened import Column, OpenedFile
+    from lance_io.file.columnpages import Column
+    from lance_io.file.opened import OpenedFile
     from lance_io.file.steps import FileSteps, Tail
     from lance_io.io.cache import SearchCache
     from lance_io.spans import Steps
@@ -194,7 +195,7 @@ def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tai
     for number, (low, high) in enumerate(pairwise(borders.tolist()), first):
         start, end = max(low, row_start), min(high, row_end)
         if start < end:
-            size = column.info.pages[number].data_bytes
+            size = column.pages.num_bytes(number)
             is_whole = end - start == high - low
             share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
             result.append(Piece(file, column, number, start, end, share, tail, is_whole))

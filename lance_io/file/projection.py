@@ -5,8 +5,7 @@ A field's leaf columns may lie in several files of a fragment, or in none: then 
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.levels.assemble import merge
 from lance_io.levels.path import leaf_paths
@@ -21,26 +20,41 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.levels.path import LeafPath
 
+LEAF_COLUMNS_MAX: Final = 64  # sets of columns that files have; a table gets another with each change of its schema
 
-@dataclass(frozen=True, slots=True)
-class FileColumns:
-    """What to read of one file: parallel lists of leaf field ids, column indices, and how the table declares
-    the leaves: paths, and types (`LeafPath.skeleton`).
 
-    is_all  the file has every leaf of the projection
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafColumns:
+    """What a projection reads of every file that has the same leaves in the same columns: parallel lists of leaf field
+    ids, column indices, and how the table declares the leaves: paths, and types (`LeafPath.skeleton`).
+
+    is_all  such a file has every leaf of the projection
     places  where each leaf is in the lists, by field id
     """
 
-    ref: FileRef
     leaf_ids: list[int]
     columns: list[int]
     paths: list[LeafPath]
     types: list[pa.DataType]
     is_all: bool
-    places: dict[int, int] = field(init=False)
+    places: dict[int, int]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "places", {leaf: at for at, leaf in enumerate(self.leaf_ids)})
+
+class FileColumns:
+    """What to read of one file.
+
+    of_leaves  the leaves and their columns; its lists are here as well
+    """
+
+    __slots__ = ("columns", "is_all", "leaf_ids", "of_leaves", "places", "ref")
+
+    def __init__(self, ref: FileRef, of_leaves: LeafColumns) -> None:
+        self.ref = ref
+        self.of_leaves = of_leaves
+        self.leaf_ids = of_leaves.leaf_ids
+        self.columns = of_leaves.columns
+        self.is_all = of_leaves.is_all
+        self.places = of_leaves.places
 
 
 class Projection:
@@ -57,6 +71,7 @@ class Projection:
         # of fields that are a leaf, as most are: its id
         self._lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
+        self._leaf_columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
 
     def again(self) -> Projection:
         """The same projection for another table version."""
@@ -71,13 +86,24 @@ class Projection:
             return known[1]
         found = []
         for ref in source.files:
-            here = [leaf for leaf in self.leaves if leaf in ref.columns]
-            if here:
-                paths = [self.leaves[leaf] for leaf in here]
-                types = [self._types[leaf] for leaf in here]
-                is_all = len(here) == len(self.leaves)
-                found.append(FileColumns(ref, here, [ref.columns[leaf] for leaf in here], paths, types, is_all))
+            of_leaves = self._leaf_columns(ref)
+            if of_leaves.columns:
+                found.append(FileColumns(ref, of_leaves))
         self._located[id(source)] = source, found
+        return found
+
+    def _leaf_columns(self, ref: FileRef) -> LeafColumns:
+        """Which leaves a file has. Most files of a table have the same in the same columns."""
+        known = self._leaf_columns_of.get((ref.field_ids, ref.column_indices))
+        if known is not None:
+            return known
+        here = [leaf for leaf in self.leaves if leaf in ref.columns]
+        paths, types = [self.leaves[leaf] for leaf in here], [self._types[leaf] for leaf in here]
+        columns, places = [ref.columns[leaf] for leaf in here], {leaf: at for at, leaf in enumerate(here)}
+        found = LeafColumns(here, columns, paths, types, len(here) == len(self.leaves), places)
+        if len(self._leaf_columns_of) >= LEAF_COLUMNS_MAX:
+            self._leaf_columns_of.clear()
+        self._leaf_columns_of[ref.field_ids, ref.column_indices] = found
         return found
 
     def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:

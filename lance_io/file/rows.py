@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.encodings.api import PageLayout
-    from lance_io.file.opened import Column, FileView, OpenedFile
+    from lance_io.file.columnpages import Column
+    from lance_io.file.opened import FileView, OpenedFile
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 

@@ -18,7 +18,7 @@ in it.
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -143,6 +143,24 @@ def _ordinary_column(data: Buffer, column_index: int, footer: Footer) -> ColumnI
     row_starts, pages = found
     made = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
     return ColumnInfo(column_index, made, np.frombuffer(memoryview(row_starts), dtype=np.int64), (), ())
+
+
+def decode_columns(
+    messages: Buffer, columns: Sequence[int], footer: Footer
+) -> Sequence[tuple[bytes | None, int, list[Any]] | None]:
+    """Some columns in the form that writers give them, all in one go.
+
+    messages  the file from `footer.columns_at` on, to the end of the column table at least
+
+    For each `(row_starts i64[pages + 1] as bytes, its rows, the fields of a PageInfo for each page)`, with None for the
+    row starts of a single page; None for a column that has another form or a fault: `decode_column` tells.
+    """
+    page_type = PAGE_TYPES.get(footer.version)
+    if page_type is None:
+        return [None] * len(columns)
+    alignment = ALIGNMENT_BYTES if footer.version >= V2_1 else 1
+    places = footer.columns_at, footer.column_table_at
+    return _kernels.file_columns(messages, *places, list(columns), _ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
 
 
 def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None) -> ColumnInfo:

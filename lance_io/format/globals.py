@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lance_io import _kernels
 from lance_io.errors import FormatError
 from lance_io.format.footer import Footer, OffsetTable, check_alignment, decode_offset_table
 from lance_io.format.schema_messages import decode_schema
@@ -37,6 +38,14 @@ def decode_globals_table(data: Buffer, footer: Footer) -> OffsetTable:
     if int(table.sizes[0]) > METADATA_BYTES_MAX:
         raise FormatError(f"file descriptor of {int(table.sizes[0])} bytes, at most {METADATA_BYTES_MAX}")
     return table
+
+
+def split_descriptor(data: Buffer) -> tuple[bytes, int] | None:
+    """A descriptor without its number of rows, which itself is a descriptor of the same schema, and that number.
+
+    None for one in another form than writers give it.
+    """
+    return _kernels.split_descriptor(data)
 
 
 def decode_file_descriptor(data: Buffer) -> FileDescriptor:

@@ -5,21 +5,29 @@ The file is written by pylance, one page for each batch; one page of one column 
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileReader as TheirReader
 from lance.file import LanceFileWriter
 
-from lance_io.encodings.registry import open_page
+from lance_io.encodings.registry import LAYOUT_TYPE, open_page
+from lance_io.encodings.v2_1.miniblock import symbols_at
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file import LanceFileReader
+from lance_io.file import LanceFileReader, columnpages
+from lance_io.format.columns import PageInfo
 from lance_io.format.lazy import LazySequence
+from lance_io.format.schema import Field
+from lance_io.format.version import V2_1
+from lance_io.levels.path import leaf_paths
+from lance_io.proto import encodings21_pb2 as pb
 from tests.fuzz.anatomy import Anatomy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 PAGE_ROWS = 1000
 NUM_PAGES = 4
@@ -101,9 +109,9 @@ def test_pages_that_differ_in_place_share_their_layout(data: bytes, tmp_path: Pa
     assert first.program is second.program is elsewhere.program
     assert first.source.buffer_offsets == elsewhere.source.buffer_offsets != second.source.buffer_offsets
     assert [page.source.buffer_offsets for page in files[0].column(0).pages] == [
-        page.buffer_offsets for page in files[0].column(0).info.pages
+        page.buffer_offsets for page in files[0].info(0).pages
     ]
-    fresh = open_page(files[0].version, files[0].column(0).info.pages[1], files[0].paths[0])
+    fresh = open_page(files[0].version, files[0].info(0).pages[1], files[0].paths[0])
     assert {name: repr(value) for name, value in vars(fresh).items()} == {
         name: repr(value) for name, value in vars(second).items()
     }
@@ -130,3 +138,81 @@ def test_items_are_made_once_and_when_asked_for() -> None:
     assert made == [1, 3, 0, 2, 2]
     with pytest.raises(IndexError):
         items[4]
+
+
+def string_files(folder: Path, seeds: range) -> list[str]:
+    """Files of one page of strings each, with symbols of their own."""
+    uris = []
+    for seed in seeds:
+        rng = random.Random(seed)
+        words = ["".join(rng.choices("abcdefgh" if seed % 2 else "qrstuvw", k=6)) for _ in range(40)]
+        texts = [" ".join(rng.choices(words, k=8)) for _ in range(PAGE_ROWS)]
+        uris.append(str(folder / f"{seed}.lance"))
+        with LanceFileWriter(uris[-1], pa.schema([("text", pa.string())]), version="2.1") as writer:
+            writer.write_batch(pa.record_batch({"text": texts}))
+    return uris
+
+
+def test_layouts_that_differ_in_their_symbols_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(*arguments: Any) -> Any:
+        made.append(open_page(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(columnpages, "open_page", counted)
+    uris = string_files(tmp_path, range(6))
+    readers: list[Any] = [LanceFileReader(uri) for uri in uris]
+    files = [reader._access.file for reader in readers]
+    symbols = set()
+    for file, reader, uri in zip(files, readers, uris, strict=True):
+        page = file.column(0).pages[0]
+        fresh: Any = open_page(file.version, file.info(0).pages[0], file.paths[0])
+        assert {name: repr(value) for name, value in vars(fresh).items()} == {
+            name: repr(value) for name, value in vars(page).items()
+        }
+        assert page.program == fresh.program
+        symbols.add(page.codec.symbol_table)
+        assert reader.read_all().to_table() == TheirReader(uri).read_all().to_table()
+    assert len(symbols) == len(files)
+    lengths = {len(file.info(0).pages[0].encoding) for file in files}
+    assert len(made) == len(lengths) < len(files)
+
+
+@pytest.mark.parametrize("at", [3, 4, 8 + 8 * 255])
+def test_damaged_symbols_are_told_beside_good_ones(tmp_path: Path, at: int) -> None:
+    """In a file that is opened behind another one of the same layout."""
+    good, bad = string_files(tmp_path, range(2))
+    parts = Anatomy(Path(bad).read_bytes())
+    page = parts.columns[0].pages[0]
+    encoding = page.encoding.direct.encoding
+    start = encoding.index(b"TSSF") - 4
+    count = encoding[start]
+    at = at if at < 8 else 8 + 8 * count
+    page.encoding.direct.encoding = encoding[: start + at] + b"\x77" + encoding[start + at + 1 :]
+    Path(bad).write_bytes(parts.together())
+    with pytest.raises(FormatError) as alone:
+        LanceFileReader(bad).read_all().to_table()
+    LanceFileReader(good).read_all().to_table()
+    with pytest.raises(FormatError) as behind:
+        LanceFileReader(bad).read_all().to_table()
+    assert str(alone.value) == str(behind.value)
+    assert "FSST symbol" in str(alone.value)
+
+
+def test_a_message_that_has_the_symbols_twice_is_read_by_itself() -> None:
+    """Where they were taken from the wrong place, a page would be read with those of another."""
+    symbols = bytes([0, 0, 0, 1]) + b"TSSF" + bytes(2304)
+    layout = pb.PageLayout()
+    mini = layout.mini_block_layout
+    mini.num_buffers, mini.num_items = 1, 5
+    mini.layers.append(1)
+    coded = mini.value_compression.fsst
+    coded.symbol_table = symbols
+    coded.values.variable.offsets.flat.bits_per_value = 32
+    path = leaf_paths(Field(0, "text", "string"))[0]
+    for before, expected in ((b"", True), (b"\x8a\x7d\x88\x12" + symbols, False)):
+        encoding = before + layout.SerializeToString()
+        info = PageInfo((0, 64), (2, 8), 5, 0, LAYOUT_TYPE, encoding)
+        page: Any = open_page(V2_1, info, path)
+        assert (symbols_at(encoding, page) is not None) is expected

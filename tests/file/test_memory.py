@@ -521,7 +521,7 @@ def index_bytes(data: bytes, dice: np.random.Generator) -> list[int]:
     spans = [
         (offset, size)
         for column in range(len(file.paths))
-        for page in file.column(column).info.pages
+        for page in file.info(column).pages
         for offset, size in zip(page.buffer_offsets, page.buffer_sizes, strict=True)
         if 0 < size < PIECE_BYTES
     ]

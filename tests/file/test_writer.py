@@ -108,7 +108,7 @@ def columns_of(path: Path) -> list:
     from tests.encodings.harness import Opened
 
     file = Opened(path).file
-    return [file.column(i).info for i in range(len(file.paths))]
+    return [file.info(i) for i in range(len(file.paths))]
 
 
 def test_large_rows_stay_whole_and_small_ones_share_pages(tmp_path: Path) -> None:

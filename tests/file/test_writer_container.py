@@ -24,7 +24,7 @@ def pages_of(file: OpenedFile, data: bytes) -> list[list[EncodedPage]]:
     """The pages of every column as an encoder would have given them."""
     columns = []
     for index in range(len(file.paths)):
-        info = file.column(index).info
+        info = file.info(index)
         columns.append([encoded(page, data) for page in info.pages])
     return columns
 
@@ -102,7 +102,7 @@ def test_held_buffers_lie_together_right_before_the_descriptor(tmp_path: Path) -
     file = Opened(target).file
     held, data = [], []
     for index in range(len(file.paths)):
-        for page, old in zip(file.column(index).info.pages, before.column(index).info.pages, strict=True):
+        for page, old in zip(file.info(index).pages, before.info(index).pages, strict=True):
             assert page.buffer_sizes == old.buffer_sizes and page.priority == old.priority
             kind = pb.PageLayout.FromString(page.encoding).WhichOneof("layout")
             for number, place in enumerate(zip(page.buffer_offsets, page.buffer_sizes, strict=True)):

@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
 from lance_io.codecs import tree
-from lance_io.codecs.tree import Codec, FixedShape, Shape, VariableShape, decode_codec
+from lance_io.codecs.tree import Codec, FixedShape, Shape, VariableShape, decode_codec, symbols_of, with_symbols
 from lance_io.encodings.api import PageDescription, PageIndex, RowSelection
 from lance_io.encodings.v2_1.page import PageSource, damaged, has_definition, has_repetition
 from lance_io.encodings.values import build_values, check_shape
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.levels.assemble import nest
 from lance_io.limits import PAGE_ROWS_MAX
+from lance_io.proto import encodings21_pb2 as pb
 from lance_io.records import dataclass
 from lance_io.spans import Fetched, Ranges, int64s
 
@@ -34,11 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io._kernels import Leaf
-    from lance_io.proto import encodings21_pb2 as pb
     from lance_io.spans import IntArray, Purpose, Steps
 
 WIDE, REP, DEF = 1, 2, 4  # program flags
 PAGE_BYTES: Final = 512  # of an indexed page without its tables
+_OTHER_BYTES: Final = bytes(255 - byte for byte in range(256))
 
 
 @dataclass(slots=True, eq=False)
@@ -97,9 +99,36 @@ class MiniBlockPage:
     def elsewhere(self, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...]) -> MiniBlockPage:
         """The same layout over other buffers, as many."""
         found = MiniBlockPage.__new__(MiniBlockPage)
-        found.__dict__.update(self.__dict__)
         _, _, num_rows, path, rules = self.source
         found.source = PageSource(buffer_offsets, buffer_sizes, num_rows, path, rules)
+        # one by one: a dictionary of attributes is an object more for the garbage collector, for every page there is
+        found.num_rows = num_rows
+        found.num_items = self.num_items
+        found.codec = self.codec
+        found.dictionary = self.dictionary
+        found.num_dictionary_items = self.num_dictionary_items
+        found.has_lists = self.has_lists
+        found.layers = self.layers
+        found.value_shape = self.value_shape
+        found.keeps_indices = self.keeps_indices
+        found.level_codecs = self.level_codecs
+        found._around_codec = self._around_codec
+        found.program = self.program
+        found.join_key = self.join_key
+        found._dictionary_codec = self._dictionary_codec
+        return found
+
+    def with_symbols(
+        self, symbols: bytes, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...]
+    ) -> MiniBlockPage | None:
+        """The same layout over other buffers, of strings with other symbols; None for bytes that are no symbols."""
+        found = self.elsewhere(buffer_offsets, buffer_sizes)
+        try:
+            found.codec = with_symbols(self.codec, symbols)
+        except FormatError:
+            return None
+        before, behind = self._around_codec
+        found.program = before + found.codec.program() + behind
         return found
 
     # -- the page's messages ---------------------------------------------------------------------------------------
@@ -146,7 +175,8 @@ class MiniBlockPage:
         levels = b"".join(codec.program() for codec in self.level_codecs.values())
         layers = self.source.path.compile_layers(self.layers)
         head = struct.pack("<BB", flags, message.num_buffers)
-        return head + layers + levels + self.codec.program() + self._dictionary_program()
+        before, behind = self._around_codec = head + layers + levels, self._dictionary_program()
+        return before + self.codec.program() + behind
 
     def _dictionary_program(self) -> bytes:
         match None if self.dictionary is None else self.dictionary.shape:
@@ -292,6 +322,31 @@ class MiniBlockPage:
             details["items"] = self.num_items
         levels = {name: str(level_codec) for name, level_codec in self.level_codecs.items()}
         return PageDescription("mini-block", codec, self.num_rows, self.source.num_bytes, details, levels)
+
+
+def symbols_at(encoding: bytes, page: MiniBlockPage) -> int | None:
+    """Where the symbols of a page of strings lie in its message; None if it has none, or they cannot be told apart.
+
+    Other symbols in that place make a message that says the same otherwise: it is tried out.
+    """
+    if page.dictionary is not None:
+        return None
+    message = pb.PageLayout.FromString(encoding)
+    coded = symbols_of(message.mini_block_layout.value_compression)
+    if coded is None:
+        return None
+    symbols = coded.symbol_table
+    others = symbols.translate(_OTHER_BYTES)
+    at = encoding.find(symbols)
+    try:
+        changed = pb.PageLayout.FromString(encoding[:at] + others + encoding[at + len(symbols) :])
+    except DecodeError:
+        return None
+    coded = symbols_of(changed.mini_block_layout.value_compression)
+    if coded is None or coded.symbol_table != others:
+        return None
+    coded.symbol_table = symbols
+    return at if changed == message else None
 
 
 # -- many pages ------------------------------------------------------------------------------------------------------

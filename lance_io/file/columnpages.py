@@ -1,0 +1,206 @@
+"""A column of an opened file, and the layouts of its pages.
+
+A page is looked into when it is first touched: until then there is what the metadata says about it. Pages of one writer
+differ in little but their place, and so do those of many files: a layout is made once for all pages whose messages are
+the same byte by byte, or the same but for the symbols of their strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
+
+from lance_io.codecs.tree import FSST_TABLE_BYTES
+from lance_io.encodings.registry import open_page
+from lance_io.encodings.v2_1.fullzip import FullZipPage
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
+from lance_io.errors import FormatError
+from lance_io.format.columns import PageInfo
+from lance_io.format.places import REFUSALS, placed
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from lance_io.encodings.api import PageLayout
+    from lance_io.format.version import FileVersion
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import IntArray
+
+SHARED_LAYOUTS_MAX: Final = 64  # page layouts that are remembered for files of the same schema
+SHARED_LAYOUT_BYTES_MAX: Final = 1024  # a longer message has a table of symbols, which no other page has
+
+
+def where(index: int, path: LeafPath) -> str:
+    """A column for messages."""
+    return f'column {index} ("{path.name}")'
+
+
+class Pages(Sequence["PageLayout"]):
+    """Layouts of the pages of a column in row order, each made when it is first asked for.
+
+    That raises FormatError and UnsupportedError, which name column and page.
+    """
+
+    __slots__ = ("_index", "_infos", "_items", "_key", "_layouts", "_path", "_row_starts", "_version")
+
+    def __init__(
+        self,
+        key: str,
+        version: FileVersion,
+        index: int,
+        path: LeafPath,
+        infos: Sequence[Any],
+        row_starts: IntArray,
+        layouts: Layouts | None,
+    ) -> None:
+        """Pages of the column `index` of the file `key`.
+
+        infos    what the metadata says about each, as `PageInfo`; a list of plain tuples becomes that of the layouts
+        layouts  those of other pages; None not to share any
+        """
+        self._key = key
+        self._version = version
+        self._index = index
+        self._path = path
+        self._infos = infos
+        self._items: list[Any] = infos if type(infos) is list else [None] * len(infos)
+        self._row_starts = row_starts
+        self._layouts = layouts
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, number: int) -> PageLayout: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[PageLayout]: ...
+
+    def __getitem__(self, number: int | slice) -> PageLayout | list[PageLayout]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self._items)))]
+        item = self._items[number]
+        if item is not None and type(item) is not tuple:
+            return item  # type: ignore[no-any-return]
+        info = self._infos[number] if item is None else PageInfo._make(item)
+        layout = self._items[number] = self._open(info, number if number >= 0 else number + len(self._items))
+        return layout
+
+    def num_bytes(self, number: int) -> int:
+        """Bytes that the buffers of a page occupy in the file, padding not counted."""
+        item = self._items[number]
+        if type(item) is tuple:
+            return sum(item[1])
+        num_bytes: int = self._infos[number].data_bytes if item is None else item.source.num_bytes
+        return num_bytes
+
+    def _open(self, page: PageInfo, number: int) -> PageLayout:
+        if page.priority and page.priority != self._row_starts[number]:
+            text = f"first row {page.priority} noted, but {self._row_starts[number]} rows in the pages before it"
+            raise FormatError(text, path=self._key, where=self._where(number))
+        layouts = self._layouts
+        known = None if layouts is None else layouts.like(page, self._version, self._index)
+        if known is not None:
+            return known
+        try:
+            layout = open_page(self._version, page, self._path)
+        except REFUSALS as error:
+            raise placed(error, self._where(number), self._key) from error.__cause__
+        if layouts is not None and isinstance(layout, MiniBlockPage):
+            layouts.remember(layout, page, self._version, self._index)
+        return layout
+
+    def _where(self, number: int) -> str:
+        return f"{where(self._index, self._path)}, page {number}"
+
+
+class Layouts:
+    """Mini-block pages of files of one schema, by what their layout depends on."""
+
+    def __init__(self) -> None:
+        self._same: dict[tuple[Any, ...], MiniBlockPage] = {}
+        self._patterns: dict[tuple[Any, ...], tuple[bytes, bytes, MiniBlockPage]] = {}
+
+    def like(self, page: PageInfo, version: FileVersion, index: int) -> MiniBlockPage | None:
+        """The layout of a page of the column `index`, if there was one whose message is the same.
+
+        Symbols of strings are checked anew. Raises nothing: what is wrong with them, the message's decoder tells.
+        """
+        encoding = page.encoding
+        if len(encoding) <= SHARED_LAYOUT_BYTES_MAX:
+            known = self._same.get((version.minor, index, page.num_rows, len(page.buffer_sizes), encoding))
+            return None if known is None else known.elsewhere(page.buffer_offsets, page.buffer_sizes)
+        pattern = self._patterns.get((version.minor, index, page.num_rows, len(page.buffer_sizes), len(encoding)))
+        if pattern is None:
+            return None
+        before, behind, known = pattern
+        if not (encoding.startswith(before) and encoding.endswith(behind)):
+            return None
+        symbols = encoding[len(before) : len(encoding) - len(behind)]
+        return known.with_symbols(symbols, page.buffer_offsets, page.buffer_sizes)
+
+    def remember(self, layout: MiniBlockPage, page: PageInfo, version: FileVersion, index: int) -> None:
+        """A layout for further pages, if it is worth it and there is room."""
+        encoding = page.encoding
+        of_page = (version.minor, index, page.num_rows, len(page.buffer_sizes))
+        if len(encoding) <= SHARED_LAYOUT_BYTES_MAX:
+            if len(self._same) < SHARED_LAYOUTS_MAX:
+                self._same[*of_page, encoding] = layout
+        elif len(self._patterns) < SHARED_LAYOUTS_MAX and (*of_page, len(encoding)) not in self._patterns:
+            at = symbols_at(encoding, layout)
+            if at is not None:
+                parts = encoding[:at], encoding[at + FSST_TABLE_BYTES :]
+                self._patterns[*of_page, len(encoding)] = (*parts, layout)
+
+
+@dataclass(slots=True, eq=False)
+class Column:
+    """One column of an opened file.
+
+    identity    of the file: store, key and size
+    row_starts  i64[pages + 1], table rows before each page
+    pages       layouts, in row order, each made when it is first asked for
+    """
+
+    identity: tuple[str, str, int]
+    index: int
+    path: LeafPath
+    row_starts: IntArray
+    pages: Pages
+    _keys: list[tuple[Any, ...]] | None = None
+    _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Search-cache key of each page's index."""
+        keys = self._keys
+        if keys is None:
+            keys = self._keys = [(self.identity, self.index, number) for number in range(len(self.pages))]
+        return keys
+
+    def join_key(self, numbers: Sequence[int]) -> str | None:
+        """What these pages have in common with all pages whose rows can be decoded into one array with theirs.
+
+        Rows of pages, be they of several files, whose keys are equal make one array. None for pages that are decoded
+        one by one, and for no pages.
+        """
+        if len(self.pages) == 1:
+            return _join_key(self.pages[0]) if numbers else None
+        alike = self._alike
+        if alike is not None and alike[1].issuperset(numbers):  # the usual case, without looking at pages
+            return alike[0] if numbers else None
+        found = {_join_key(self.pages[number]) for number in numbers}
+        key = found.pop() if len(found) == 1 else None
+        if key is not None:
+            if alike is None:
+                alike = self._alike = key, set()  # of two threads that come first, one is remembered
+            if alike[0] == key:
+                alike[1].update(numbers)
+        return key
+
+    @property
+    def where(self) -> str:
+        """The column for messages."""
+        return where(self.index, self.path)
+
+
+def _join_key(page: PageLayout) -> str | None:
+    return page.join_key if isinstance(page, (MiniBlockPage, FullZipPage)) else None
