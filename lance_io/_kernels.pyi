@@ -469,6 +469,12 @@ def file_ending(
     `start`: the general parsers find out what there is to say about it.
     """
 
+def split_items(layout: bytes, /) -> tuple[bytes, int, bytes] | None:
+    """The `PageLayout` message of a mini-block page around its number of items: what is before, that, what is behind.
+
+    None for a message of any other page, and for one in another form than writers give it.
+    """
+
 def split_descriptor(descriptor: Buffer, /) -> tuple[bytes, int] | None:
     """A `FileDescriptor` message in the form that writers give it: what is in front of its number of rows, and that."""
 

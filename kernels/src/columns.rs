@@ -60,7 +60,7 @@ impl<'a> Wire<'a> {
     }
 
     /// The only field of a message, which has this tag.
-    fn only(mut self, tag: u8) -> Option<&'a [u8]> {
+    pub fn only(mut self, tag: u8) -> Option<&'a [u8]> {
         let bytes = (self.tag()? == tag).then(|| self.bytes())??;
         self.0.is_empty().then_some(bytes)
     }

@@ -114,6 +114,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(metadata::file_columns, m)?)?;
     m.add_function(wrap_pyfunction!(metadata::file_ending, m)?)?;
     m.add_function(wrap_pyfunction!(metadata::split_descriptor, m)?)?;
+    m.add_function(wrap_pyfunction!(metadata::split_items, m)?)?;
     m.add_function(wrap_pyfunction!(whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(whole::scan_pages, m)?)?;
     Ok(())

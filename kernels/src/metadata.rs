@@ -206,3 +206,36 @@ pub fn file_columns<'py>(
     };
     columns.into_iter().map(one).collect()
 }
+
+/// Where the number of items stands in the message of a mini-block page: the varint, and its value.
+fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
+    let fields = Wire(layout).only(0x0a)?;
+    let (mut wire, mut found) = (Wire(fields), None);
+    while !wire.0.is_empty() {
+        let tag = wire.tag()?;
+        let start = layout.len() - wire.0.len();
+        match tag {
+            0x48 if found.is_some() => return None,
+            0x48 => {
+                let items = wire.varint()?;
+                found = Some((start..layout.len() - wire.0.len(), items));
+            }
+            // of the fields with a tag of one byte, those that are numbers and those that have a length
+            tag if tag < 0x80 && tag & 7 == 0 => drop(wire.varint()?),
+            tag if tag < 0x80 && tag & 7 == 2 => drop(wire.bytes()?),
+            _ => return None,
+        }
+    }
+    found
+}
+
+/// `split_items` of the contract.
+#[pyfunction]
+#[pyo3(signature = (layout, /))]
+pub fn split_items<'py>(
+    py: Python<'py>,
+    layout: &[u8],
+) -> Option<(Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>)> {
+    let (place, items) = items_of(layout)?;
+    Some((PyBytes::new(py, &layout[..place.start]), items, PyBytes::new(py, &layout[place.end..])))
+}

@@ -2,7 +2,7 @@
 
 A page is looked into when it is first touched: until then there is what the metadata says about it. Pages of one writer
 differ in little but their place, and so do those of many files: a layout is made once for all pages whose messages are
-the same byte by byte, or the same but for the symbols of their strings.
+the same byte by byte but for numbers of items and the symbols of strings.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
+from lance_io._kernels import split_items
 from lance_io.codecs.tree import FSST_TABLE_BYTES
 from lance_io.encodings.registry import open_page
 from lance_io.encodings.v2_1.fullzip import FullZipPage
@@ -113,42 +114,52 @@ class Pages(Sequence["PageLayout"]):
 
 
 class Layouts:
-    """Mini-block pages of files of one schema, by what their layout depends on."""
+    """Mini-block pages of files of one schema, by what their layout depends on: messages without numbers of items.
+
+    Messages with a table of symbols, which no two pages share, are known by what is around it as well.
+    """
 
     def __init__(self) -> None:
         self._same: dict[tuple[Any, ...], MiniBlockPage] = {}
-        self._patterns: dict[tuple[Any, ...], tuple[bytes, bytes, MiniBlockPage]] = {}
+        self._coded: dict[tuple[Any, ...], tuple[bytes, bytes, MiniBlockPage]] = {}
 
     def like(self, page: PageInfo, version: FileVersion, index: int) -> MiniBlockPage | None:
         """The layout of a page of the column `index`, if there was one whose message is the same.
 
-        Symbols of strings are checked anew. Raises nothing: what is wrong with them, the message's decoder tells.
+        None as well for what a check refuses, of the symbols or the number of items: then the message's decoder tells.
         """
-        encoding = page.encoding
-        if len(encoding) <= SHARED_LAYOUT_BYTES_MAX:
-            known = self._same.get((version.minor, index, page.num_rows, len(page.buffer_sizes), encoding))
-            return None if known is None else known.elsewhere(page.buffer_offsets, page.buffer_sizes)
-        pattern = self._patterns.get((version.minor, index, page.num_rows, len(page.buffer_sizes), len(encoding)))
-        if pattern is None:
+        parts = split_items(page.encoding)
+        if parts is None:
             return None
-        before, behind, known = pattern
-        if not (encoding.startswith(before) and encoding.endswith(behind)):
+        before, num_items, behind = parts
+        sizes, symbols = page.buffer_sizes, None
+        if len(before) <= SHARED_LAYOUT_BYTES_MAX:
+            known = self._same.get((version.minor, index, len(sizes), before, behind))
+        else:
+            coded = self._coded.get((version.minor, index, len(sizes), len(before), behind))
+            if coded is None or not (before.startswith(coded[0]) and before.endswith(coded[1])):
+                return None
+            known, symbols = coded[2], before[len(coded[0]) : len(before) - len(coded[1])]
+        if known is None or not known.may_have(num_items, page.num_rows):
             return None
-        symbols = encoding[len(before) : len(encoding) - len(behind)]
-        return known.with_symbols(symbols, page.buffer_offsets, page.buffer_sizes)
+        found = known.elsewhere(page.buffer_offsets, sizes, num_items, page.num_rows)
+        return found if symbols is None or found.recode(symbols) else None
 
     def remember(self, layout: MiniBlockPage, page: PageInfo, version: FileVersion, index: int) -> None:
         """A layout for further pages, if it is worth it and there is room."""
-        encoding = page.encoding
-        of_page = (version.minor, index, page.num_rows, len(page.buffer_sizes))
-        if len(encoding) <= SHARED_LAYOUT_BYTES_MAX:
+        parts = split_items(page.encoding)
+        if parts is None:
+            return
+        before, _, behind = parts
+        of_page = (version.minor, index, len(page.buffer_sizes))
+        if len(before) <= SHARED_LAYOUT_BYTES_MAX:
             if len(self._same) < SHARED_LAYOUTS_MAX:
-                self._same[*of_page, encoding] = layout
-        elif len(self._patterns) < SHARED_LAYOUTS_MAX and (*of_page, len(encoding)) not in self._patterns:
-            at = symbols_at(encoding, layout)
-            if at is not None:
-                parts = encoding[:at], encoding[at + FSST_TABLE_BYTES :]
-                self._patterns[*of_page, len(encoding)] = (*parts, layout)
+                self._same[*of_page, before, behind] = layout
+        elif len(self._coded) < SHARED_LAYOUTS_MAX:
+            at = symbols_at(page.encoding, layout)
+            if at is not None and at + FSST_TABLE_BYTES <= len(before):
+                around = before[:at], before[at + FSST_TABLE_BYTES :]
+                self._coded.setdefault((*of_page, len(before), behind), (*around, layout))
 
 
 @dataclass(slots=True, eq=False)

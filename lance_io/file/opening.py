@@ -99,8 +99,8 @@ def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[
         return Tail(answer.file_bytes - len(view), view), answer.file_bytes
     size = ref.size_bytes
     length = first_read_bytes(context, size, is_whole=is_whole)
-    fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata")
-    return Tail(size - length, bytes(fetched.piece(0, length))), size
+    fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata", keep=True)
+    return Tail(size - length, fetched.piece(0, length)), size
 
 
 def first_read_bytes(context: ReadContext, file_bytes: int, *, is_whole: bool = False) -> int:

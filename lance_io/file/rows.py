@@ -123,21 +123,16 @@ def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None)
 class _Missing:
     """A page whose index is not in the cache: `wanted.indexes[at]`.
 
-    ranges  what it is made of; None for mini-block pages, whose indexes are loaded together
+    number, key  of the page: in its column, and of its index in the cache
+    ranges       what the index is made of; None for mini-block pages, whose indexes are loaded together
     """
 
     wanted: ColumnRows
     at: int
+    number: int
+    key: tuple[Any, ...]
     page: PageLayout
     ranges: Ranges | None
-
-    @property
-    def number(self) -> int:
-        return self.wanted.numbers[self.at]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return self.wanted.column.keys[self.number]
 
 
 def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None) -> FileSteps[None]:
@@ -145,9 +140,11 @@ def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows],
     todo = _missing(cache, wanted)
     while todo:
         claims = cache.claim_many([one.key for one in todo])
-        mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if isinstance(claim, Mine)]
+        mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is Mine]
         if mine:
-            yield from _load(file, mine, tail)
+            yield from _load(cache, file, mine, tail)
+        if len(mine) == len(todo):
+            return
         todo = yield from _settle(todo, claims)
 
 
@@ -155,17 +152,19 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows]) -> list[_Missing]:
     """The indexes that must be read; those that need no reading are made."""
     found = []
     for one in wanted:
+        pages, keys = one.column.pages, one.column.keys
         for at, index in enumerate(one.indexes):
             if index is not None:
                 continue
-            page = one.column.pages[one.numbers[at]]
-            missing = _Missing(one, at, page, None if type(page) is MiniBlockPage else page.index_ranges())
-            if type(page) is MiniBlockPage or missing.ranges is not None:
-                found.append(missing)
+            number = one.numbers[at]
+            page, key = pages[number], keys[number]
+            ranges = None if type(page) is MiniBlockPage else page.index_ranges()
+            if type(page) is MiniBlockPage or ranges is not None:
+                found.append(_Missing(one, at, number, key, page, ranges))
                 continue
             made = page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
             one.indexes[at] = made
-            cache.put(missing.key, made, made.nbytes)
+            cache.put(key, made, made.nbytes)
     return found
 
 
@@ -181,7 +180,7 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
     return left
 
 
-def _load(file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
+def _load(cache: SearchCache, file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
     groups = _grouped([one for one, _ in mine], tail)
     try:
         fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
@@ -191,20 +190,25 @@ def _load(file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None
         for _, claim in mine:
             claim.abandon(error)
         raise
+    found: list[tuple[Mine, Any, int]] = []
     for one, claim in mine:
         value: Any = one.wanted.indexes[one.at]
-        claim.fulfil(value, value.nbytes)
+        found.append((claim, value, value.nbytes))
+    cache.fulfil_many(found)
 
 
 def _grouped(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
     """Pages whose indexes are fetched and loaded together: mini-block pages that lie in the tail, those that do not."""
-    groups = [[one] for one in missing if one.ranges is not None]
-    joined = [one for one in missing if one.ranges is None]
-    if tail is None:
-        return [*groups, joined] if joined else groups
-    start = tail.start
-    near = [one for one in joined if _index_start(one.page) >= start]
-    far = [one for one in joined if _index_start(one.page) < start]
+    groups: list[list[_Missing]] = []
+    near: list[_Missing] = []
+    far: list[_Missing] = []
+    for one in missing:
+        if one.ranges is not None:
+            groups.append([one])
+        elif tail is not None and _index_start(one.page) >= tail.start:
+            near.append(one)
+        else:
+            far.append(one)
     return [*groups, *(group for group in (near, far) if group)]
 
 

@@ -184,7 +184,8 @@ class SearchCache:
         if nbytes < 0:
             raise UsageError(f"nbytes must not be negative, got {nbytes}")
         with self._lock:
-            self._discard(key)
+            if key in self._entries:
+                self._discard(key)
             if nbytes > self.capacity_bytes:
                 return
             self._entries[key] = (value, nbytes)
@@ -216,6 +217,23 @@ class SearchCache:
         """`claim` for each key under one lock. A key that occurs twice is `Mine` first and `Theirs` afterwards."""
         with self._lock:
             return [self._claim(key) for key in keys]
+
+    def fulfil_many(self, loaded: Sequence[tuple[Mine, Any, int]]) -> None:
+        """`Mine.fulfil` for tickets of this cache, each with its value and its size in bytes, under one lock."""
+        waited: list[tuple[Future[Any], Any]] = []
+        with self._lock:
+            for ticket, value, nbytes in loaded:
+                if ticket._cache is None:
+                    continue
+                ticket._cache = None
+                key, load = ticket.key, ticket._load
+                if self._loads.get(key) is load:
+                    del self._loads[key]
+                self.put(key, value, nbytes)
+                if load.future is not None:
+                    waited.append((load.future, value))
+        for future, value in waited:
+            future.set_result(value)
 
     def _claim(self, key: Key) -> Claim:
         entry = self._entries.get(key)

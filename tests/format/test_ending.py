@@ -10,11 +10,13 @@ import lance
 import pyarrow as pa
 import pytest
 
+from lance_io._kernels import split_items
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.columns import decode_column, decode_column_table, decode_columns
 from lance_io.format.ending import Ending, decode_ending
 from lance_io.format.footer import FOOTER_BYTES, decode_footer
 from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
+from lance_io.proto import encodings21_pb2 as pb
 from lance_io.proto import file_pb2
 
 if TYPE_CHECKING:
@@ -165,3 +167,45 @@ def test_rows_beyond_the_signed_numbers_are_left_to_the_general_parser() -> None
     assert split_descriptor(data) is None
     with pytest.raises(FormatError, match="rows"):
         decode_file_descriptor(data)
+
+
+def of_items(num_items: int, **more: bytes) -> bytes:
+    """The message of a mini-block page."""
+    layout = pb.PageLayout()
+    layout.mini_block_layout.value_compression.constant.value = more.get("value", b"\x48\x05")
+    layout.mini_block_layout.layers.append(1)
+    layout.mini_block_layout.num_items = num_items
+    layout.mini_block_layout.has_large_chunk = True
+    return layout.SerializeToString()
+
+
+@pytest.mark.parametrize("num_items", [1, 5, 127, 128, 15_625, 1 << 31, (1 << 63) - 1])
+def test_a_layout_around_its_number_of_items(num_items: int) -> None:
+    for value in (b"", b"\x48\x05", bytes(300)):
+        data = of_items(num_items, value=value)
+        parts = split_items(data)
+        assert parts is not None
+        before, found, behind = parts
+        assert found == num_items
+        other = of_items(num_items ^ 1 or 1, value=value)  # a varint of the same length
+        assert len(other) == len(data)
+        assert before + data[len(before) : len(data) - len(behind)] + behind == data
+        assert before + other[len(before) : len(data) - len(behind)] + behind == other
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        of_items(0),
+        of_items(1 << 63),
+        of_items(5)[:-1],
+        of_items(5) + of_items(5),
+        pb.PageLayout(full_zip_layout=pb.FullZipLayout(num_items=5)).SerializeToString(),
+        b"\x0a\x04\x48\x05\x48\x06",
+        b"\x0a\x03\x48\x05\x09",
+        b"\x0a\x04\x48\x05\x92\x01",
+    ],
+)
+def test_messages_of_another_form_are_not_split(data: bytes) -> None:
+    assert split_items(data) is None

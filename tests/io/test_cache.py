@@ -142,6 +142,40 @@ def test_a_ticket_counts_once() -> None:
     assert cache.get(("k",)) == "first"
 
 
+def test_several_tickets_are_fulfilled_together() -> None:
+    cache = SearchCache(100)
+    mine = cache.claim_many([("a",), ("b",), ("c",), ("d",)])
+    theirs = cache.claim(("b",))
+    assert isinstance(theirs, Theirs)
+    tickets = [claim for claim in mine if isinstance(claim, Mine)]
+    assert len(tickets) == 4
+    tickets[3].fulfil("first", 10)
+    values = ["A", "B", "too large", "second"]
+    cache.fulfil_many(
+        [(ticket, value, size) for ticket, value, size in zip(tickets, values, (40, 50, 101, 9), strict=True)]
+    )
+    assert theirs.future.result(0) == "B"
+    assert [cache.get((name,)) for name in "abcd"] == ["A", "B", None, "first"]
+    assert (cache.stats.entries, cache.stats.bytes) == (3, 100)
+    assert isinstance(cache.claim(("c",)), Mine)  # nobody loads it any more
+    del mine, tickets  # they have counted: nothing is abandoned
+    assert cache.stats.entries == 3
+
+
+def test_tickets_whose_loads_are_forgotten_are_kept_none_the_less() -> None:
+    """After a fork the child has entries, and no loads."""
+    cache = SearchCache(100)
+    ticket = cache.claim(("a",))
+    assert isinstance(ticket, Mine)
+    cache._after_fork()
+    again = cache.claim(("a",))
+    assert isinstance(again, Mine)
+    cache.fulfil_many([(ticket, "of the parent", 10)])
+    assert cache.get(("a",)) == "of the parent"
+    again.fulfil("of the child", 20)
+    assert (cache.get(("a",)), cache.stats.bytes) == ("of the child", 20)
+
+
 async def test_a_loop_waits_for_a_thread() -> None:
     cache = SearchCache(100)
     mine = cache.claim(("k",))

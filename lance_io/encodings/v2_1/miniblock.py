@@ -96,14 +96,20 @@ class MiniBlockPage:
         self.join_key = self._join_key()
         self._dictionary_codec = None if self.dictionary is None else self.dictionary.program()
 
-    def elsewhere(self, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...]) -> MiniBlockPage:
-        """The same layout over other buffers, as many."""
+    def may_have(self, num_items: int, num_rows: int) -> bool:
+        """Whether a page of this layout may have so many items and rows."""
+        return num_items <= PAGE_ROWS_MAX and (self.has_lists or num_items == num_rows)
+
+    def elsewhere(
+        self, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...], num_items: int, num_rows: int
+    ) -> MiniBlockPage:
+        """The same layout over other buffers, as many, of as many items and rows as it may have."""
         found = MiniBlockPage.__new__(MiniBlockPage)
-        _, _, num_rows, path, rules = self.source
+        _, _, _, path, rules = self.source
         found.source = PageSource(buffer_offsets, buffer_sizes, num_rows, path, rules)
         # one by one: a dictionary of attributes is an object more for the garbage collector, for every page there is
         found.num_rows = num_rows
-        found.num_items = self.num_items
+        found.num_items = num_items
         found.codec = self.codec
         found.dictionary = self.dictionary
         found.num_dictionary_items = self.num_dictionary_items
@@ -118,18 +124,15 @@ class MiniBlockPage:
         found._dictionary_codec = self._dictionary_codec
         return found
 
-    def with_symbols(
-        self, symbols: bytes, buffer_offsets: tuple[int, ...], buffer_sizes: tuple[int, ...]
-    ) -> MiniBlockPage | None:
-        """The same layout over other buffers, of strings with other symbols; None for bytes that are no symbols."""
-        found = self.elsewhere(buffer_offsets, buffer_sizes)
+    def recode(self, symbols: bytes) -> bool:
+        """Make it the layout of strings with other symbols; False for bytes that are none."""
         try:
-            found.codec = with_symbols(self.codec, symbols)
+            self.codec = with_symbols(self.codec, symbols)
         except FormatError:
-            return None
+            return False
         before, behind = self._around_codec
-        found.program = before + found.codec.program() + behind
-        return found
+        self.program = before + self.codec.program() + behind
+        return True
 
     # -- the page's messages ---------------------------------------------------------------------------------------
 
@@ -145,7 +148,7 @@ class MiniBlockPage:
             raise FormatError(f"{message.num_dictionary_items} dictionary items in a page without a dictionary")
         if message.repetition_index_depth != self.has_lists:
             raise FormatError(f"repetition index of depth {message.repetition_index_depth}")
-        if self.num_items > PAGE_ROWS_MAX or (not self.has_lists and self.num_items != self.num_rows):
+        if not self.may_have(self.num_items, self.num_rows):
             raise FormatError(f"{self.num_items} items in a page of {self.num_rows} rows")
         source.expect_buffers(2 + (self.dictionary is not None) + self.has_lists)
         expected = _chunk_buffers(self.codec)
