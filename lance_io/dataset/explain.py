@@ -31,8 +31,7 @@ from lance_io.file.numbers import row_numbers
 from lance_io.file.opening import opened
 from lance_io.file.pieces import goes_with
 from lance_io.file.projection import Projection
-from lance_io.file.scan import file_pieces
-from lance_io.file.scan_now import group_bytes
+from lance_io.file.scan import file_pieces, group_bytes
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.settling import settled

@@ -188,6 +188,8 @@ def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tai
     if row_end > file.num_rows:
         raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
     first, borders = 0, column.row_starts
+    if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: all rows are in a page
+        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
     if row_start > 0 or row_end < file.num_rows:
         first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
         borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]
@@ -202,6 +204,14 @@ def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tai
     return result
 
 
+def is_near(piece: Piece, first: Piece) -> bool:
+    """Whether a piece belongs to the rows for which `first`, a piece before it, begins a group."""
+    if piece.file is not first.file:
+        return False
+    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
+    return follows or piece.row_start == first.row_start
+
+
 def goes_with(piece: Piece, group: Sequence[Piece], bytes_max: int) -> bool:
     """True when a piece is worth reading and decoding in one go with those before it.
 
@@ -209,16 +219,10 @@ def goes_with(piece: Piece, group: Sequence[Piece], bytes_max: int) -> bool:
 
     bytes_max  of all of them
     """
-    first = group[0]
-    if piece.file is not first.file:
-        return False
-    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
-    is_near = follows or piece.row_start == first.row_start
-    return is_near and piece.num_bytes + sum(one.num_bytes for one in group) <= bytes_max
+    return is_near(piece, group[0]) and piece.num_bytes + sum(one.num_bytes for one in group) <= bytes_max
 
 
-def goes_behind(piece: Piece, groups: Sequence[Sequence[Piece]]) -> bool:
-    """True when a piece is worth a job with pieces of files before its own, which are groups by file in row order."""
-    num_rows = sum(group[-1].row_end - group[0].row_start for group in groups) + piece.row_end - piece.row_start
-    num_bytes = sum(one.num_bytes for group in groups for one in group) + piece.num_bytes
-    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes <= limits.SCAN_JOB_BYTES
+def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
+    """True when a piece is worth a job with pieces of files before its own, which have so many rows and bytes."""
+    num_rows += piece.row_end - piece.row_start
+    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes + piece.num_bytes <= limits.SCAN_JOB_BYTES

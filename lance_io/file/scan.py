@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from lance_io import limits
 from lance_io.file.opening import opened
 from lance_io.file.pieces import column_pieces
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
     from lance_io.file.pieces import Piece
@@ -89,3 +90,8 @@ def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileStep
 def in_row_order(found: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
     """Pieces in the order in which batches need them."""
     return sorted(found, key=lambda one: one[1].row_start)
+
+
+def group_bytes() -> int:
+    """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
+    return limits.SCAN_JOB_BYTES if cpu_count() == 1 else limits.SCAN_GROUP_BYTES

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
-from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces
+from lance_io.file.pieces import is_near, read_group
+from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -28,30 +29,37 @@ if TYPE_CHECKING:
 
 
 class _Job:
-    """One piece on an object store: its bytes are requested at once; it is decoded when they are there, or needed.
+    """What is requested and decoded in one go: a piece, or small ones of one file.
+
+    Its bytes are requested at once; it is decoded when they are there, or needed.
 
     A small page index is looked into as soon as it is there: pages whose indexes came in one read ask for their data in
     the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
+
+    places      (leaf, piece) that are to be popped
+    is_needed   somebody waits for it, or has it
+    kept_bytes  decoded and not popped, and counted as held
     """
 
-    def __init__(self, leaf_id: int, piece: Piece, reads: FileReads, priority: int, pool: Pool) -> None:
-        self.leaf_id = leaf_id
+    def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool) -> None:
+        self.places = deque(group)
         self._pool = pool
-        self.piece = piece
         self._reads = reads
-        self._priority = priority
-        self._steps: Steps[pa.Array] = piece.steps()
+        self._key = group[0][1].file.key
+        self._priority = group[0][1].row_start
+        self._steps: Steps[list[pa.Array]] = read_group([piece for _, piece in group])
         self._handle: Handle | None = None
         self._is_brief = False  # what comes is a small page index
-        self._array: pa.Array | None = None
         self._may_decode = asyncio.Event()
-        self._is_needed = False
-        self.kept_bytes = 0  # decoded, and counted as held
-        self.task: asyncio.Task[pa.Array] | None = None
+        self.is_needed = False
+        self._arrays: deque[pa.Array] = deque()
+        self._sizes: deque[int] = deque()  # of these, in bytes
+        self.kept_bytes = 0
+        self.task: asyncio.Task[None] | None = None
         try:
             self._ask(next(self._steps))
-        except StopIteration as done:
-            self._array = done.value
+        except StopIteration as done:  # nothing is read of it
+            self._have(done.value, [0] * len(group))
         if self._is_brief:
             self.task = asyncio.ensure_future(self._run())
 
@@ -59,25 +67,37 @@ class _Job:
         self._handle = self._reads.submit(wanted, self._priority)
         self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
 
+    def _have(self, arrays: list[pa.Array], sizes: list[int]) -> None:
+        self._arrays.extend(arrays)
+        self._sizes.extend(sizes)
+        self.kept_bytes = sum(sizes)
+        self._pool.charge(self.kept_bytes)
+
     def start(self) -> None:
         """Decode it as soon as its bytes have come, without demanding them."""
         self._may_decode.set()
-        if self.task is None:
+        if self.task is None and not self._arrays:
             self.task = asyncio.ensure_future(self._run())
 
-    async def result(self) -> pa.Array:
-        """The decoded piece, which is the next thing needed: its bytes are demanded now."""
+    async def decoded(self) -> None:
+        """Wait until it is, as the next thing needed: its bytes are demanded now."""
         self.start()
-        self._is_needed = True
+        self.is_needed = True
         if self._handle is not None:
             self._handle.demand()
-        assert self.task is not None, "it has been started"
-        return await self.task
+        if self.task is not None:
+            await self.task
 
-    async def _run(self) -> pa.Array:
+    def pop(self) -> tuple[int, Piece, pa.Array, int]:
+        """Leaf, piece, array and its size in bytes, for which the caller now is accountable."""
+        num_bytes = self._sizes.popleft()
+        self.kept_bytes -= num_bytes
+        return (*self.places.popleft(), self._arrays.popleft(), num_bytes)
+
+    async def _run(self) -> None:
         try:
             while (handle := self._handle) is not None:
-                if not self._is_needed:
+                if not self.is_needed:
                     await handle.arrived()
                 if self._is_brief:
                     wanted = advance(self._steps, await handle)
@@ -85,14 +105,12 @@ class _Job:
                     await self._may_decode.wait()
                     wanted = await in_pool(self._steps, await handle)
                 if type(wanted) is Finished:
-                    array: pa.Array = wanted.value
-                    self.kept_bytes = array.nbytes
-                    self._pool.charge(self.kept_bytes)
-                    return array
+                    self._handle = None
+                    self._have(wanted.value, [array.nbytes for array in wanted.value])
+                    return
                 self._ask(wanted)
         except (ShortRead, InvalidRange) as error:
-            raise truncated(self.piece.file.key, error) from error
-        return self._array
+            raise truncated(self._key, error) from error
 
     def close(self) -> None:
         """Give up: what has not been read is not read any more."""
@@ -168,7 +186,31 @@ class _Jobs:
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
-        return [_Job(leaf_id, piece, reads, piece.row_start, self._pool) for leaf_id, piece, reads in found]
+        return [_Job(group, reads, self._pool) for group, reads in self._grouped(found)]
+
+    def _grouped(
+        self, found: list[tuple[int, Piece, FileReads]]
+    ) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
+        """Pieces by job: a task for each of many small pages costs more than decoding them.
+
+        What is not all of a page may have to ask for an index first: it has a job of its own.
+        """
+        bytes_max = -1 if self._ahead.is_asked_for else group_bytes()  # none goes with another then
+        group: list[tuple[int, Piece]] = []
+        of_group: FileReads | None = None
+        num_bytes = 0
+        for leaf_id, piece, reads in found:
+            if of_group is not None:
+                first = group[0][1]
+                is_whole = piece.is_whole and first.is_whole
+                if not (is_whole and is_near(piece, first) and num_bytes + piece.num_bytes <= bytes_max):
+                    yield group, of_group
+                    group, num_bytes = [], 0
+            group.append((leaf_id, piece))
+            num_bytes += piece.num_bytes
+            of_group = reads
+        if of_group is not None:
+            yield group, of_group
 
     def _decode_ahead(self) -> None:
         for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
@@ -178,19 +220,25 @@ class _Jobs:
 
     def before(self, span_index: int, row: int) -> bool:
         """True when the next piece belongs to the span and starts before the row."""
-        return bool(self._jobs) and self._jobs[0][0] == span_index and self._jobs[0][1].piece.row_start < row
+        if not self._jobs:
+            return False
+        index, job = self._jobs[0]
+        return index == span_index and job.places[0][1].row_start < row
 
     async def pop(self) -> tuple[int, Piece, pa.Array]:
         """The next piece, decoded."""
         _, job = self._jobs[0]
-        self._decode_ahead()
-        array = await job.result()
-        self._jobs.popleft()
-        self._pool.charge(-self._in_use.get(job.leaf_id, 0))
-        self._in_use[job.leaf_id] = job.kept_bytes
-        self._requested_bytes -= job.piece.num_bytes
+        if not job.is_needed:
+            self._decode_ahead()
+            await job.decoded()
+        leaf_id, piece, array, num_bytes = job.pop()
+        self._pool.charge(-self._in_use.get(leaf_id, 0))
+        self._in_use[leaf_id] = num_bytes
+        self._requested_bytes -= piece.num_bytes
+        if not job.places:
+            self._jobs.popleft()
         self._open_ahead()
-        return job.leaf_id, job.piece, array
+        return leaf_id, piece, array
 
     async def aclose(self) -> None:
         """Cancel everything that is under way and wait until it is."""

@@ -10,11 +10,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lance_io import limits
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
-from lance_io.file.pieces import goes_behind, goes_with, read_group
-from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, in_row_order
+from lance_io.file.pieces import goes_behind, is_near, read_group
+from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
 from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
 
@@ -118,6 +117,7 @@ class _Job:
     work       does it: an array for each piece, in order
     groups     pieces that are read and decoded together, each of one file
     num_bytes  what will be read
+    group_bytes  of that, for the last group
     is_held    whether these bytes are counted as held
     kept_bytes  decoded and counted as held
     sizes      of what was decoded and not popped, in bytes
@@ -128,7 +128,9 @@ class _Job:
         "_arrays",
         "_future",
         "_places",
+        "_rows_before",
         "_work",
+        "group_bytes",
         "groups",
         "is_dropped",
         "is_held",
@@ -139,7 +141,8 @@ class _Job:
 
     def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
         self.groups: list[list[Piece]] = []
-        self.num_bytes = 0
+        self.num_bytes = self.group_bytes = 0
+        self._rows_before = 0  # the last group
         self.is_held = False
         self.kept_bytes = 0
         self.sizes: deque[int] = deque()
@@ -155,9 +158,20 @@ class _Job:
         if self.groups and self.groups[-1][0].file is piece.file:
             self.groups[-1].append(piece)
         else:
+            self._rows_before = self.num_rows
             self.groups.append([piece])
+            self.group_bytes = 0
         self.num_bytes += piece.num_bytes
+        self.group_bytes += piece.num_bytes
         self._places.append(place)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all groups."""
+        if not self.groups:
+            return 0
+        group = self.groups[-1]
+        return self._rows_before + group[-1].row_end - group[0].row_start
 
     def hand_over(self) -> None:
         """Let the pool do it, unless it has been told before or is done."""
@@ -269,10 +283,11 @@ class _Ahead:
         index, _, piece = self._next
         if not self._held.has_room(job.num_bytes + piece.num_bytes):
             return False
-        if piece.file is job.groups[-1][0].file:
-            return goes_with(piece, job.groups[-1], self._group_bytes)
+        first = job.groups[-1][0]
+        if piece.file is first.file:
+            return job.group_bytes + piece.num_bytes <= self._group_bytes and is_near(piece, first)
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
-        return has_place and goes_behind(piece, job.groups)
+        return has_place and goes_behind(piece, job.num_rows, job.num_bytes)
 
     def _is_near(self, index: int, oldest: _Job) -> bool:
         return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
@@ -309,11 +324,6 @@ class _Ahead:
             self._held.drop(job)
         self._jobs.clear()
         self._held.end()
-
-
-def group_bytes() -> int:
-    """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
-    return limits.SCAN_JOB_BYTES if cpu_count() == 1 else limits.SCAN_GROUP_BYTES
 
 
 def scan_now(

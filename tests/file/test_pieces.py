@@ -67,7 +67,13 @@ def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool
     ],
 )
 def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expected: bool) -> None:
-    assert goes_behind(following, groups) is expected
+    job = scan_now._Job(lambda _: [])
+    for file, group in enumerate(groups):
+        for one in group:
+            one.file = file
+            job.add((0, 0, one))
+    assert job.num_rows == sum(group[-1].row_end - group[0].row_start for group in groups)
+    assert goes_behind(following, job.num_rows, job.num_bytes) is expected
 
 
 @pytest.mark.parametrize("num_found", [0, 79, 80, 81])

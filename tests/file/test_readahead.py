@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lance
 import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import limits
 from lance_io.commit.steps import drive_now
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.reading import SpanReader
 from lance_io.dataset.scan import plan_scan
+from lance_io.file import scan_later
 from lance_io.file.scan import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan_now import _Ahead
 from lance_io.file.table import TableReader
+from lance_io.io.budget import process_pool
 from lance_io.store.api import CLOUD
 from lance_io.testing.latency import LatencyStore, run_virtual
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FRAGMENTS = 6
 ROWS = 2000
@@ -104,3 +110,45 @@ def test_small_files_are_opened_together(many: str, spans_ahead: int | None, roo
     values, took_s = run_virtual(scan)
     assert values == list(range(400))
     assert took_s == 1 if rounds_min == 1 else took_s >= rounds_min
+
+
+@pytest.mark.parametrize(
+    ("columns", "pieces_asked_for", "bytes_max", "jobs"),
+    [
+        (4, None, limits.SCAN_GROUP_BYTES, FRAGMENTS),  # those of a file go together
+        (4, 3, limits.SCAN_GROUP_BYTES, 4 * FRAGMENTS),  # so many are to be decoded ahead: each counts
+        (4, None, 1, 4 * FRAGMENTS),
+        (1, None, limits.SCAN_GROUP_BYTES, FRAGMENTS),
+    ],
+    ids=["small", "asked for", "large", "one column"],
+)
+async def test_small_pages_of_a_file_are_one_job_on_the_loop(
+    columns: int,
+    pieces_asked_for: int | None,
+    bytes_max: int,
+    jobs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = pa.table({"id": range(FRAGMENTS * ROWS), "none": pa.nulls(FRAGMENTS * ROWS, pa.int8())})
+    whole = whole.append_column("text", pa.array([f"text {i}" for i in range(FRAGMENTS * ROWS)]))
+    whole = whole.append_column("list", pa.array([[i, None] * (i % 3) for i in range(FRAGMENTS * ROWS)]))
+    rows = whole.select(whole.column_names[:columns])
+    lance.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=ROWS)
+    made: list[int] = []
+    real = scan_later._Job.__init__
+
+    def counted(self: Any, group: Any, *arguments: Any) -> None:
+        made.append(len(group))
+        real(self, group, *arguments)
+
+    monkeypatch.setattr(scan_later._Job, "__init__", counted)
+    monkeypatch.setattr(limits, "SCAN_GROUP_BYTES", bytes_max)
+    monkeypatch.setattr(limits, "SCAN_JOB_BYTES", bytes_max)  # where there is one processor
+    table = lance_io.AsyncDataset.of(lance_io.dataset(tmp_path / "t.lance", session=lance_io.Session()))
+    held_bytes = process_pool().capacity_bytes - process_pool().avail_bytes
+    assert await table.to_table(batch_readahead=pieces_asked_for) == rows
+    assert (len(made), sum(made)) == (jobs, columns * FRAGMENTS)
+    assert process_pool().capacity_bytes - process_pool().avail_bytes == held_bytes
+    batches = [batch async for batch in table.to_batches(batch_readahead=pieces_asked_for, batch_size=700)]
+    assert pa.Table.from_batches(batches) == rows

@@ -77,6 +77,35 @@ def test_a_column_of_one_more_file_costs_few_calls(tables: dict[int, lance_io.La
     assert (per_file(COLUMNS) - per_file(2)) / (COLUMNS - 2) <= 7
 
 
+def test_a_column_of_one_more_file_that_is_not_open_costs_few_calls(tables: dict[int, lance_io.LanceDataset]) -> None:
+    def cold(files: int, columns: int) -> int:
+        dataset = lance_io.dataset(tables[files].uri, session=lance_io.Session())
+        dataset.count_rows()
+        return calls_of(lambda: take(dataset, 200, columns))
+
+    def per_file(columns: int) -> float:
+        return (cold(16, columns) - cold(8, columns)) / 8
+
+    cold(16, COLUMNS)  # what files of one schema have in common is known
+    assert (per_file(COLUMNS) - per_file(2)) / (COLUMNS - 2) <= 70
+    assert per_file(2) <= 460
+
+
+def test_a_column_of_one_more_small_file_costs_scans_few_calls(tables: dict[int, lance_io.LanceDataset]) -> None:
+    def cold(files: int, columns: int) -> int:
+        dataset = lance_io.dataset(tables[files].uri, session=lance_io.Session())
+        dataset.count_rows()
+        names = [f"c{at}" for at in range(columns)]
+        return calls_of(lambda: dataset.to_table(columns=names))
+
+    def per_file(columns: int) -> float:
+        return (cold(16, columns) - cold(8, columns)) / 8
+
+    cold(16, COLUMNS)
+    assert (per_file(COLUMNS) - per_file(2)) / (COLUMNS - 2) <= 70
+    assert per_file(2) <= 490
+
+
 def test_ranges_are_planned_without_calls_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     spares = (Spares() for _ in itertools.count())  # what others have left in those of the process takes calls, too
     monkeypatch.setattr("lance_io.io.reads.spares", lambda: next(spares))
