@@ -39,7 +39,7 @@ A decoded leaf (`Leaf`) is `(num_items, values, layers)`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, final
 
 T = TypeVar("T")
@@ -155,35 +155,28 @@ class PlainPage:
 class PagesPlan:
     """`plan_chunks` for single rows of many pages, of any columns and files, in one call.
 
-    pages        those of each column one after the other; value buffers of a column's pages are of one kind, and its
-                 pages of one class
-    rows         i64 each, together the wanted rows of all pages: page-relative, ascending within a page
-    counts       wanted rows of each page
-    sources      which buffer holds the chunks of each page
-    columns      how many of the pages each column has
-    num_sources  how many buffers there are
+    files        `(rows, pages, columns)` of each: `pages` are those of `rows`, in order, and `columns` the number that
+                 each of its columns has in the result, or None for a column that is not read, whose pages may be None;
+                 value buffers of all pages of a result's column are of one kind, and these pages of one class
+    num_columns  of the result; each of some page
     """
 
     def __new__(
         cls,
-        pages: list[IndexedPage | PlainPage],
-        rows: list[Buffer],
-        counts: list[int],
-        sources: list[int],
-        columns: list[int],
-        num_sources: int,
+        files: list[tuple[PageRows, list[IndexedPage | PlainPage | None], list[int | None]]],
+        num_columns: int,
         /,
     ) -> PagesPlan: ...
     def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
-        """`(starts, ends, bounds)` of the ranges to fetch; source i has those from `bounds[i]` to `bounds[i + 1]`."""
+        """`(starts, ends, bounds)` of the ranges to fetch; file i has those from `bounds[i]` to `bounds[i + 1]`."""
 
-    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], threads_max: int, /) -> list[Leaf]:
-        """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other.
+    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], threads_max: Callable[[], int], /) -> list[Leaf]:
+        """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other, file by file.
 
-        fetched      per source what was fetched, and i64 where each of its ranges starts there; None where it has none
-        threads_max  how many pages may be decoded side by side, where they are worth a thread
+        fetched      per file what was fetched, and i64 where each of its ranges starts there; None where it has none
+        threads_max  how many pages may be decoded side by side, asked where they are worth a thread
 
-        A `DamagedError` carries the index of the page as its second argument.
+        A `DamagedError` carries `(file, place of the page in that)` as its second argument.
         """
 
 def index_pages(
@@ -256,6 +249,19 @@ def split_rows(
     page_ends  where the part of each column ends in `pages`
     relative   i64[columns, r], the rows counted from the start of their page
     """
+
+@final
+class PageRows:
+    """What `split_rows` gives, held for a `PagesPlan`; parameters as there.
+
+    pages  numbers of the pages that hold some of the rows, counted over the pages of all columns
+    """
+
+    def __new__(cls, rows: Buffer, row_starts: Buffer, ends: list[int], /) -> PageRows: ...
+    @property
+    def pages(self) -> list[int]: ...
+    def of_column(self, number: int, /) -> tuple[int, list[int], list[int], OwnedBuffer]:
+        """`(first, numbers, counts, rows)` of a column: where its part of `pages` begins, and the rest as there."""
 
 def unravel_rows(
     rep: Buffer | None,

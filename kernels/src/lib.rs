@@ -73,6 +73,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<held::PlainPage>()?;
     m.add_class::<http::RangeSigner>()?;
     m.add_class::<many::PagesPlan>()?;
+    m.add_class::<rows::PageRows>()?;
     #[cfg(target_os = "linux")]
     m.add_class::<sockets::RangeSockets>()?;
     m.add_function(wrap_pyfunction!(chunks::chunk_table, m)?)?;

@@ -11,21 +11,22 @@ use crate::gil;
 use crate::held::{IndexedPage, PlainPage, Wanted};
 use crate::join::join_leaves;
 use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
+use crate::rows::PageRows;
 use crate::threads::side_by_side;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which source these are.
+/// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which file these are.
 #[pyclass(frozen, module = "lance_io._kernels")]
 pub struct PagesPlan {
+    files: Vec<Py<PageRows>>,
+    /// File by file.
     pages: Vec<PlannedPage>,
-    /// Pages of each column.
-    columns: Vec<Range<usize>>,
-    rows: Vec<i64>,
+    /// Where in `pages` those of each column are.
+    columns: Vec<Vec<usize>>,
     chunks: ChunkPlan,
-    num_sources: usize,
 }
 
 /// What a page is read with.
@@ -47,73 +48,52 @@ impl AnyPage {
 /// A page, and its parts of the tables of all pages.
 struct PlannedPage {
     page: AnyPage,
-    source: usize,
+    file: usize,
+    /// Its place among the pages of its file.
+    at: usize,
     rows: Range<usize>,
     chunks: Range<usize>,
     ranges: Range<usize>,
 }
 
+/// Rows of a file, what its pages are read with, and to which column of the result each of its columns belongs.
+type File = (Py<PageRows>, Vec<Option<AnyPage>>, Vec<Option<usize>>);
+
 #[pymethods]
 impl PagesPlan {
     #[new]
-    #[pyo3(signature = (pages, rows, counts, sources, columns, num_sources, /))]
-    fn new(
-        py: Python<'_>,
-        pages: Vec<AnyPage>,
-        rows: Vec<Bound<'_, PyAny>>,
-        counts: Vec<usize>,
-        sources: Vec<usize>,
-        columns: Vec<usize>,
-        num_sources: usize,
-    ) -> PyResult<Self> {
-        let mut all_rows = Vec::new();
-        for part in &rows {
-            all_rows.extend_from_slice(&Input::new(part)?.i64s()?);
-        }
-        let sum = |counts: &[usize]| counts.iter().try_fold(0usize, |sum, &count| sum.checked_add(count));
-        let fits = counts.len() == pages.len()
-            && sources.len() == pages.len()
-            && sum(&counts) == Some(all_rows.len())
-            && sources.iter().all(|&source| source < num_sources)
-            && sum(&columns) == Some(pages.len());
-        if !fits {
-            return Err(invalid("pages, rows, counts, sources and columns do not go together"));
-        }
-        gil::release(py, all_rows.len() + pages.len(), || {
-            let mut chunks = ChunkPlan::default();
-            let mut planned = Vec::with_capacity(pages.len());
-            let mut row = 0;
-            for ((page, count), source) in pages.into_iter().zip(counts).zip(sources) {
-                let rows = row..row + count;
-                row = rows.end;
-                let (first_chunk, first_range) = (chunks.chunk_ids.len(), chunks.range_starts.len());
-                page.plan(&all_rows[rows.clone()], &mut chunks)?;
-                let (chunks, ranges) = (first_chunk..chunks.chunk_ids.len(), first_range..chunks.range_starts.len());
-                planned.push(PlannedPage { page, source, rows, chunks, ranges });
+    #[pyo3(signature = (files, num_columns, /))]
+    fn new(py: Python<'_>, files: Vec<File>, num_columns: usize) -> PyResult<Self> {
+        for (rows, pages, columns) in &files {
+            let rows = rows.get();
+            let is_column = |column: &Option<usize>| column.is_none_or(|column| column < num_columns);
+            if pages.len() != rows.num_pages() || columns.len() != rows.num_columns() || !columns.iter().all(is_column)
+            {
+                return Err(invalid("rows, pages and columns of a file do not go together"));
             }
-            let ends = columns.iter().scan(0, |end, &count| {
-                *end += count;
-                Some(*end - count..*end)
-            });
-            Ok(PagesPlan { columns: ends.collect(), pages: planned, rows: all_rows, chunks, num_sources })
+        }
+        let steps = files.iter().map(|(rows, pages, _)| rows.get().rows().len() + pages.len()).sum();
+        gil::release(py, steps, || {
+            let mut plan = PagesPlan {
+                files: Vec::with_capacity(files.len()),
+                pages: Vec::new(),
+                columns: vec![Vec::new(); num_columns],
+                chunks: ChunkPlan::default(),
+            };
+            files.into_iter().try_for_each(|file| plan.add(file))?;
+            match plan.columns.iter().any(Vec::is_empty) {
+                true => Err(invalid("a column without pages")),
+                false => Ok(plan),
+            }
         })
     }
 
-    /// `(starts, ends, bounds)`: the ranges of each source behind those of the one before, in the order of the pages.
+    /// `(starts, ends, bounds)`: the ranges of each file behind those of the one before.
     fn ranges(&self) -> (OwnedBuffer, OwnedBuffer, Vec<usize>) {
-        let mut bounds = vec![0; self.num_sources + 1];
-        self.pages.iter().for_each(|page| bounds[page.source + 1] += page.ranges.len());
-        (1..bounds.len()).for_each(|at| bounds[at] += bounds[at - 1]);
-        let mut next = bounds.clone();
-        let num_ranges = self.chunks.range_starts.len();
-        let (mut starts, mut ends) = (vec![0i64; num_ranges], vec![0i64; num_ranges]);
-        for page in &self.pages {
-            let at = next[page.source]..next[page.source] + page.ranges.len();
-            next[page.source] = at.end;
-            starts[at.clone()].copy_from_slice(&self.chunks.range_starts[page.ranges.clone()]);
-            ends[at].copy_from_slice(&self.chunks.range_ends[page.ranges.clone()]);
-        }
-        (starts.into(), ends.into(), bounds)
+        let mut bounds = vec![0; self.files.len() + 1];
+        self.pages.iter().for_each(|page| bounds[page.file + 1] = page.ranges.end);
+        (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // those without pages
+        (self.chunks.range_starts.clone().into(), self.chunks.range_ends.clone().into(), bounds)
     }
 
     /// One leaf per column, its pages one after the other.
@@ -122,10 +102,50 @@ impl PagesPlan {
         &self,
         py: Python<'py>,
         fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
-        threads_max: usize,
+        threads_max: &Bound<'py, PyAny>,
     ) -> PyResult<Vec<Leaf<'py>>> {
-        if fetched.len() != self.num_sources {
-            return Err(invalid(format!("{} buffers for {} sources", fetched.len(), self.num_sources)));
+        let leaves = self.decode_leaves(py, fetched, threads_max)?;
+        leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
+    }
+}
+
+impl PagesPlan {
+    fn add(&mut self, (rows, pages, columns): File) -> PyResult<()> {
+        let split = rows.get();
+        let mut pages = pages.into_iter().enumerate();
+        let mut end = 0;
+        for (number, column) in columns.into_iter().enumerate() {
+            for (at, page) in pages.by_ref().take(split.column(number).len()) {
+                let rows = end..end + split.counts()[at];
+                end = rows.end;
+                let Some(column) = column else { continue };
+                let page = page.ok_or_else(|| invalid("a page that is missing"))?;
+                let (first_chunk, first_range) = (self.chunks.chunk_ids.len(), self.chunks.range_starts.len());
+                page.plan(&split.rows()[rows.clone()], &mut self.chunks)?;
+                let chunks = first_chunk..self.chunks.chunk_ids.len();
+                let ranges = first_range..self.chunks.range_starts.len();
+                self.columns[column].push(self.pages.len());
+                self.pages.push(PlannedPage { page, file: self.files.len(), at, rows, chunks, ranges });
+            }
+        }
+        self.files.push(rows);
+        Ok(())
+    }
+
+    /// Of all ranges. The buffers that were fetched may lie in a memory that is much larger.
+    fn num_bytes(&self) -> usize {
+        let ranges = self.chunks.range_starts.iter().zip(&self.chunks.range_ends);
+        ranges.fold(0, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize))
+    }
+
+    fn decode_leaves<'py>(
+        &self,
+        py: Python<'py>,
+        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        threads_max: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<LeafParts>> {
+        if fetched.len() != self.files.len() {
+            return Err(invalid(format!("{} buffers for {} files", fetched.len(), self.files.len())));
         }
         let inputs = fetched.iter().map(|one| match one {
             None => Ok(None),
@@ -140,39 +160,31 @@ impl PagesPlan {
             });
         }
         let work = self.work(&sources)?;
-        let columns: Vec<&[Work<'_>]> = self.columns.iter().map(|pages| &work[pages.clone()]).collect();
-        let steps = self.num_bytes() / 64 + self.rows.len();
-        let leaves = gil::release(py, steps, || decode_columns(&columns, steps, threads_max))?;
-        leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
-    }
-}
-
-impl PagesPlan {
-    /// Of all ranges. The buffers that were fetched may lie in a memory that is much larger.
-    fn num_bytes(&self) -> usize {
-        let ranges = self.chunks.range_starts.iter().zip(&self.chunks.range_ends);
-        ranges.fold(0, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize))
+        let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
+        let columns: Vec<Vec<&Work<'_>>> = columns.collect();
+        let steps = self.num_bytes() / 64 + self.pages.iter().map(|page| page.rows.len()).sum::<usize>();
+        let threads = if steps < STEPS_WORTH_A_THREAD { 1 } else { threads_max.call0()?.extract()? };
+        gil::release(py, steps, || decode_columns(&columns, threads))
     }
 
-    /// What is to be decoded, page by page: each source's ranges were fetched in the order of the pages.
+    /// What is to be decoded, page by page: each file's ranges were fetched in the order of the pages.
     fn work<'a>(&'a self, sources: &'a [(&'a [u8], Cow<'a, [i64]>)]) -> PyResult<Vec<Work<'a>>> {
         let mut next = vec![0; sources.len()];
         let mut work = Vec::with_capacity(self.pages.len());
-        for (index, page) in self.pages.iter().enumerate() {
-            let (bytes, offsets) = &sources[page.source];
-            let at = next[page.source]..next[page.source] + page.ranges.len();
-            next[page.source] = at.end;
+        for page in &self.pages {
+            let (bytes, offsets) = &sources[page.file];
+            let at = next[page.file]..next[page.file] + page.ranges.len();
+            next[page.file] = at.end;
             let Some(range_offsets) = offsets.get(at) else {
-                return Err(invalid(format!("{} offsets are too few for source {}", offsets.len(), page.source)));
+                return Err(invalid(format!("{} offsets are too few for file {}", offsets.len(), page.file)));
             };
             work.push(Work {
-                index,
-                page: &page.page,
+                planned: page,
                 wanted: Wanted {
                     range_offsets,
                     range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
                     chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
-                    row_starts: &self.rows[page.rows.clone()],
+                    row_starts: &self.files[page.file].get().rows()[page.rows.clone()],
                     row_ends: None,
                 },
                 range_starts: &self.chunks.range_starts[page.ranges.clone()],
@@ -189,8 +201,7 @@ impl PagesPlan {
 
 /// A page, what was planned for it, and the bytes that were fetched for its file.
 struct Work<'a> {
-    index: usize,
-    page: &'a AnyPage,
+    planned: &'a PlannedPage,
     wanted: Wanted<'a>,
     range_starts: &'a [i64],
     range_ends: &'a [i64],
@@ -200,7 +211,8 @@ struct Work<'a> {
 impl Work<'_> {
     /// The leaf of a page with an index.
     fn decode(&self, page: &IndexedPage) -> PyResult<LeafParts> {
-        page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, self.index))
+        let place = (self.planned.file, self.planned.at);
+        page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, place))
     }
 
     /// Append the values of a plain page.
@@ -213,10 +225,13 @@ impl Work<'_> {
     }
 }
 
-/// A finding about the bytes carries the page's index as its second argument.
-pub fn at_page(error: PyErr, index: usize) -> PyErr {
+/// A finding about the bytes carries the place of the page as its second argument.
+pub fn at_page<P>(error: PyErr, place: P) -> PyErr
+where
+    (String, P): for<'py> IntoPyObject<'py> + Send + Sync + 'static,
+{
     Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
-        true => DamagedError::new_err((error.value(py).to_string(), index)),
+        true => DamagedError::new_err((error.value(py).to_string(), place)),
         false => error,
     })
 }
@@ -225,18 +240,17 @@ pub fn at_page(error: PyErr, index: usize) -> PyErr {
 const STEPS_WORTH_A_THREAD: usize = 1 << 15;
 
 /// Decode pages side by side, and put those of each column one behind the other.
-fn decode_columns(columns: &[&[Work<'_>]], steps: usize, threads_max: usize) -> PyResult<Vec<LeafParts>> {
-    let indexed = |work: &&Work<'_>| matches!(work.page, AnyPage::Indexed(_));
-    let work: Vec<&Work<'_>> = columns.iter().flat_map(|work| work.iter()).filter(indexed).collect();
-    let threads = if steps < STEPS_WORTH_A_THREAD { 1 } else { threads_max };
-    let decode = |work: &&Work<'_>| match work.page {
+fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<LeafParts>> {
+    let indexed = |work: &&Work<'_>| matches!(work.planned.page, AnyPage::Indexed(_));
+    let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(indexed).collect();
+    let decode = |work: &&Work<'_>| match &work.planned.page {
         AnyPage::Indexed(page) => work.decode(page.get()),
         AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
     };
     let mut leaves = side_by_side(&work, threads, decode)?.into_iter();
-    let join = |work: &&[Work<'_>]| match work.first().map(|work| work.page) {
+    let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
         Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
-        Some(AnyPage::Indexed(page)) if work.iter().all(|work| indexed(&work)) => {
+        Some(AnyPage::Indexed(page)) if work.iter().all(indexed) => {
             join_leaves(leaves.by_ref().take(work.len()).collect(), &page.get().page)
         }
         _ => Err(invalid("a column without pages, or with pages of two kinds")),
@@ -245,8 +259,8 @@ fn decode_columns(columns: &[&[Work<'_>]], steps: usize, threads_max: usize) -> 
 }
 
 /// The values of plain pages of one width.
-fn join_plain(work: &[Work<'_>], first: &PlainPage) -> PyResult<LeafParts> {
-    let alike = |work: &Work<'_>| matches!(work.page, AnyPage::Plain(page) if page.get().is_like(first));
+fn join_plain(work: &[&Work<'_>], first: &PlainPage) -> PyResult<LeafParts> {
+    let alike = |work: &&Work<'_>| matches!(&work.planned.page, AnyPage::Plain(page) if page.get().is_like(first));
     if !work.iter().all(alike) {
         return Err(invalid("pages of two kinds in one column"));
     }

@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Row ranges of a page, `start` inclusive, `end` exclusive; without `ends` each start is one row.
 pub struct RowRanges<'a> {
@@ -100,30 +101,107 @@ pub fn split_rows(
     row_starts: &Bound<'_, PyAny>,
     ends: Vec<usize>,
 ) -> PyResult<Split> {
-    let (rows, row_starts) = (Input::new(rows)?, Input::new(row_starts)?);
-    let (rows, row_starts) = (rows.i64s()?, row_starts.i64s()?);
-    let num_rows = rows.len().saturating_mul(ends.len());
-    gil::release(py, num_rows, || {
-        if !rows.is_sorted() {
-            return Err(PyValueError::new_err("rows do not ascend"));
+    let split = PageRows::new(py, rows, row_starts, ends)?;
+    Ok((split.pages, split.counts, split.page_ends, split.relative.into()))
+}
+
+/// Rows of one file by column and page; `PageRows` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct PageRows {
+    /// Pages that hold some, numbered within their column, and how many each of them holds.
+    pages: Vec<usize>,
+    counts: Vec<usize>,
+    /// Where the part of each column ends in those.
+    page_ends: Vec<usize>,
+    /// Pages of all columns before each.
+    pages_before: Vec<usize>,
+    /// Of all pages one after the other, counted from the start of their page.
+    relative: Vec<i64>,
+}
+
+#[pymethods]
+impl PageRows {
+    #[new]
+    #[pyo3(signature = (rows, row_starts, ends, /))]
+    fn new(
+        py: Python<'_>,
+        rows: &Bound<'_, PyAny>,
+        row_starts: &Bound<'_, PyAny>,
+        ends: Vec<usize>,
+    ) -> PyResult<PageRows> {
+        let (rows, row_starts) = (Input::new(rows)?, Input::new(row_starts)?);
+        let (rows, row_starts) = (rows.i64s()?, row_starts.i64s()?);
+        let num_rows = rows.len().saturating_mul(ends.len());
+        gil::release(py, num_rows, || {
+            if !rows.is_sorted() {
+                return Err(PyValueError::new_err("rows do not ascend"));
+            }
+            let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
+            let mut pages_before = Vec::with_capacity(ends.len());
+            let mut relative = Vec::with_capacity(num_rows);
+            let mut first = 0;
+            for (column, &end) in ends.iter().enumerate() {
+                let Some(starts) = row_starts.get(first..end) else {
+                    return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
+                };
+                pages_before.push(first.saturating_sub(column)); // a column has a start more than it has pages
+                first = end;
+                split_column(&rows, starts, |page, rows| {
+                    pages.push(page);
+                    counts.push(rows.len());
+                    relative.extend(rows.iter().map(|row| row - starts[page]));
+                })?;
+                page_ends.push(pages.len());
+            }
+            Ok(PageRows { pages, counts, page_ends, pages_before, relative })
+        })
+    }
+
+    /// The pages that hold some of the rows, numbered over all columns.
+    #[getter]
+    fn pages(&self) -> Vec<usize> {
+        let of_column = |column: usize| self.pages[self.column(column)].iter().map(move |page| (column, page));
+        let pages = (0..self.num_columns()).flat_map(of_column);
+        pages.map(|(column, page)| self.pages_before[column] + page).collect()
+    }
+
+    /// `(first, numbers, counts, rows)` of one column.
+    #[pyo3(signature = (number, /))]
+    fn of_column(&self, number: usize) -> PyResult<(usize, Vec<usize>, Vec<usize>, OwnedBuffer)> {
+        if number >= self.num_columns() {
+            return Err(PyValueError::new_err(format!("column {number} of {}", self.num_columns())));
         }
-        let (mut pages, mut counts, mut page_ends) = (Vec::new(), Vec::new(), Vec::with_capacity(ends.len()));
-        let mut relative = Vec::with_capacity(num_rows);
-        let mut first = 0;
-        for &end in &ends {
-            let Some(starts) = row_starts.get(first..end) else {
-                return Err(PyValueError::new_err(format!("row starts {first}..{end} of {}", row_starts.len())));
-            };
-            first = end;
-            split_column(&rows, starts, |page, rows| {
-                pages.push(page);
-                counts.push(rows.len());
-                relative.extend(rows.iter().map(|row| row - starts[page]));
-            })?;
-            page_ends.push(pages.len());
-        }
-        Ok((pages, counts, page_ends, relative.into()))
-    })
+        let pages = self.column(number);
+        let start = self.counts[..pages.start].iter().sum::<usize>();
+        let counts = self.counts[pages.clone()].to_vec();
+        let rows = self.relative[start..start + counts.iter().sum::<usize>()].to_vec();
+        Ok((pages.start, self.pages[pages].to_vec(), counts, rows.into()))
+    }
+}
+
+impl PageRows {
+    pub fn num_columns(&self) -> usize {
+        self.page_ends.len()
+    }
+
+    pub fn num_pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// The pages of a column, as places in the list of all that hold some of the rows.
+    pub fn column(&self, number: usize) -> Range<usize> {
+        number.checked_sub(1).map_or(0, |before| self.page_ends[before])..self.page_ends[number]
+    }
+
+    /// How many rows each page holds.
+    pub fn counts(&self) -> &[usize] {
+        &self.counts
+    }
+
+    /// Those of all pages one after the other.
+    pub fn rows(&self) -> &[i64] {
+        &self.relative
+    }
 }
 
 /// Tell of each page that holds some of the rows which these are.

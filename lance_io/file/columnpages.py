@@ -194,11 +194,11 @@ class Column:
         one by one, and for no pages.
         """
         if len(self.pages) == 1:
-            return _join_key(self.pages[0]) if numbers else None
+            return join_key_of(self.pages[0]) if numbers else None
         alike = self._alike
         if alike is not None and alike[1].issuperset(numbers):  # the usual case, without looking at pages
             return alike[0] if numbers else None
-        found = {_join_key(self.pages[number]) for number in numbers}
+        found = {join_key_of(self.pages[number]) for number in numbers}
         key = found.pop() if len(found) == 1 else None
         if key is not None:
             if alike is None:
@@ -213,5 +213,6 @@ class Column:
         return where(self.index, self.path)
 
 
-def _join_key(page: PageLayout) -> str | None:
+def join_key_of(page: PageLayout) -> str | None:
+    """What a page has in common with those whose rows make one array with its own; None for all others."""
     return page.join_key if isinstance(page, (MiniBlockPage, FullZipPage)) else None

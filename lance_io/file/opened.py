@@ -9,13 +9,13 @@ Specification: file container, sections 2.2 and 3.
 from __future__ import annotations
 
 from dataclasses import field
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from lance_io.errors import FormatError
 from lance_io.file.columnpages import Column, Layouts, Pages, where
+from lance_io.file.view import FileView
 from lance_io.format.columns import decode_column, decode_column_table, decode_columns
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
@@ -56,47 +56,6 @@ class FileSchema:
     def of(cls, schema: Schema) -> FileSchema:
         """The leaves of a file's schema."""
         return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
-
-
-@dataclass(slots=True, eq=False)
-class FileView:
-    """The columns that a projection reads of a file, checked to have the types that the table declares.
-
-    here     what is read
-    columns  its columns
-    """
-
-    here: FileColumns
-    columns: list[Column]
-    _keys: list[tuple[Any, ...]] | None = None
-    _join_keys: list[str | None] | None = None
-    _row_starts: tuple[IntArray, list[int]] | None = None
-
-    @property
-    def keys(self) -> list[tuple[Any, ...]] | None:
-        """Search-cache keys of the pages' indexes when every column has exactly one page, else None."""
-        keys = self._keys
-        if keys is None:
-            is_single = all([len(column.pages) == 1 for column in self.columns])
-            keys = self._keys = [column.keys[0] for column in self.columns] if is_single else []
-        return keys if keys or not self.columns else None
-
-    @property
-    def join_keys(self) -> list[str | None]:
-        """`Column.join_key` of each column's first page."""
-        keys = self._join_keys
-        if keys is None:
-            keys = self._join_keys = [column.join_key((0,)) for column in self.columns]
-        return keys
-
-    @property
-    def row_starts(self) -> tuple[IntArray, list[int]]:
-        """`Column.row_starts` of all columns one after the other, and where each column's part ends."""
-        starts = self._row_starts
-        if starts is None:
-            parts = [column.row_starts for column in self.columns]
-            starts = self._row_starts = np.concatenate(parts), list(accumulate(map(len, parts)))
-        return starts
 
 
 class OpenedFile:

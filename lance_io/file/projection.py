@@ -60,7 +60,10 @@ class FileColumns:
 class Projection:
     """Projected fields and the leaves they need.
 
-    fields  pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
+    fields   pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
+    paths    the ways to the leaves of each field
+    leaves   all of them by field id, in that order
+    is_flat  every field is a leaf
     """
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -70,6 +73,7 @@ class Projection:
         self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
         # of fields that are a leaf, as most are: its id
         self._lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
+        self.is_flat = None not in self._lone
         self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
         self._leaf_columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
 

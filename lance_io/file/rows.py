@@ -5,12 +5,12 @@ The parts of a take that concern one file; `take.py` runs them for all files of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from lance_io._kernels import DamagedError, split_rows
+from lance_io._kernels import DamagedError
 from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
@@ -26,13 +26,13 @@ from lance_io.spans import int64s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lance_io._kernels import PageRows
     from lance_io.encodings.api import PageLayout
     from lance_io.file.columnpages import Column
-    from lance_io.file.opened import FileView, OpenedFile
+    from lance_io.file.opened import OpenedFile
+    from lance_io.file.view import FileView
     from lance_io.io.cache import Claim, SearchCache
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
-
-_FIRST: Final = (0,)  # the only page of many columns
 
 
 @dataclass(slots=True, eq=False)
@@ -70,25 +70,14 @@ def check_rows(file: OpenedFile, rows: IntArray) -> None:
         raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
 
 
-def rows_of(view: FileView, rows: IntArray) -> list[ColumnRows]:
-    """The rows by column and page.
+def rows_of(column: Column, at: int, rows: PageRows, indexes: list[PageIndex | None]) -> ColumnRows:
+    """The rows of one column.
 
-    rows  ascending, all of them in the file
+    at       its place among those of the file that are read
+    indexes  of the pages of all of them
     """
-    columns, count = view.columns, len(rows)
-    if not count or not columns:
-        return [ColumnRows(column, (), rows, [], []) for column in columns]
-    if view.keys is not None:
-        counts = [count]
-        return [ColumnRows(column, _FIRST, rows, counts, []) for column in columns]
-    numbers, counts, ends, relative = split_rows(rows, *view.row_starts)
-    by_column = int64s(relative).reshape(len(columns), count)
-    found = []
-    start = 0
-    for column, end, of_column in zip(columns, ends, by_column, strict=True):
-        found.append(ColumnRows(column, numbers[start:end], of_column, counts[start:end], []))
-        start = end
-    return found
+    first, numbers, counts, relative = rows.of_column(at)
+    return ColumnRows(column, numbers, int64s(relative), counts, indexes[first : first + len(numbers)])
 
 
 def every_page(view: FileView) -> list[ColumnRows]:

@@ -11,7 +11,7 @@ A computation on several files yields a list of (file, request) and is sent the 
 
 from __future__ import annotations
 
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,15 +31,19 @@ from lance_io.runtime import cpu_count
 from lance_io.spans import Fetched, IntArray, Ranges, int64s
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from lance_io.file.opened import FileView, OpenedFile
+    from lance_io._kernels import PageRows
+    from lance_io.file.opened import OpenedFile
     from lance_io.file.projection import FileColumns, Projection
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
+    from lance_io.file.view import AlikePages, FileView
+    from lance_io.io.cache import SearchCache
 
     Pick = tuple[FragmentSource, IntArray]
 
 T = TypeVar("T")
+Builder: TypeAlias = "Callable[[_kernels.Leaf], pa.Array]"
 WARMED_SHARE: Final = 0.75  # of the cache
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
 
@@ -73,52 +77,85 @@ def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[li
 
 
 class _FileTake:
-    """One file of a take: which columns and rows of it, and what has been found out about it."""
+    """One file of a take: which columns and rows of it, and what has been found out about it.
 
-    __slots__ = ("alone", "arrays", "file", "here", "num_rows", "number", "ref", "rows", "tail", "view", "wanted")
+    split    the rows by column and page
+    pages    numbers of the pages that hold them, see `FileView`
+    indexes  of these pages
+    joined   of each column the number among those that are decoded together; None for the others
+    alone    places of the columns that are decoded by themselves
+    arrays   what came of these, by leaf id
+    """
 
-    def __init__(self, number: int, here: FileColumns, rows: IntArray) -> None:
-        self.number = number
+    __slots__ = (
+        "alone",
+        "arrays",
+        "file",
+        "here",
+        "indexes",
+        "joined",
+        "pages",
+        "ref",
+        "rows",
+        "split",
+        "tail",
+        "view",
+    )
+
+    def __init__(self, here: FileColumns, rows: IntArray) -> None:
         self.here = here
         self.ref = here.ref
         self.rows = rows
-        self.num_rows = len(rows)
         self.file: OpenedFile
         self.view: FileView
         self.tail: Tail | None = None
-        self.wanted: list[ColumnRows]
-        self.alone: list[int] = []  # places in `wanted` that are decoded by themselves
-        self.arrays: dict[int, pa.Array] = {}  # what came of them, by leaf id
+        self.split: PageRows
+        self.pages: list[int]
+        self.indexes: list[Any]
+        self.joined: list[int | None]
+        self.alone: list[int] = []
+        self.arrays: dict[int, pa.Array] = {}
 
     def begin(self, file: OpenedFile, tail: Tail | None) -> None:
         """The file is open: rows by column and page."""
         self.file, self.tail = file, tail
         self.view = file.view(self.here)
         check_rows(file, self.rows)
-        self.wanted = rows_of(self.view, self.rows)
+        self.split = self.view.split(self.rows)
+        self.pages = self.split.pages
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing is wanted of it but what is decoded together, and all that must be read."""
         return not self.alone and self.tail is None
 
-    @property
-    def join_keys(self) -> list[str | None]:
-        """`Column.join_key` of the pages wanted of each column."""
-        if self.view.keys is not None and self.num_rows:
-            return self.view.join_keys
-        return [one.column.join_key(one.numbers) for one in self.wanted]
+    def wanted(self, at: int) -> ColumnRows:
+        """The rows of one column."""
+        return rows_of(self.view.columns[at], at, self.split, self.indexes)
 
-    @property
-    def keys(self) -> list[tuple[Any, ...]]:
-        """Cache keys of the indexes of all pages."""
-        if self.view.keys is not None and self.num_rows:
-            return self.view.keys
-        return [one.column.keys[number] for one in self.wanted for number in one.numbers]
+    def join_key(self, at: int) -> str | None:
+        """`Column.join_key` of the pages wanted of one column."""
+        return self.view.columns[at].join_key(self.split.of_column(at)[1])
+
+    def first_page(self, at: int) -> Any:
+        """The first page wanted of one column."""
+        return self.view.columns[at].pages[self.split.of_column(at)[1][0]]
+
+    def load_indexes(self, cache: SearchCache) -> FileSteps[None]:
+        """Find those that are missing."""
+        wanted = [self.wanted(at) for at in range(len(self.view.columns))]
+        yield from load_indexes(cache, self.file, wanted, self.tail)
+        self.indexes = [index for one in wanted for index in one.indexes]
+
+    def joined_pages(self) -> list[Any]:
+        """What the pages are read with, those of joined columns at least."""
+        if not self.alone:
+            return [index.page for index in self.indexes]
+        return [getattr(index, "page", None) for index in self.indexes]
 
     def read(self, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
-        alone = [read_column(self.file, self.wanted[at], self.tail) for at in self.alone]
+        alone = [read_column(self.file, self.wanted(at), self.tail) for at in self.alone]
         if ranges is None:
             return None, (yield from together(alone))
         fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
@@ -126,7 +163,7 @@ class _FileTake:
 
 
 _Run: TypeAlias = list[tuple[_FileTake, int]]
-"""Parts of one leaf, one behind the other: a file and the place in its `wanted`."""
+"""Parts of one leaf, one behind the other: a file and the place among its columns."""
 
 
 def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) -> FilesSteps[list[pa.Array]]:
@@ -134,17 +171,14 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
 
     picks  (fragment, i64[n] physical offsets, ascending, each once)
     """
-    by_pick: list[list[_FileTake]] = []
-    jobs: list[_FileTake] = []
-    for source, rows in picks:
-        here = [_FileTake(len(jobs) + at, one, rows) for at, one in enumerate(projection.locate(source))]
-        by_pick.append(here)
-        jobs += here
+    by_pick = [[_FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
+    jobs = [job for jobs in by_pick for job in jobs]
     yield from _open(context, jobs)
     yield from _find_indexes(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
-    fetched = yield from _read(jobs, leaves.joined.plan(len(jobs)))
-    return leaves.assemble(leaves.joined.decode(fetched))
+    joined = _Joined(jobs, leaves.builders)
+    fetched = yield from _read(jobs, joined.plan())
+    return leaves.assemble(joined.decode(fetched))
 
 
 def warm(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
@@ -155,11 +189,10 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
     cache, none = context.cache, np.empty(0, dtype=np.int64)
     for start in range(0, len(sources), TAKE_FILES_AT_ONCE):
         parts = [one for source in sources[start : start + TAKE_FILES_AT_ONCE] for one in projection.locate(source)]
-        jobs = [_FileTake(at, one, none) for at, one in enumerate(parts)]
+        jobs = [_FileTake(one, none) for one in parts]
         yield from _open(context, jobs)
-        for job in jobs:
-            job.wanted = every_page(job.view)
-        yield from side_by_side([(job.ref, load_indexes(cache, job.file, job.wanted, job.tail)) for job in jobs])
+        loads = [load_indexes(cache, job.file, every_page(job.view), job.tail) for job in jobs]
+        yield from side_by_side([(job.ref, load) for job, load in zip(jobs, loads, strict=True)])
         if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
             return
 
@@ -182,16 +215,14 @@ def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
 def _find_indexes(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
     """The index of every page, from the cache or by one round of reading."""
     cache = context.cache
-    found = cache.get_many([key for job in jobs for key in job.keys])
+    found = cache.get_many([job.view.keys[page] for job in jobs for page in job.pages])
     at = 0
     for job in jobs:
-        for one in job.wanted:
-            end = at + len(one.numbers)
-            one.indexes = found[at:end]
-            at = end
+        end = at + len(job.pages)
+        job.indexes = found[at:end]
+        at = end
     if None in found:
-        incomplete = [job for job in jobs if any(None in one.indexes for one in job.wanted)]
-        yield from side_by_side([(job.ref, load_indexes(cache, job.file, job.wanted, job.tail)) for job in incomplete])
+        yield from side_by_side([(job.ref, job.load_indexes(cache)) for job in jobs if None in job.indexes])
 
 
 def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
@@ -214,39 +245,26 @@ def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list
 
 
 class _Joined:
-    """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one."""
+    """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one.
 
-    def __init__(self) -> None:
-        self._runs: list[_Run] = []  # the parts of each column
-        self._heads: list[Any] = []  # first page of each column
-        self._indexes: list[Any] = []  # of the pages of all columns; those with a join key have a `page`
-        self._columns: list[int] = []  # pages of each column
+    builders  what makes the array of each column
+    """
+
+    def __init__(self, jobs: list[_FileTake], builders: list[Builder]) -> None:
+        self._jobs = jobs
+        self._builders = builders
         self._plan: _kernels.PagesPlan
 
-    def add(self, run: _Run, page: Any) -> int:
-        """A new column: parts with the same join key. Returns its number.
-
-        page  the first page of the first part
-        """
-        indexes = [index for job, at in run for index in job.wanted[at].indexes]
-        self._indexes += indexes
-        self._columns.append(len(indexes))
-        self._heads.append(page)
-        self._runs.append(run)
-        return len(self._runs) - 1
-
-    def plan(self, num_files: int) -> list[Ranges | None]:
+    def plan(self) -> list[Ranges | None]:
         """The byte ranges to fetch of each file; None when it has no joined pages."""
-        if not self._columns:
-            return [None] * num_files
-        parts = [(job.number, job.wanted[at]) for run in self._runs for job, at in run]
-        pages = [index.page for index in self._indexes]
-        rows = [wanted.rows for _, wanted in parts]
-        counts = [count for _, wanted in parts for count in wanted.counts]
-        sources = [number for number, wanted in parts for _ in wanted.counts]
-        self._plan = _kernels.PagesPlan(pages, rows, counts, sources, self._columns, num_files)
+        if not self._builders:
+            return [None] * len(self._jobs)
+        files = [(job.split, job.joined_pages(), job.joined) for job in self._jobs]
+        self._plan = _kernels.PagesPlan(files, len(self._builders))
         all_starts, all_ends, bounds = self._plan.ranges()
         starts, ends = int64s(all_starts), int64s(all_ends)
+        if len(self._jobs) == 1:
+            return [Ranges(starts, ends)]
         return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
 
     def decode(self, fetched: list[Fetched | None]) -> list[pa.Array]:
@@ -254,27 +272,23 @@ class _Joined:
 
         fetched  what `plan` asked for
         """
-        if not self._columns:
+        if not self._builders:
             return []
         try:
             buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
-            leaves = self._plan.decode(buffers, cpu_count())
+            leaves = self._plan.decode(buffers, cpu_count)
         except DamagedError as error:
             raise self._located(error) from None
-        return [page.build(leaf) for page, leaf in zip(self._heads, leaves, strict=True)]
+        return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
 
     def _located(self, error: DamagedError) -> FormatError:
         if len(error.args) < 2:
             return FormatError(str(error))
-        text, page = error.args
-        for job, at in chain.from_iterable(self._runs):
-            wanted = job.wanted[at]
-            if page < len(wanted.numbers):
-                found = located(FormatError(text), job.file, wanted.column, wanted.numbers[page])
-                assert isinstance(found, FormatError)
-                return found
-            page -= len(wanted.numbers)
-        raise AssertionError("a kernel named a page that it was not given")
+        text, (file, page) = error.args
+        job = self._jobs[file]
+        found = located(FormatError(text), job.file, *job.view.page(job.pages[page]))
+        assert isinstance(found, FormatError)
+        return found
 
 
 # -- leaves to fields ------------------------------------------------------------------------------------------------
@@ -288,70 +302,82 @@ def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
     return None
 
 
-def _is_read_in_place(run: _Run, page: Any) -> bool:
-    """Whether a leaf has so many values that lie in the file as in memory that they had better not be copied.
-
-    page  the first one
-    """
-    if type(page) is not FullZipPage:
-        return False
-    return sum([job.num_rows for job, _ in run]) * page.stride_bytes > IN_PLACE_BYTES_MIN
+def _is_read_in_place(num_rows: int, stride_bytes: int) -> bool:
+    """Whether so many values that lie in the file as in memory had better not be copied."""
+    return num_rows * stride_bytes > IN_PLACE_BYTES_MIN
 
 
 class _Leaves:
     """Which decoded arrays make up each leaf of each field.
 
-    A field whose leaves are in every fragment is put together once, for all rows; another one fragment by fragment,
-    because a leaf that a fragment lacks reads as null there.
+    Usually each fragment has one file with all leaves, whose pages are alike: then every file is read in the same way.
+    Otherwise it is decided leaf by leaf. A field whose leaves are in every fragment is put together once, for all rows;
+    another one fragment by fragment, because a leaf that a fragment lacks reads as null there.
+
+    builders  what makes the arrays of the columns that are decoded together
     """
 
     def __init__(self, projection: Projection, by_pick: list[list[_FileTake]], num_rows: list[int]) -> None:
         self.projection = projection
         self.num_rows = num_rows
-        self.joined = _Joined()
         self._by_pick = by_pick
-        self._join_keys = [job.join_keys for jobs in by_pick for job in jobs]  # by number of the file
-        # of fragments that have one file each, as usual: these
-        self._only = [jobs[0] for jobs in by_pick] if all([len(jobs) == 1 for jobs in by_pick]) else None
+        self._alike = self._find_alike()
+        if self._alike is not None:
+            self.builders = self._alike.builders
+            for (job,) in by_pick:
+                job.joined, job.alone = self._alike.joined, self._alike.alone
+            return
+        builders: list[Builder] = []
+        self.builders = builders
         self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
-        if self._only is not None and all([job.here.is_all for job in self._only]):
-            self._whole = [True] * len(projection.paths)
-        else:
-            self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
+        self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
+        for jobs in by_pick:
+            for job in jobs:
+                job.joined, job.alone = [None] * len(job.here.columns), []
         for paths, is_whole in zip(projection.paths, self._whole, strict=True):
             for path in paths:
                 leaf_id = path.leaf.id
+                owners = [_owner(jobs, leaf_id) for jobs in by_pick]
                 if is_whole:
-                    self._parts[leaf_id, -1] = self._collect(leaf_id, self._owners(leaf_id))
+                    self._parts[leaf_id, -1] = self._collect(leaf_id, owners, builders)
                 else:
-                    for number, owner in enumerate(self._owners(leaf_id)):
-                        self._parts[leaf_id, number] = self._collect(leaf_id, [owner])
+                    for number, owner in enumerate(owners):
+                        self._parts[leaf_id, number] = self._collect(leaf_id, [owner], builders)
+
+    def _find_alike(self) -> AlikePages | None:
+        """What all files have in common in the usual case, else None."""
+        first = None
+        for jobs in self._by_pick:
+            if len(jobs) != 1 or not jobs[0].here.is_all or not jobs[0].pages:
+                return None
+            alike = jobs[0].view.alike(jobs[0].pages)
+            if alike is None or (first is not None and alike.join_keys != first.join_keys):
+                return None
+            first = first or alike
+        if first is None or _is_read_in_place(sum(self.num_rows), first.stride_bytes):
+            return None
+        return first
 
     def _is_everywhere(self, leaf_id: int) -> bool:
         return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
 
-    def _owners(self, leaf_id: int) -> Sequence[_FileTake | None]:
-        """The file of each fragment that may have a leaf."""
-        return [_owner(jobs, leaf_id) for jobs in self._by_pick] if self._only is None else self._only
-
-    def _collect(self, leaf_id: int, owners: Sequence[_FileTake | None]) -> list[int | tuple[_FileTake, int]]:
+    def _collect(
+        self, leaf_id: int, owners: Sequence[_FileTake | None], builders: list[Builder]
+    ) -> list[int | tuple[_FileTake, int]]:
         """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
         found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
         parts: list[int | tuple[_FileTake, int]] = []
-        keys = self._join_keys
-        if len({keys[job.number][at] for job, at in found}) == 1:
-            runs = [found]
-        else:
-            runs = [list(run) for _, run in groupby(found, lambda one: keys[one[0].number][one[1]])]
-        for run in runs:
-            job, at = run[0]
-            if keys[job.number][at] is not None:
-                first = job.wanted[at]
-                page = first.column.pages[first.numbers[0]]
-                if not _is_read_in_place(run, page):
-                    parts.append(self.joined.add(run, page))
-                    continue
-            for job, at in run:
+        for key, run in groupby(found, lambda one: one[0].join_key(one[1])):
+            here = list(run)
+            page = None if key is None else here[0][0].first_page(here[0][1])
+            stride_bytes = page.stride_bytes if type(page) is FullZipPage else 0
+            if page is not None and not _is_read_in_place(sum([len(job.rows) for job, _ in here]), stride_bytes):
+                for job, at in here:
+                    job.joined[at] = len(builders)
+                parts.append(len(builders))
+                builders.append(page.build)
+                continue
+            for job, at in here:
                 parts.append((job, leaf_id))
                 job.alone.append(at)
         return parts
@@ -359,6 +385,11 @@ class _Leaves:
     def assemble(self, columns: list[pa.Array]) -> list[pa.Array]:
         """The field arrays. `columns` are the joined ones, decoded."""
         num_rows = sum(self.num_rows)
+        if self._alike is not None:
+            if self.projection.is_flat and not self._alike.alone:
+                return columns
+            leaves = self._alike_leaves(self._alike, columns)
+            return [self._assembled(at, -1, leaves, num_rows) for at in range(len(self.projection.paths))]
         result = []
         for at, is_whole in enumerate(self._whole):
             if is_whole:
@@ -368,6 +399,15 @@ class _Leaves:
             result.append(concat(chunks) if chunks else pa.array([], self.projection.fields[at].arrow_type))
         return result
 
+    def _alike_leaves(self, alike: AlikePages, columns: list[pa.Array]) -> dict[int, pa.Array]:
+        leaves = {}
+        for leaf_id, number in zip(self.projection.leaves, alike.joined, strict=True):
+            if number is None:
+                leaves[leaf_id] = concat([job.arrays[leaf_id] for (job,) in self._by_pick])
+            else:
+                leaves[leaf_id] = columns[number]
+        return leaves
+
     def _field(self, at: int, number: int, num_rows: int, columns: list[pa.Array]) -> pa.Array:
         """A field's rows of the fragment `number`, or of all (-1)."""
         leaves = {}
@@ -375,7 +415,10 @@ class _Leaves:
             leaf_id = path.leaf.id
             if parts := self._parts.get((leaf_id, number)):
                 arrays = [columns[part] if isinstance(part, int) else part[0].arrays[part[1]] for part in parts]
-                leaves[leaf_id] = arrays[0] if len(arrays) == 1 else concat(arrays)
+                leaves[leaf_id] = concat(arrays)
+        return self._assembled(at, number, leaves, num_rows)
+
+    def _assembled(self, at: int, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
         try:
             return self.projection.assemble_field(at, leaves, num_rows)
         except FormatError as error:
@@ -388,6 +431,6 @@ class _Leaves:
             for path in self.projection.paths[at]:
                 job = _owner(jobs, path.leaf.id)
                 if job is not None:
-                    wanted = job.wanted[job.here.places[path.leaf.id]]
+                    wanted = job.wanted(job.here.places[path.leaf.id])
                     found += [(job.ref.key, wanted.column.where, page) for page in wanted.numbers]
         return found
