@@ -170,14 +170,42 @@ class PagesPlan:
     def ranges(self) -> tuple[OwnedBuffer, OwnedBuffer, list[int]]:
         """`(starts, ends, bounds)` of the ranges to fetch; file i has those from `bounds[i]` to `bounds[i + 1]`."""
 
-    def decode(self, fetched: list[tuple[Buffer, Buffer] | None], threads_max: Callable[[], int], /) -> list[Leaf]:
+    def decode(
+        self,
+        fetched: list[tuple[Buffer, Buffer] | None],
+        threads_max: Callable[[], int],
+        layouts: Layouts | None,
+        /,
+    ) -> list[Leaf] | ArrowBatch:
         """`decode_miniblock` for what was planned: one leaf per column, its pages one after the other, file by file.
 
         fetched      per file what was fetched, and i64 where each of its ranges starts there; None where it has none
         threads_max  how many pages may be decoded side by side, asked where they are worth a thread
+        layouts      of the columns, to get these as a batch where they are laid out like that and have few bytes in
+                     all, as whoever keeps one column of a batch keeps the memory of all of them
 
         A `DamagedError` carries `(file, place of the page in that)` as its second argument.
         """
+
+@final
+class Layouts:
+    """What the Arrow types of some columns are made of, one after the other, outermost first:
+
+    s  a struct of one member    l, L  a list with offsets of 32, 64 bits    i  a fixed-size list, and its size u32
+    f  and bits u32: values of fixed width     v, V  values of variable width with offsets of 32, 64 bits
+    """
+
+    def __new__(cls, programs: list[bytes], /) -> Layouts: ...
+
+@final
+class ArrowBatch:
+    """A batch that waits to be imported, once.
+
+    address  of its `struct ArrowArray` (Arrow's C data interface)
+    """
+
+    @property
+    def address(self) -> int: ...
 
 def index_pages(
     pages: list[tuple[Any, ...]], buffer: Buffer, offsets: Buffer, /

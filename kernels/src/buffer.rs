@@ -11,7 +11,8 @@ use rustix::io::{pread, retry_on_intr, Errno};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::raw::c_int;
+use std::os::raw::{c_int, c_void};
+use std::ptr;
 
 /// The system's allocator, which asks for large pages where much is allocated at once.
 ///
@@ -341,4 +342,111 @@ pub fn filled_buffer<E>(
     // one spans the `length` bytes behind them.
     unsafe { memory.set_len(start + length) };
     Some(Ok(OwnedBuffer { memory: Memory::Bytes(memory), start, length }))
+}
+
+/// An array, or a batch, that is handed to Arrow without a copy: its buffers and what lies below it.
+pub struct ArrowNode {
+    pub length: usize,
+    pub null_count: i64,
+    pub buffers: Vec<Option<OwnedBuffer>>,
+    pub children: Vec<ArrowNode>,
+}
+
+/// `struct ArrowArray` of Arrow's C data interface.
+#[repr(C)]
+struct ArrowArray {
+    length: i64,
+    null_count: i64,
+    offset: i64,
+    n_buffers: i64,
+    n_children: i64,
+    buffers: *mut *const c_void,
+    children: *mut *mut ArrowArray,
+    dictionary: *mut ArrowArray,
+    release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+    private_data: *mut c_void,
+}
+
+/// What the pointers of an `ArrowArray` point into.
+struct Holder {
+    _buffers: Vec<Option<OwnedBuffer>>,
+    addresses: Vec<*const c_void>,
+    children: Vec<*mut ArrowArray>,
+}
+
+impl From<ArrowNode> for ArrowArray {
+    fn from(node: ArrowNode) -> Self {
+        let address = |buffer: &Option<OwnedBuffer>| buffer.as_ref().map_or(ptr::null(), |one| one.parts().0.cast());
+        let children = node.children.into_iter().map(|child| Box::into_raw(Box::new(ArrowArray::from(child))));
+        let mut holder = Box::new(Holder {
+            addresses: node.buffers.iter().map(address).collect(),
+            children: children.collect(),
+            _buffers: node.buffers,
+        });
+        ArrowArray {
+            length: node.length as i64,
+            null_count: node.null_count,
+            offset: 0,
+            n_buffers: holder.addresses.len() as i64,
+            n_children: holder.children.len() as i64,
+            buffers: holder.addresses.as_mut_ptr(),
+            children: holder.children.as_mut_ptr(),
+            dictionary: ptr::null_mut(),
+            release: Some(release_array),
+            private_data: Box::into_raw(holder).cast(),
+        }
+    }
+}
+
+/// Called once by whoever holds the array, on any thread.
+unsafe extern "C" fn release_array(array: *mut ArrowArray) {
+    // SAFETY: the protocol's promise: `array` was made above, or moved from there, and has not been released.
+    let array = unsafe { &mut *array };
+    // SAFETY: the box that `from` made; nobody else frees it.
+    let holder = unsafe { Box::from_raw(array.private_data.cast::<Holder>()) };
+    for &child in &holder.children {
+        // SAFETY: `from` made it; a consumer may have moved or released what it holds, never the structure itself.
+        let mut child = unsafe { Box::from_raw(child) };
+        release_held(&mut child);
+    }
+    array.release = None;
+}
+
+/// Free what an array holds, unless somebody has taken that over.
+fn release_held(array: &mut ArrowArray) {
+    if let Some(release) = array.release {
+        // SAFETY: not released yet, or it would say so.
+        unsafe { release(array) };
+    }
+}
+
+/// A batch that waits for Arrow to take it over; `ArrowBatch` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct ArrowBatch(*mut ArrowArray);
+
+// SAFETY: the pointer owns the array, all of whose memory may be used and freed on any thread; nothing here reads it.
+unsafe impl Send for ArrowBatch {}
+// SAFETY: as above; who imports the array through its address holds the GIL, or is the only one that does.
+unsafe impl Sync for ArrowBatch {}
+
+impl From<ArrowNode> for ArrowBatch {
+    fn from(node: ArrowNode) -> Self {
+        ArrowBatch(Box::into_raw(Box::new(node.into())))
+    }
+}
+
+#[pymethods]
+impl ArrowBatch {
+    #[getter]
+    fn address(&self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Drop for ArrowBatch {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw`; dropped once.
+        let mut array = unsafe { Box::from_raw(self.0) };
+        release_held(&mut array);
+    }
 }

@@ -39,6 +39,7 @@ mod http;
 mod items;
 mod join;
 mod jsonb;
+mod layout;
 mod levels;
 mod many;
 mod maths;
@@ -72,6 +73,8 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<held::IndexedPage>()?;
     m.add_class::<held::PlainPage>()?;
     m.add_class::<http::RangeSigner>()?;
+    m.add_class::<buffer::ArrowBatch>()?;
+    m.add_class::<many::Layouts>()?;
     m.add_class::<many::PagesPlan>()?;
     m.add_class::<rows::PageRows>()?;
     #[cfg(target_os = "linux")]

@@ -3,13 +3,14 @@
 //! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
 //! Arrow arrays of a few rows.
 
-use crate::buffer::{Input, OwnedBuffer};
+use crate::buffer::{ArrowBatch, Input, OwnedBuffer};
 use crate::chunks::{slice_of, ChunkPlan};
 use crate::codec::invalid;
 use crate::error::DamagedError;
 use crate::gil;
 use crate::held::{IndexedPage, PlainPage, Wanted};
 use crate::join::join_leaves;
+use crate::layout::{batch_of, Layout};
 use crate::miniblock::{leaf_to_python, Leaf, LeafParts};
 use crate::rows::PageRows;
 use crate::threads::side_by_side;
@@ -96,17 +97,45 @@ impl PagesPlan {
         (self.chunks.range_starts.clone().into(), self.chunks.range_ends.clone().into(), bounds)
     }
 
-    /// One leaf per column, its pages one after the other.
-    #[pyo3(signature = (fetched, threads_max, /))]
+    /// One leaf per column, its pages one after the other; or all of them as a batch.
+    #[pyo3(signature = (fetched, threads_max, layouts, /))]
     fn decode<'py>(
         &self,
         py: Python<'py>,
         fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
         threads_max: &Bound<'py, PyAny>,
-    ) -> PyResult<Vec<Leaf<'py>>> {
+        layouts: Option<&Bound<'py, Layouts>>,
+    ) -> PyResult<Decoded<'py>> {
         let leaves = self.decode_leaves(py, fetched, threads_max)?;
-        leaves.into_iter().map(|leaf| leaf_to_python(py, leaf)).collect()
+        let leaves = match layouts {
+            None => leaves,
+            Some(layouts) => match batch_of(leaves, &layouts.get().0)? {
+                Ok(batch) => return Ok(Decoded::Batch(batch)),
+                Err(leaves) => leaves,
+            },
+        };
+        let leaves = leaves.into_iter().map(|leaf| leaf_to_python(py, leaf));
+        Ok(Decoded::Leaves(leaves.collect::<PyResult<_>>()?))
     }
+}
+
+/// What the types of a batch's columns are made of; `Layouts` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct Layouts(Vec<Layout>);
+
+#[pymethods]
+impl Layouts {
+    #[new]
+    #[pyo3(signature = (programs, /))]
+    fn new(programs: Vec<Vec<u8>>) -> PyResult<Self> {
+        Ok(Layouts(programs.iter().map(|program| Layout::parse(program)).collect::<PyResult<_>>()?))
+    }
+}
+
+#[derive(IntoPyObject)]
+enum Decoded<'py> {
+    Batch(ArrowBatch),
+    Leaves(Vec<Leaf<'py>>),
 }
 
 impl PagesPlan {

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from lance_io.dataset.state import DatasetState
     from lance_io.file.projection import Projection
     from lance_io.file.source import FragmentSource, ReadContext
+    from lance_io.file.take import Taken
     from lance_io.format.schema import Field
+    from lance_io.levels.layout import BatchLayout
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
 
@@ -34,12 +36,13 @@ if TYPE_CHECKING:
 class _TakeRows:
     reader: TableReader
     picks: Sequence[tuple[FragmentSource, IntArray]]
+    layout: BatchLayout | None
 
-    def now(self) -> list[pa.Array]:
-        return self.reader.take_now(self.picks)
+    def now(self) -> Taken:
+        return self.reader.take_now(self.picks, self.layout)
 
-    async def later(self) -> list[pa.Array]:
-        return await self.reader.take(self.picks)
+    async def later(self) -> Taken:
+        return await self.reader.take(self.picks, self.layout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,15 @@ class RowReader:
         self._sources = state.sources  # not the state, which remembers readers
         self._reader = TableReader(state.context, projection)
 
-    def read(self, groups: Sequence[tuple[int, IntArray]]) -> Plan[list[pa.Array]]:
+    def read(self, groups: Sequence[tuple[int, IntArray]], layout: BatchLayout | None = None) -> Plan[Taken]:
         """One array per field, the groups one after the other.
 
         groups  (place of the fragment, i64[n] offsets, ascending, each once)
+        layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
         picks = [(self._sources[place], offsets) for place, offsets in groups]
-        arrays: list[pa.Array] = yield _TakeRows(self._reader, picks)
-        return arrays
+        taken: Taken = yield _TakeRows(self._reader, picks, layout)
+        return taken
 
     def warm(self, places: Sequence[int]) -> Plan[None]:
         """Load what reading rows of these fragments needs besides them."""

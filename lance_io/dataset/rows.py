@@ -123,18 +123,24 @@ def group_rows(places: IntArray, offsets: IntArray) -> Grouped:
     return Grouped(_split_by_place(rows), restore)
 
 
-def group_by_fragment(positions: IntArray, live_starts: IntArray) -> Grouped:
+def group_by_fragment(positions: IntArray, live_starts: IntArray) -> Grouped | None:
     """Group rows given by their position in the table: what they are in their fragment is a position there.
 
-    positions    i64[n], each below the last of `live_starts`
+    positions    i64[n], none of them negative
     live_starts  i64[f + 1], rows left before each fragment, then in all
+    None for a position behind the last row.
     """
     rows, restore = _distinct(positions)
+    if len(rows) and rows[-1] >= live_starts[-1]:
+        return None
     places, counts, _, relative = split_rows(rows, live_starts, [len(live_starts)])
     within = int64s(relative)
-    bounds = accumulate(counts, initial=0)
-    groups = tuple((place, within[start:end]) for place, (start, end) in zip(places, pairwise(bounds), strict=True))
-    return Grouped(groups, restore)
+    if len(places) == 1:
+        return Grouped(((places[0], within),), restore)
+    bounds = pairwise(accumulate(counts, initial=0))
+    return Grouped(
+        tuple([(place, within[start:end]) for place, (start, end) in zip(places, bounds, strict=True)]), restore
+    )
 
 
 def _distinct(rows: IntArray) -> tuple[IntArray, IntArray | None]:

@@ -24,6 +24,7 @@ from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.numbers import row_numbers
 from lance_io.file.projection import Projection as FileProjection
+from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
 from lance_io.records import dataclass
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from lance_io.commit.steps import Plan
     from lance_io.dataset.blobs import BlobBinaries
     from lance_io.dataset.state import DatasetState
+    from lance_io.file.take import Taken
     from lance_io.spans import IntArray
 
 
@@ -79,9 +81,10 @@ def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[
 def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
     """Rows given by position, grouped by fragment for reading. Raises `OSError` for a position that is too large."""
     starts = yield from load_live_starts(state)
-    if len(positions) and (last := int(positions.max())) >= int(starts[-1]):
-        raise RowNotFound(f"row {last} was asked for, the table has {int(starts[-1])} rows", path=state.location.uri)
     grouped = group_by_fragment(positions, starts)
+    if grouped is None:
+        last, num_rows = int(positions.max()), int(starts[-1])
+        raise RowNotFound(f"row {last} was asked for, the table has {num_rows} rows", path=state.location.uri)
     touched = [place for place, _ in grouped.groups if state.has_deletions[place]]
     if not touched:
         return grouped
@@ -138,6 +141,7 @@ class TakeColumns:
     names           top-level columns read, in the order of the reader's arrays
     reads           their leaves; None when only system columns are wanted
     has_binaries    blob columns are wanted as binary
+    layout          of a batch of the columns read, where that is the result as it stands
     """
 
     projection: Projection
@@ -145,6 +149,7 @@ class TakeColumns:
     names: tuple[str, ...]
     reads: FileProjection | None
     has_binaries: bool
+    layout: BatchLayout | None
 
     @classmethod
     def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
@@ -154,7 +159,9 @@ class TakeColumns:
         names = tuple(one.name for one in fields)
         reads = FileProjection(fields) if fields else None
         has_binaries = _binaries(state, projection) is not None
-        return cls(projection, schema, names, reads, has_binaries)
+        is_as_read = projection.plain_names == list(names) and not (has_binaries or projection.is_retyped)
+        is_as_read = is_as_read and reads is not None and schema.types == [one.arrow_type for one in reads.fields]
+        return cls(projection, schema, names, reads, has_binaries, BatchLayout.of(schema) if is_as_read else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,26 +212,31 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
     prepared = take.columns
     if not grouped.groups:
         return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
-    columns: dict[str, pa.Array] = {}
-    if take.reader is not None:
-        arrays = yield from take.reader.read(grouped.groups)
-        columns = dict(zip(prepared.names, arrays, strict=True))
+    taken: Taken = [] if take.reader is None else (yield from take.reader.read(grouped.groups, prepared.layout))
+    batch = taken if isinstance(taken, pa.RecordBatch) else (yield from _shown(state, prepared, grouped, taken))
+    if grouped.restore is not None and len(batch.schema):
+        batch = batch.take(numbers(grouped.restore))
+    return pa.Table.from_batches([batch], schema=prepared.schema)
+
+
+def _shown(
+    state: DatasetState, prepared: TakeColumns, grouped: Grouped, arrays: Sequence[pa.Array]
+) -> Plan[pa.RecordBatch]:
+    """The output columns of what was read; where there are none, as many rows as were asked for."""
+    columns = dict(zip(prepared.names, arrays, strict=True))
     binaries = _binaries(state, prepared.projection) if prepared.has_binaries else None
     if binaries is not None:
         yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
     yield from _add_system(state, prepared.projection, grouped, columns)
     if not prepared.projection.outputs:
-        return pa.Table.from_batches([empty_columns(grouped.num_asked, prepared.schema)], schema=prepared.schema)
-    num_rows = sum(len(offsets) for _, offsets in grouped.groups)
+        return empty_columns(grouped.num_asked, prepared.schema)
     names = prepared.projection.plain_names
     if names is None:
+        num_rows = sum(len(offsets) for _, offsets in grouped.groups)
         chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
     else:
         chosen = [columns[name] for name in names]
-    batch = batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
-    if grouped.restore is not None:
-        batch = batch.take(numbers(grouped.restore))
-    return pa.Table.from_batches([batch], schema=prepared.schema)
+    return batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
 
 
 def _add_system(

@@ -262,10 +262,12 @@ async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
 async def _answers(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]]) -> list[Any]:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
     pending: list[Any] = []
+    has_suffixes = False
     for ref, request in requests:
         reads = scheduler.file(ref.key, size_bytes=ref.size_bytes or None)
         pending.append(reads.submit(request) if type(request) is Ranges else reads)
-    suffixes = await _suffixes(requests, pending)
+        has_suffixes = has_suffixes or type(request) is Suffix
+    suffixes = await _suffixes(requests, pending) if has_suffixes else {}
     answers: list[Any] = []
     try:
         for at, (ref, request) in enumerate(requests):

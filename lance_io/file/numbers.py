@@ -34,7 +34,7 @@ def row_numbers(indices: Any) -> IntArray:
         numbers = np.minimum(numbers, np.uint64(NO_ROW))
     if type(indices) is not list or numbers.dtype != np.int64:  # kernels take no strides
         numbers = np.require(numbers, np.int64, ("C", "ALIGNED"))
-    if int(numbers.min()) < 0:
+    if numbers[numbers.argmin()] < 0:  # for few numbers several times as fast as `min`
         raise OverflowError("can't convert negative int to unsigned")
     return numbers
 

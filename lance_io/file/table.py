@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from lance_io.file.batches import ScanBatch
     from lance_io.file.scan import Span
     from lance_io.file.source import FragmentSource, ReadContext
+    from lance_io.file.take import Taken
     from lance_io.format.schema import Field
+    from lance_io.levels.layout import BatchLayout
     from lance_io.spans import IntArray
 
     Pick = tuple[FragmentSource, IntArray]
@@ -46,26 +48,27 @@ class TableReader:
 
     # -- random access -------------------------------------------------------------------------------------------------
 
-    def take_now(self, picks: Sequence[Pick]) -> list[pa.Array]:
+    def take_now(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
         """Rows of fragments, one array per field, fragments one after the other.
 
-        picks  (fragment, i64[n] physical offsets, ascending, each once)
+        picks   (fragment, i64[n] physical offsets, ascending, each once)
+        layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
         from lance_io.file.drive import take_now
 
-        arrays = take_now(take(self.context, self.projection, picks), self.context)
+        taken = take_now(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
-            check_values(self.projection, arrays, _parts(picks))
-        return arrays
+            check_values(self.projection, _columns(taken), _parts(picks))
+        return taken
 
-    async def take(self, picks: Sequence[Pick]) -> list[pa.Array]:
+    async def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
         """The same on the engine's loop; files are read side by side."""
         from lance_io.file.drive import take_later
 
-        arrays = await take_later(take(self.context, self.projection, picks), self.context)
+        taken = await take_later(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
-            await self._check_later(arrays, _parts(picks))
-        return arrays
+            await self._check_later(_columns(taken), _parts(picks))
+        return taken
 
     def warm_now(self, sources: Sequence[FragmentSource]) -> None:
         """Put what takes need of these fragments besides their rows into the search cache."""
@@ -161,6 +164,10 @@ class TableReader:
             async for batch in batches:
                 await self._check_later(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
                 yield batch
+
+
+def _columns(taken: Taken) -> list[pa.Array]:
+    return taken if isinstance(taken, list) else taken.columns
 
 
 def _parts(picks: Sequence[Pick]) -> list[Part]:

@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from lance_io.file.source import FileRef, FragmentSource, ReadContext
     from lance_io.file.view import AlikePages, FileView
     from lance_io.io.cache import SearchCache
+    from lance_io.levels.layout import BatchLayout
 
     Pick = tuple[FragmentSource, IntArray]
 
 T = TypeVar("T")
+Taken: TypeAlias = "list[pa.Array] | pa.RecordBatch"
+"""The fields of a projection."""
 Builder: TypeAlias = "Callable[[_kernels.Leaf], pa.Array]"
 WARMED_SHARE: Final = 0.75  # of the cache
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
@@ -166,10 +169,13 @@ _Run: TypeAlias = list[tuple[_FileTake, int]]
 """Parts of one leaf, one behind the other: a file and the place among its columns."""
 
 
-def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) -> FilesSteps[list[pa.Array]]:
+def take(
+    context: ReadContext, projection: Projection, picks: Sequence[Pick], layout: BatchLayout | None = None
+) -> FilesSteps[Taken]:
     """Rows of fragments, one array per projected field, fragments one after the other.
 
-    picks  (fragment, i64[n] physical offsets, ascending, each once)
+    picks   (fragment, i64[n] physical offsets, ascending, each once)
+    layout  of a batch of just these fields: where they can be had at once as such, they are
     """
     by_pick = [[_FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
     jobs = [job for jobs in by_pick for job in jobs]
@@ -178,7 +184,8 @@ def take(context: ReadContext, projection: Projection, picks: Sequence[Pick]) ->
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
     joined = _Joined(jobs, leaves.builders)
     fetched = yield from _read(jobs, joined.plan())
-    return leaves.assemble(joined.decode(fetched))
+    decoded = joined.decode(fetched, layout if leaves.is_joined else None)
+    return leaves.assemble(decoded) if type(decoded) is list else decoded
 
 
 def warm(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
@@ -267,18 +274,22 @@ class _Joined:
             return [Ranges(starts, ends)]
         return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
 
-    def decode(self, fetched: list[Fetched | None]) -> list[pa.Array]:
-        """One array per column. Raises FormatError naming file, column and page.
+    def decode(self, fetched: list[Fetched | None], layout: BatchLayout | None) -> Taken:
+        """One array per column, or a batch of them. Raises FormatError naming file, column and page.
 
         fetched  what `plan` asked for
+        layout   of the batch
         """
         if not self._builders:
             return []
         try:
             buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
-            leaves = self._plan.decode(buffers, cpu_count)
+            leaves = self._plan.decode(buffers, cpu_count, None if layout is None else layout.columns)
         except DamagedError as error:
             raise self._located(error) from None
+        if not isinstance(leaves, list):
+            assert layout is not None
+            return layout.batch(leaves)
         return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
 
     def _located(self, error: DamagedError) -> FormatError:
@@ -344,6 +355,11 @@ class _Leaves:
                     for number, owner in enumerate(owners):
                         self._parts[leaf_id, number] = self._collect(leaf_id, [owner], builders)
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether every leaf is one column of those that are decoded together, in the order of the projection."""
+        return self._alike is not None and not self._alike.alone
+
     def _find_alike(self) -> AlikePages | None:
         """What all files have in common in the usual case, else None."""
         first = None
@@ -386,7 +402,7 @@ class _Leaves:
         """The field arrays. `columns` are the joined ones, decoded."""
         num_rows = sum(self.num_rows)
         if self._alike is not None:
-            if self.projection.is_flat and not self._alike.alone:
+            if self.projection.is_flat and self.is_joined:
                 return columns
             leaves = self._alike_leaves(self._alike, columns)
             return [self._assembled(at, -1, leaves, num_rows) for at in range(len(self.projection.paths))]

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -161,20 +161,15 @@ class SearchCache:
 
     def get_many(self, keys: Sequence[Key]) -> list[Any | None]:
         """`get` for each key under one lock."""
-        found: list[Any | None] = []
         with self._lock:
             entries = self._entries
-            for key in keys:
-                entry = entries.get(key)
-                if entry is None:
-                    found.append(None)
-                else:
-                    entries.move_to_end(key)
-                    found.append(entry[0])
+            found = list(map(entries.get, keys))
             missing = found.count(None)
+            there = keys if not missing else [key for key, entry in zip(keys, found, strict=True) if entry is not None]
+            deque(map(entries.move_to_end, there), maxlen=0)
             self._misses += missing
             self._hits += len(found) - missing
-        return found
+        return [None if entry is None else entry[0] for entry in found]
 
     def put(self, key: Key, value: Any, nbytes: int) -> None:
         """Keep `value`, `nbytes` long, dropping the least recently used until everything fits.

@@ -62,10 +62,18 @@ def test_positions_find_their_fragment_past_empty_ones(counts: list[int], data: 
     rows = [(place, row) for place, count in enumerate(counts) for row in range(count)]
     asked = data.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else []
     grouped = group_by_fragment(np.array(asked, dtype=np.int64), live_starts(counts))
+    assert grouped is not None
     read = [(place, row) for place, within in grouped.groups for row in within.tolist()]
     assert read == sorted({rows[position] for position in asked})
     order = range(len(read)) if grouped.restore is None else grouped.restore.tolist()
     assert [read[i] for i in order] == [rows[position] for position in asked]
+
+
+@pytest.mark.parametrize("counts", [[], [0], [3], [3, 0, 5, 0]])
+def test_positions_behind_the_last_row_belong_to_no_fragment(counts: list[int]) -> None:
+    starts = live_starts(counts)
+    for positions in ([sum(counts)], [0, 2**63 - 1], [sum(counts) + 1, 0], [2**63 - 1] * 2):
+        assert group_by_fragment(np.array(positions, dtype=np.int64), starts) is None
 
 
 def test_addresses_hold_fragment_and_offset() -> None:

@@ -170,7 +170,7 @@ def test_rows_of_many_pages(files: list[int], data: st.DataObject) -> None:
         pieces = [file[start:end] for start, end in own]
         offsets = i64([OFFSET, *(np.cumsum([len(piece) for piece in pieces]) + OFFSET)][:-1] if pieces else [])
         fetched.append((b"?" * OFFSET + b"".join(pieces), offsets) if own or number else None)
-    leaves = plan.decode(fetched, two_threads)
+    leaves = plan.decode(fetched, two_threads, None)
     assert [bytes(values[0]) for _, values, _ in leaves] == expected
     assert [count for count, _, _ in leaves] == [len(values) for values in expected]
 
@@ -213,7 +213,7 @@ def test_rows_of_plain_pages(files: list[int], width: int, depth: int, data: st.
         own = slice(bounds[number], bounds[number + 1])
         fetched.append((content, i64(longs(starts)[own])))  # a file in one piece: ranges are where they are
         assert all(end <= len(content) for end in longs(ends)[own])
-    leaves = plan.decode(fetched, two_threads)
+    leaves = plan.decode(fetched, two_threads, None)
     assert [bytes(leaves[at][1][0]) for at in (0, 2)] == [firsts, lasts]
     count, values, layers = leaves[1]
     assert count == num_rows
@@ -227,7 +227,7 @@ def test_threads_are_asked_for_where_they_are_worth_it() -> None:
         page = _kernels.PlainPage(0, 8, num_rows, 1, 0)
         plan = PagesPlan([(in_one_page(list(range(num_rows)), num_rows), [page], [0])], 1)
         asked.clear()
-        plan.decode([(bytes(8 * num_rows), i64([0]))], lambda: asked.append(2) or 2)
+        plan.decode([(bytes(8 * num_rows), i64([0]))], lambda: asked.append(2) or 2, None)
         return len(asked)
 
     asked: list[int] = []
@@ -254,7 +254,7 @@ def test_plain_pages_that_do_not_fit(pages: list[tuple[int, int, int] | None], r
     made = [Page(bytes(range(10)), 0).indexed if page is None else _kernels.PlainPage(*page, 1, 0) for page in pages]
     files = [(in_one_page([row], 10), [page], [0]) for page, row in zip(made, rows, strict=True)]
     with pytest.raises(ValueError):
-        PagesPlan(files, 1).decode([(bytes(100), i64([0]))] * 2, two_threads)
+        PagesPlan(files, 1).decode([(bytes(100), i64([0]))] * 2, two_threads, None)
 
 
 def plan_of(first: Any = None, num_columns: int = 2) -> PagesPlan:
@@ -316,12 +316,12 @@ CHUNKS = b"".join(Page(bytes(range(10)), 0).chunks)
 )
 def test_what_was_fetched_does_not_fit(fetched: list[Any]) -> None:
     with pytest.raises(ValueError):
-        plan_of().decode(fetched, two_threads)
+        plan_of().decode(fetched, two_threads, None)
 
 
 def test_damage_names_the_page() -> None:
     damaged = bytearray(CHUNKS)
     damaged[18:20] = b"\xff\xff"  # size of the values of chunk 1
     with pytest.raises(DamagedError) as error:
-        plan_of().decode([(CHUNKS, i64([0])), (bytes(damaged), i64([16]))], two_threads)
+        plan_of().decode([(CHUNKS, i64([0])), (bytes(damaged), i64([16]))], two_threads, None)
     assert error.value.args[1] == (1, 0)
