@@ -232,10 +232,7 @@ fn items_of(layout: &[u8]) -> Option<(std::ops::Range<usize>, u64)> {
 /// `split_items` of the contract.
 #[pyfunction]
 #[pyo3(signature = (layout, /))]
-pub fn split_items<'py>(
-    py: Python<'py>,
-    layout: &[u8],
-) -> Option<(Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>)> {
+pub fn split_items<'py>(py: Python<'py>, layout: &[u8]) -> Option<(Bound<'py, PyBytes>, u64, Bound<'py, PyBytes>)> {
     let (place, items) = items_of(layout)?;
     Some((PyBytes::new(py, &layout[..place.start]), items, PyBytes::new(py, &layout[place.end..])))
 }

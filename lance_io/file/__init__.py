@@ -4,6 +4,7 @@
     steps     computations that ask for bytes, joined to rounds
     opening   footer, schema and column metadata in one or two reads
     opened    the opened file: columns and their pages
+    view      the columns that a projection reads of it, and what their pages have in common
     rows      selected rows of a file
     pieces    what a scan reads one by one: pages, and parts of large ones
     drive     the two drivers: in the caller's thread, or on the engine's loop

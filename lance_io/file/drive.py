@@ -244,7 +244,7 @@ async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
             requests = next(steps)
             while True:
                 answers = await _answers(scheduler, requests)
-                if sum(r.num_bytes for _, r in requests if type(r) is Ranges) > INLINE_DECODE_BYTES_MAX:
+                if sum([one.num_bytes for _, one in requests if type(one) is Ranges]) > INLINE_DECODE_BYTES_MAX:
                     found = await in_pool(steps, answers)
                     if type(found) is Finished:
                         return found.value  # type: ignore[no-any-return]

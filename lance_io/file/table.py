@@ -13,6 +13,7 @@ import asyncio
 from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, cast
 
+from lance_io.file.drive import take_later, take_now
 from lance_io.file.projection import Projection
 from lance_io.file.take import take, warm
 from lance_io.file.valuecheck import check_values
@@ -54,8 +55,6 @@ class TableReader:
         picks   (fragment, i64[n] physical offsets, ascending, each once)
         layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
-        from lance_io.file.drive import take_now
-
         taken = take_now(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
             check_values(self.projection, _columns(taken), _parts(picks))
@@ -63,8 +62,6 @@ class TableReader:
 
     async def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
         """The same on the engine's loop; files are read side by side."""
-        from lance_io.file.drive import take_later
-
         taken = await take_later(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
             await self._check_later(_columns(taken), _parts(picks))
@@ -72,14 +69,10 @@ class TableReader:
 
     def warm_now(self, sources: Sequence[FragmentSource]) -> None:
         """Put what takes need of these fragments besides their rows into the search cache."""
-        from lance_io.file.drive import take_now
-
         take_now(warm(self.context, self.projection, sources), self.context)
 
     async def warm(self, sources: Sequence[FragmentSource]) -> None:
         """The same on the engine's loop."""
-        from lance_io.file.drive import take_later
-
         await take_later(warm(self.context, self.projection, sources), self.context)
 
     # -- scans -------------------------------------------------------------------------------------------------
