@@ -102,8 +102,9 @@ class FileView:
         if not all(by_column):
             return None
         first = found if found is not None else AlikePages.of([of_column[0] for of_column in by_column])
+        num_seen = int(found is None)  # of each column
         for of_column, key in zip(by_column, first.join_keys, strict=True):
-            if any(join_key_of(page) != key for page in of_column):
+            if len(of_column) > num_seen and any([join_key_of(page) != key for page in of_column]):
                 return None
         if found is None:  # of two threads that come first, one is remembered
             self._alike = first
@@ -112,9 +113,11 @@ class FileView:
 
     def _by_column(self, pages: Sequence[int]) -> list[list[PageLayout]]:
         found: list[list[PageLayout]] = [[] for _ in self.columns]
+        starts, at = [*self._page_starts, pages[-1] + 1] if pages else [], 0
         for number in pages:
-            at, place = self._place(number)
-            found[at].append(self.columns[at].pages[place])
+            while number >= starts[at + 1]:
+                at += 1
+            found[at].append(self.columns[at].pages[number - starts[at]])
         return found
 
     def page(self, number: int) -> tuple[Column, int]:
