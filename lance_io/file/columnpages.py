@@ -153,9 +153,12 @@ class Layouts:
         before, _, behind = parts
         of_page = (version.minor, index, len(page.buffer_sizes))
         if len(before) <= SHARED_LAYOUT_BYTES_MAX:
-            if len(self._same) < SHARED_LAYOUTS_MAX:
-                self._same[*of_page, before, behind] = layout
-        elif len(self._coded) < SHARED_LAYOUTS_MAX:
+            if len(self._same) >= SHARED_LAYOUTS_MAX:
+                self._same.clear()
+            self._same[*of_page, before, behind] = layout
+        else:
+            if len(self._coded) >= SHARED_LAYOUTS_MAX:
+                self._coded.clear()
             at = symbols_at(page.encoding, layout)
             if at is not None and at + FSST_TABLE_BYTES <= len(before):
                 around = before[:at], before[at + FSST_TABLE_BYTES :]

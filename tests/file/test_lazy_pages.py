@@ -17,7 +17,7 @@ from lance.file import LanceFileWriter
 from lance_io.encodings.registry import LAYOUT_TYPE, open_page
 from lance_io.encodings.v2_1.miniblock import symbols_at
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file import LanceFileReader, columnpages
+from lance_io.file import LanceFileReader, columnpages, opening
 from lance_io.format.columns import PageInfo
 from lance_io.format.lazy import LazySequence
 from lance_io.format.schema import Field
@@ -161,6 +161,7 @@ def test_layouts_that_differ_in_their_symbols_are_made_once(tmp_path: Path, monk
         return made[-1]
 
     monkeypatch.setattr(columnpages, "open_page", counted)
+    opening._small_schema.cache_clear()  # what other tests have read is forgotten
     uris = string_files(tmp_path, range(6))
     readers: list[Any] = [LanceFileReader(uri) for uri in uris]
     files = [reader._access.file for reader in readers]
