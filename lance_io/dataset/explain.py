@@ -219,7 +219,7 @@ def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int,
     found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
     jobs: list[list[Piece]] = []
     for piece in sorted(found or [], key=lambda one: one.row_start):
-        if jobs and goes_with(piece, jobs[-1], group_bytes()):
+        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes()):
             jobs[-1].append(piece)
         else:
             jobs.append([piece])

@@ -204,22 +204,19 @@ def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tai
     return result
 
 
-def is_near(piece: Piece, first: Piece) -> bool:
-    """Whether a piece belongs to the rows for which `first`, a piece before it, begins a group."""
-    if piece.file is not first.file:
-        return False
-    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
-    return follows or piece.row_start == first.row_start
-
-
-def goes_with(piece: Piece, group: Sequence[Piece], bytes_max: int) -> bool:
+def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> bool:
     """True when a piece is worth reading and decoding in one go with those before it.
 
     Small files have many small pages: handing each to a thread costs more than decoding it.
 
+    first      of those
+    num_bytes  of those
     bytes_max  of all of them
     """
-    return is_near(piece, group[0]) and piece.num_bytes + sum(one.num_bytes for one in group) <= bytes_max
+    if piece.file is not first.file or num_bytes + piece.num_bytes > bytes_max:
+        return False
+    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
+    return follows or piece.row_start == first.row_start
 
 
 def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
-from lance_io.file.pieces import is_near, read_group
+from lance_io.file.pieces import goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
@@ -203,7 +203,7 @@ class _Jobs:
             if of_group is not None:
                 first = group[0][1]
                 is_whole = piece.is_whole and first.is_whole
-                if not (is_whole and is_near(piece, first) and num_bytes + piece.num_bytes <= bytes_max):
+                if not (is_whole and goes_with(piece, first, num_bytes, bytes_max)):
                     yield group, of_group
                     group, num_bytes = [], 0
             group.append((leaf_id, piece))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
-from lance_io.file.pieces import goes_behind, is_near, read_group
+from lance_io.file.pieces import goes_behind, goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
 from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
@@ -285,7 +285,7 @@ class _Ahead:
             return False
         first = job.groups[-1][0]
         if piece.file is first.file:
-            return job.group_bytes + piece.num_bytes <= self._group_bytes and is_near(piece, first)
+            return goes_with(piece, first, job.group_bytes, self._group_bytes)
         has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
         return has_place and goes_behind(piece, job.num_rows, job.num_bytes)
 
