@@ -585,9 +585,13 @@ class RangeSockets:
 
     Of a request that was sent here the usual answer is read (see `part_answer`), and nothing else. Sockets have
     numbers, and are watched, whether an answer is expected on them or not. Belongs to one thread.
+
+    small_bytes_max  bodies up to this size are received together with their head and copied, which costs less than
+                     another call of the system; of larger ones as little as possible comes with the head
+    scratch_bytes    of memory for that
     """
 
-    def __new__(cls) -> RangeSockets: ...
+    def __new__(cls, small_bytes_max: int, scratch_bytes: int, /) -> RangeSockets: ...
     def fileno(self) -> int:
         """A descriptor that can be read when `receive` has something to tell."""
 
@@ -602,7 +606,7 @@ class RangeSockets:
     ) -> list[tuple[int, int, int]]:
         """Send GETs, each `(number of the socket, head of the request, start, end, memory)`, and expect their answers.
 
-        memory  writable, of the length of the range: where the body goes. Up to 96 KiB may do without
+        memory  writable, of the length of the range: where the body goes; small ones may do without
 
         Gives those that were not sent whole, of which no answer is expected: `(number, bytes sent, errno or 0)`. Raises
         `ValueError` for a number that no socket has, one under way already, and memory that does not fit.

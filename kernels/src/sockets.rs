@@ -23,10 +23,7 @@ const CALL_BYTES_PER_S: f64 = 128e6;
 const CALL_BYTES_MAX: f64 = 32e6;
 /// Bytes that one socket receives in a call: the others on the loop are not to wait for one large body.
 const TURN_BYTES_MAX: usize = 256 << 10;
-/// Bodies up to this size are received together with their head and copied, which costs less than another call of the
-/// system; of larger ones as little as possible comes with the head.
-const COPIED_BYTES_MAX: usize = 96 << 10;
-const SCRATCH_BYTES: usize = 132 << 10;
+/// Of the head of a large answer.
 const HEAD_READ_BYTES: usize = 4 << 10;
 
 /// A socket, and the answer that is expected on it.
@@ -40,6 +37,7 @@ struct Carrier {
 struct Expected {
     start: u64,
     end: u64,
+    is_large: bool,
     has_begun: bool,
     received: usize,
     body: Body,
@@ -56,10 +54,6 @@ enum Body {
 impl Expected {
     fn length(&self) -> usize {
         (self.end - self.start) as usize
-    }
-
-    fn is_large(&self) -> bool {
-        self.length() > COPIED_BYTES_MAX
     }
 
     /// Room for what is still to come.
@@ -115,6 +109,8 @@ pub struct RangeSockets {
     carriers: Vec<Option<Carrier>>,
     free: Vec<usize>,
     scratch: Vec<u8>,
+    /// Of a body that is not large.
+    small_bytes_max: usize,
     /// The large bodies of this socket, and those of higher numbers, are read first in the next call.
     next: usize,
     /// When the last call was.
@@ -131,13 +127,15 @@ impl RangeSockets {
 #[pymethods]
 impl RangeSockets {
     #[new]
-    fn new() -> PyResult<Self> {
+    #[pyo3(signature = (small_bytes_max, scratch_bytes, /))]
+    fn new(small_bytes_max: usize, scratch_bytes: usize) -> PyResult<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         Ok(RangeSockets {
             poll,
             carriers: Vec::new(),
             free: Vec::new(),
-            scratch: vec![0; SCRATCH_BYTES],
+            scratch: vec![0; scratch_bytes.max(HEAD_READ_BYTES)],
+            small_bytes_max,
             next: 0,
             called_s: f64::INFINITY,
         })
@@ -189,17 +187,19 @@ impl RangeSockets {
                     }
                     Body::Placed(memory)
                 }
-                None if length == 0 || length > COPIED_BYTES_MAX => {
+                None if length == 0 || length > self.small_bytes_max => {
                     return Err(PyValueError::new_err(format!("a range of {length} bytes needs memory")));
                 }
                 None => Body::Kept(Vec::new()),
             };
+            let is_large = length > self.small_bytes_max;
             let carrier = self.carrier(*slot)?;
             if carrier.answer.is_some() {
                 return Err(PyValueError::new_err(format!("socket {slot} has a request under way")));
             }
             let (start, end) = (*start, *end);
-            carrier.answer = Some(Expected { start, end, has_begun: false, received: 0, body, heard_s: now_s });
+            carrier.answer =
+                Some(Expected { start, end, is_large, has_begun: false, received: 0, body, heard_s: now_s });
             heads.push((*slot, carrier.fd, head.as_bytes()));
         }
         let unsent = py.detach(|| heads.into_iter().filter_map(send_head).collect::<Vec<_>>());
@@ -236,10 +236,10 @@ impl RangeSockets {
                 answer.heard_s = now_s;
                 if !answer.has_begun {
                     news.extend(read_head(carrier, scratch, &mut num_bytes).map(|told| (slot, told)));
-                } else if !answer.is_large() {
+                } else if !answer.is_large {
                     news.extend(read_body(carrier, &mut num_bytes).map(|told| (slot, told)));
                 }
-                if carrier.answer.as_ref().is_some_and(|answer| answer.has_begun && answer.is_large()) {
+                if carrier.answer.as_ref().is_some_and(|answer| answer.has_begun && answer.is_large) {
                     large.push(slot);
                 }
             }
@@ -307,7 +307,7 @@ fn send_head((slot, fd, head): (usize, RawFd, &[u8])) -> Option<(usize, usize, i
 /// Read the head of an answer, and what comes with it.
 fn read_head(carrier: &mut Carrier, scratch: &mut [u8], num_bytes: &mut usize) -> Option<News> {
     let answer = carrier.answer.as_mut()?;
-    let most = if answer.is_large() { HEAD_READ_BYTES } else { scratch.len() };
+    let most = if answer.is_large { HEAD_READ_BYTES } else { scratch.len() };
     let here = match receive_into(carrier.fd, &mut scratch[..most]) {
         Ok(0) => return Some(News::Broken(None)),
         Ok(here) => here,

@@ -6,17 +6,15 @@ with it. What is found here is what they would have found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lance_io import _kernels
 from lance_io.format.footer import ALIGNMENT_BYTES, Footer
-from lance_io.format.version import V2_1, V2_2, FileVersion
+from lance_io.format.version import READABLE, V2_1, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
-
-_VERSIONS: Final[dict[tuple[int, int], FileVersion]] = {(2, 1): V2_1, (2, 2): V2_2}
 
 
 class Ending(NamedTuple):
@@ -43,7 +41,7 @@ def decode_ending(tail: Buffer, start: int, file_bytes: int) -> Ending | None:
     if found is None:
         return None
     sections, numbers, descriptor, num_rows, messages = found
-    version = _VERSIONS.get(numbers)
-    if version is None:
+    version = FileVersion(*numbers)
+    if version < V2_1 or version not in READABLE:  # older ones have other rules
         return None
     return Ending(Footer(*sections, version, file_bytes), descriptor, num_rows, messages)

@@ -92,11 +92,8 @@ class Mine:
 
     def fulfil(self, value: Any, nbytes: int) -> None:
         """Store the loaded value (`nbytes` long) and hand it to everyone who waits for it."""
-        cache, self._cache = self._cache, None
-        if cache is not None:
-            cache._finish(self.key, self._load, value, nbytes)
-            if self._load.future is not None:  # nobody joins a load that the cache has forgotten
-                self._load.future.set_result(value)
+        if self._cache is not None:
+            self._cache.fulfil_many([(self, value, nbytes)])
 
     def abandon(self, error: Exception | None = None) -> None:
         """Give up. With an error, those who wait get it; without, they are told to claim again."""
@@ -221,13 +218,12 @@ class SearchCache:
                 if ticket._cache is None:
                     continue
                 ticket._cache = None
-                key, load = ticket.key, ticket._load
-                if self._loads.get(key) is load:
-                    del self._loads[key]
-                self.put(key, value, nbytes)
+                load = ticket._load
+                self._forget(ticket.key, load)
+                self.put(ticket.key, value, nbytes)
                 if load.future is not None:
                     waited.append((load.future, value))
-        for future, value in waited:
+        for future, value in waited:  # nobody joins a load that the cache has forgotten
             future.set_result(value)
 
     def _claim(self, key: Key) -> Claim:
@@ -245,11 +241,6 @@ class SearchCache:
         self._misses += 1
         load = self._loads[key] = _Load()
         return Mine(self, key, load)
-
-    def _finish(self, key: Key, load: _Load, value: Any, nbytes: int) -> None:
-        with self._lock:
-            self._forget(key, load)
-            self.put(key, value, nbytes)
 
     def _forget(self, key: Key, load: _Load) -> None:
         with self._lock:

@@ -260,8 +260,7 @@ class Dispatcher:
         """Send reads while there are slots; metadata does not wait for the operation's own limit."""
         fresh, self._fresh = [read for read in self._fresh if read.holders], []
         if fresh and self._all_may_go(fresh):
-            if len(fresh) > 1:
-                fresh.sort(key=attrgetter("priority"))
+            fresh.sort(key=attrgetter("priority"))
             self._start(fresh)
             return
         for read in fresh:
@@ -321,13 +320,9 @@ class Dispatcher:
             read.queue_s = now_s - read.queued_s
         self.in_flight.update(reads)
         io_stats.begin_reads([read.sinks for read in reads])
-        if not self._starts_reads:
-            for read in reads:
-                self._start_task(read)
-            return
         ranges = []
         for read in reads:
-            if type(read) is RangeRead:
+            if self._starts_reads and type(read) is RangeRead:
                 ranges.append(read)
             else:
                 self._start_task(read)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lance_io.store.download import Download
-    from lance_io.store.http.range_get import RangeGet
     from lance_io.store.pace import Pace
     from lance_io.store.reading import Attempt, GetTransport
     from lance_io.store.stats import StoreStats
@@ -89,9 +88,14 @@ class Hedging:
 
 
 class Watched(Protocol):
-    """A request whose answer may be late."""
+    """A request whose answer may be late.
+
+    is_waiting  for the head of its answer
+    num_bytes   that it asks for, 0 where nobody knows
+    """
 
     is_waiting: bool
+    num_bytes: int
 
     def late(self, now_s: float) -> None:
         """The head of the answer has not come in time."""
@@ -113,17 +117,8 @@ class Watch:
         """The loop's clock."""
         return self._loop.time()
 
-    def add(self, request: Watched, now_s: float, num_bytes: int) -> None:
-        """A request went out now; `late` is called if its answer has not begun in time, where that is known."""
-        patience_s = self.hedging.patience_s(num_bytes)
-        if patience_s is None:
-            return
-        self._waiting[num_bytes >= LARGE_BYTES].append((now_s, request))
-        if self._timer is None:
-            self._timer = self._loop.call_later(patience_s, self._impatient)
-
-    def add_all(self, requests: Sequence[RangeGet], now_s: float) -> None:
-        """The same for several."""
+    def add(self, requests: Sequence[Watched], now_s: float) -> None:
+        """Requests went out now; `late` is called of those whose answer has not begun in time, where that is known."""
         of_small, of_large = self._waiting
         soonest_s = _NEVER_S
         patience_s = self.hedging.patience_s(0), self.hedging.patience_s(LARGE_BYTES)
@@ -174,12 +169,12 @@ class Race:
         "_first_error",
         "_gets",
         "_num_again",
-        "_num_bytes",
         "_others",
         "_stats",
         "_told",
         "_watch",
         "is_waiting",
+        "num_bytes",
     )
 
     def __init__(
@@ -197,7 +192,7 @@ class Race:
         self._watch = watch
         self._told = told
         self._ended = ended
-        self._num_bytes = download.num_bytes
+        self.num_bytes = download.num_bytes
         self._num_again = 0
         self._others: dict[Download, Attempt] = {}
         self._first: Attempt | None = None
@@ -210,7 +205,7 @@ class Race:
         self.is_waiting = True
         self._download.on_answer = self._answer
         if not self._download.received:
-            self._watch.add(self, now_s, self._num_bytes)
+            self._watch.add([self], now_s)
         self._first = self._gets.start(self._download, self.first_ended)
 
     def goes_on(self, first: Attempt, began_s: float, *, is_waiting: bool) -> None:
@@ -231,7 +226,7 @@ class Race:
         self._stats.begin("get", twin.key, twin.start or 0, -1 if twin.end is None else twin.end)
         self._num_again += 1
         if self._num_again < AGAIN_MAX:
-            self._watch.add(self, now_s, self._num_bytes)
+            self._watch.add([self], now_s)
         self._others[twin] = self._gets.start(twin, partial(self._other_ended, twin))
 
     def cancel(self) -> None:
@@ -244,7 +239,7 @@ class Race:
     def _answer(self) -> None:
         if self.is_waiting:
             self.is_waiting = False
-            self._watch.hedging.note(self._watch.now_s() - self._began_s, self._num_bytes)
+            self._watch.hedging.note(self._watch.now_s() - self._began_s, self.num_bytes)
 
     def first_ended(self, error: BaseException | None) -> None:
         """The first request is over."""

@@ -132,7 +132,7 @@ class StoreStats:
                 self._log.append(LoggedRequest(operation, key, start, end))
 
     def begin_reads(self, wanted: Sequence[WantedRange]) -> None:
-        """GETs go out; each ends by `end`, or with others by `end_reads`."""
+        """GETs go out; `end` follows, for each or for some of them."""
         with self._lock:
             self._add("get", len(wanted), 0, 0, 0)
             self._in_flight += len(wanted)
@@ -140,17 +140,11 @@ class StoreStats:
             if self._log is not None:
                 self._log.extend([LoggedRequest("get", one.key, one.start, one.end) for one in wanted])
 
-    def end_reads(self, num_reads: int, num_bytes: int) -> None:
-        """GETs have succeeded; so many bytes came back."""
+    def end(self, operation: Operation, num_bytes: int = 0, *, failed: bool = False, num_requests: int = 1) -> None:
+        """Requests that `begin` announced are over; `num_bytes` came back (or went out)."""
         with self._lock:
-            self._add("get", 0, num_bytes, 0, 0)
-            self._in_flight -= num_reads
-
-    def end(self, operation: Operation, num_bytes: int = 0, *, failed: bool = False) -> None:
-        """The request that `begin` announced is over; `num_bytes` came back (or went out)."""
-        with self._lock:
-            self._add(operation, 0, num_bytes, int(failed), 0)
-            self._in_flight -= 1
+            self._add(operation, 0, num_bytes, num_requests if failed else 0, 0)
+            self._in_flight -= num_requests
 
     def error(self, operation: Operation) -> None:
         """Count a request that failed at once (nothing went out)."""

@@ -176,14 +176,13 @@ class Gate:
 
     def enter_now(self) -> Place | None:
         """Take a slot if a new request need not wait for it: its place, see `enter`."""
-        if self._waiting or not self._is_open():
-            return None
-        self.in_flight += 1
-        return self._turn, next(self._arrivals)
+        return self.enter_many(1)[0] if self.num_open() else None
 
     def num_open(self) -> int:
-        """How many new requests may go out without waiting."""
-        return self._limit.limit - self.in_flight if not self._waiting and self._is_open() else 0
+        """How many new requests may go out without waiting, in line or for a token."""
+        if self._waiting or self._limit.pace.per_s is not None or self._rate is not None:
+            return 0
+        return max(0, self._limit.limit - self.in_flight)
 
     def enter_many(self, num_requests: int) -> list[Place]:
         """Take slots for new requests, no more than `num_open` says: their places, see `enter`."""
@@ -208,24 +207,13 @@ class Gate:
             self.in_flight -= 1
             self._admit()
 
-    def leave(self, failure: Transient | None = None) -> None:
-        """Give the slot back, after the request has succeeded, or failed so that it may work again."""
+    def leave(self, failure: Transient | None = None, *, num_requests: int = 1) -> None:
+        """Give slots back, after requests have succeeded, or failed so that they may work again."""
         throttled, lost = isinstance(failure, Throttled), failure is not None and failure.status is None
-        self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost)
-        self.in_flight -= 1
-        if self._waiting:
-            self._admit()
-
-    def leave_many(self, num_requests: int) -> None:
-        """Give slots back, after requests that have succeeded."""
-        self._limit.note(self._clock(), self.in_flight, num_requests=num_requests)
+        self._limit.note(self._clock(), self.in_flight, throttled=throttled, lost=lost, num_requests=num_requests)
         self.in_flight -= num_requests
         if self._waiting:
             self._admit()
-
-    def _is_open(self) -> bool:
-        """Whether a request may go out without asking for a token."""
-        return self.in_flight < self._limit.limit and self._limit.pace.per_s is None and self._rate is None
 
     def _new_place(self, operation: Flow | None) -> Place:
         """At the end of the line of its operation, whose requests stand between those of others one by one."""

@@ -102,12 +102,12 @@ async def test_a_gate_lets_several_through_at_once() -> None:
     waiting: list[int] = []
     turns = [gate.line_up(partial(waiting.append, number), None, None) for number in range(4)]
     assert gate.num_open() == 0  # two went through, two stand in line
-    gate.leave_many(3)
+    gate.leave(num_requests=3)
     assert gate.in_flight == 4
     await asyncio.sleep(0)
     assert waiting == [0, 1, 2, 3]
     assert all(turn.place > places[-1] for turn in turns)
-    gate.leave_many(4)
+    gate.leave(num_requests=4)
     assert (gate.in_flight, gate.num_open()) == (0, 5)
     limit.pace.per_s = 10.0
     assert gate.num_open() == 0  # each has to wait for its turn

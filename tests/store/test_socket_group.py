@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from lance_io import _kernels
 from lance_io.store.api import WantedRange
+from lance_io.store.http.connection import COPIED_BYTES_MAX, SCRATCH_BYTES
 from lance_io.store.http.range_get import RangeGet
 from lance_io.store.http.socket_group import IS_THERE, SocketGroup
 from lance_io.store.s3 import open_s3
@@ -56,7 +57,7 @@ class Bench:
     """Sockets of a group, and the servers' ends of them."""
 
     def __init__(self, count: int, stack: ExitStack) -> None:
-        self.sockets = _kernels.RangeSockets()
+        self.sockets = _kernels.RangeSockets(COPIED_BYTES_MAX, SCRATCH_BYTES)
         self.ends: dict[int, socket.socket] = {}
         self.ours: dict[int, socket.socket] = {}
         for _ in range(count):
@@ -256,7 +257,7 @@ def test_a_connection_that_is_reset(stack: ExitStack) -> None:
         ours = stack.enter_context(socket.create_connection(listening.getsockname()))
         theirs, _ = listening.accept()
     ours.setblocking(False)
-    sockets = _kernels.RangeSockets()
+    sockets = _kernels.RangeSockets(COPIED_BYTES_MAX, SCRATCH_BYTES)
     slot = sockets.add(ours)
     assert sockets.send([(slot, b"GET", *SMALL, None)], 0.0) == []
     theirs.close()  # with what was sent unread: a reset

@@ -64,7 +64,7 @@ class RangeGets:
             RangeGet(self, one, head, place, now_s) for one, head, place in zip(wanted, heads, places, strict=True)
         ]
         sending.stats.begin_reads(wanted)
-        sending.watch.add_all(begun, now_s)
+        sending.watch.add(begun, now_s)
         gets.pool(origin).send_all(begun, now_s)
         return begun
 
@@ -179,7 +179,11 @@ class RangeGet:
 
     def memory_for_kernel(self, small_bytes: int) -> memoryview | None:
         """Where a kernel shall put the body; one of up to `small_bytes` needs no memory."""
-        if self._memory is None and self.num_bytes > small_bytes:
+        return self._own_memory() if self.num_bytes > small_bytes else self._memory
+
+    def _own_memory(self) -> memoryview:
+        """Where the body goes: memory of its own, unless it was given some."""
+        if self._memory is None:
             self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
         return self._memory
 
@@ -187,8 +191,7 @@ class RangeGet:
         """So much of the body has come by a kernel, and is in `piece`, unless it is in memory that was given to it."""
         self.received = num_bytes
         if piece:
-            self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
-            self._memory[:num_bytes] = piece
+            self._own_memory()[:num_bytes] = piece
 
     def begun(self, size_bytes: int, etag: str | None, now_s: float) -> None:
         """The head of the answer is here, and as it should be."""
@@ -213,9 +216,7 @@ class RangeGet:
 
     def room(self, num_bytes: int) -> memoryview:
         """See `Sink`."""
-        if self._memory is None:
-            self._memory = memoryview(np.empty(self.num_bytes, np.uint8))  # type: ignore[arg-type]
-        return self._memory[self.received : self.received + num_bytes]
+        return self._own_memory()[self.received : self.received + num_bytes]
 
     def advance(self, num_bytes: int) -> None:
         """See `Sink`."""
@@ -241,7 +242,7 @@ class RangeGet:
         """See `Watched`."""
         watch = self._of.sending.watch
         if self.connection is None:  # another request would have to wait for one, too
-            watch.add(self, now_s, self.num_bytes)
+            watch.add([self], now_s)
         elif watch.hedging.spend():
             self._go_on()[0].ask_again(now_s)
 
@@ -280,8 +281,8 @@ def settle(over: Sequence[RangeGet]) -> None:
         by_who.setdefault((of.sending, of.ended), []).append(get)
     failure: BaseException | None = None
     for (sending, _), some in by_who.items():
-        sending.stats.end_reads(len(some), sum([get.num_bytes for get in some]))
-        sending.gate.leave_many(len(some))
+        sending.stats.end("get", sum([get.num_bytes for get in some]), num_requests=len(some))
+        sending.gate.leave(num_requests=len(some))
     for (_, ended), some in by_who.items():
         wanted: list[Any] = [get for get in some if get._is_wanted]  # one may have been cancelled by another's end
         try:

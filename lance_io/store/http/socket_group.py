@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from lance_io import _kernels
+from lance_io.store.http.connection import COPIED_BYTES_MAX, SCRATCH_BYTES
 from lance_io.store.http.range_get import settle
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class SocketGroup:
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: OriginPool) -> None:
         self._loop = loop
         self._pool = pool
-        self._sockets = _kernels.RangeSockets()
+        self._sockets = _kernels.RangeSockets(COPIED_BYTES_MAX, SCRATCH_BYTES)
         self._transports: dict[int, TcpTransport] = {}
         loop.add_reader(self._sockets.fileno(), self._readable)
 
