@@ -15,28 +15,28 @@ import asyncio
 import threading
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from lance_io.errors import FormatError, LanceError, first_error
-from lance_io.file.steps import FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged
+from lance_io.errors import FormatError, LanceError
+from lance_io.file.steps import Apart, FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged, side_by_side
 from lance_io.io.cache import ClaimAbandoned
-from lance_io.io.scheduler import Handle
 from lance_io.io.settling import settled
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
-from lance_io.runtime import cpu_pool
+from lance_io.runtime import cpu_pool, set_done
 from lance_io.spans import Fetched, Ranges, no_ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from lance_io.file.source import FileRef, ReadContext
     from lance_io.file.steps import Request
-    from lance_io.io.scheduler import FileReads, ReadScheduler
+    from lance_io.io.scheduler import FileReads, Handle, ReadScheduler
     from lance_io.io.stats import Sinks
 
 T = TypeVar("T")
@@ -200,6 +200,9 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
     try:
         requests = next(steps)
         while True:
+            if isinstance(requests, Apart):
+                requests = steps.send(take_now(side_by_side(requests.steps), context))
+                continue
             num_ranges, num_bytes = _sums(requests)
             if num_bytes > UNCHARGED_BYTES_MAX:
                 pool.charge(num_bytes)
@@ -243,6 +246,9 @@ async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
         async with context.scheduler() as scheduler:
             requests = next(steps)
             while True:
+                if isinstance(requests, Apart):
+                    requests = steps.send(await _Apart(scheduler, requests.steps).run())
+                    continue
                 answers = await _answers(scheduler, requests)
                 if sum([one.num_bytes for _, one in requests if type(one) is Ranges]) > INLINE_DECODE_BYTES_MAX:
                     found = await in_pool(steps, answers)
@@ -261,51 +267,103 @@ async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
 
 async def _answers(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]]) -> list[Any]:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
-    pending: list[Any] = []
-    has_suffixes = False
-    for ref, request in requests:
-        reads = scheduler.file(ref.key, size_bytes=ref.size_bytes or None)
-        pending.append(reads.submit(request) if type(request) is Ranges else reads)
-        has_suffixes = has_suffixes or type(request) is Suffix
-    suffixes = await _suffixes(requests, pending) if has_suffixes else {}
+    handles: list[Handle] = []
     answers: list[Any] = []
     try:
-        for at, (ref, request) in enumerate(requests):
-            if type(request) is Ranges:
-                try:
-                    answers.append(await pending[at])
-                except (ShortRead, InvalidRange) as error:
-                    raise truncated(ref.key, error) from error
-            elif type(request) is Suffix:
-                answers.append(suffixes[at])
-            else:
-                await _wait(request)  # type: ignore[arg-type]
-                answers.append(None)
+        for ref, request in requests:
+            assert type(request) is Ranges, "files are opened by computations of their own"
+            handles.append(scheduler.file(ref.key, size_bytes=ref.size_bytes or None).submit(request))
+        for (ref, _), handle in zip(requests, handles, strict=True):
+            try:
+                answers.append(await handle)
+            except (ShortRead, InvalidRange) as error:
+                raise truncated(ref.key, error) from error
     finally:
-        for handle in pending[len(answers) :]:
-            if isinstance(handle, Handle):
-                handle.cancel()
+        for handle in handles[len(answers) :]:
+            handle.cancel()
     return answers
 
 
-async def _suffixes(requests: list[tuple[FileRef, Request]], reads: list[Any]) -> dict[int, FetchedSuffix]:
-    """Files whose size nobody knows: their ends, some at a time."""
-    found: dict[int, FetchedSuffix] = {}
-    at_once = asyncio.Semaphore(TAKE_FILES_AT_ONCE)
+class _Apart:
+    """Computations on several files, each of which goes on as soon as its own answer is there.
 
-    async def one(at: int, num_bytes: int) -> None:
-        async with at_once:
-            buffer, size, _ = await reads[at].suffix(num_bytes)
-            found[at] = FetchedSuffix(buffer, size)
+    What has come in one turn of the loop is gone through together, on the CPU pool if it is much. There is no task for
+    a file, but where its size is not known or somebody else is loading it.
+    """
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for at, (_, request) in enumerate(requests):
-                if type(request) is Suffix:
-                    group.create_task(one(at, request.num_bytes))
-    except BaseExceptionGroup as errors:
-        raise first_error(errors) from None
-    return found
+    def __init__(self, scheduler: ReadScheduler, steps: Sequence[tuple[FileRef, FileSteps[Any]]]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._steps = steps
+        self._reads = [scheduler.file(ref.key, size_bytes=ref.size_bytes or None) for ref, _ in steps]
+        self._asked: dict[int, Handle | asyncio.Task[Any]] = {}
+        self._arrived: list[int] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._suffixes = asyncio.Semaphore(TAKE_FILES_AT_ONCE)
+
+    async def run(self) -> list[Any]:
+        """Run all of them to their ends; what fails ends the others."""
+        results: list[Any] = [None] * len(self._steps)
+        try:
+            moved = self._advance([(at, None) for at in range(len(self._steps))])
+            while True:
+                for at, request in moved:
+                    if type(request) is Finished:
+                        results[at] = request.value
+                    else:
+                        self._ask(at, request)
+                if not self._asked:
+                    return results
+                if not self._arrived:
+                    self._waiter = self._loop.create_future()
+                    await self._waiter
+                arrived, self._arrived = self._arrived, []
+                moved = await self._go_on([(at, await self._answer(at)) for at in arrived])
+        finally:
+            for asked in self._asked.values():
+                asked.cancel()
+            for _, steps in self._steps:
+                with suppress(ValueError):  # still running in the pool; it ends by itself there
+                    steps.close()
+
+    def _ask(self, at: int, request: Request) -> None:
+        on_end = partial(self._on_arrival, at)
+        if type(request) is Ranges:
+            handle = self._asked[at] = self._reads[at].submit(request)
+            handle.demand()
+            handle.on_end(on_end)
+            return
+        work = self._suffix(at, request.num_bytes) if type(request) is Suffix else _wait(request)  # type: ignore[arg-type]
+        task = self._asked[at] = self._loop.create_task(work)
+        task.add_done_callback(on_end)
+
+    async def _suffix(self, at: int, num_bytes: int) -> FetchedSuffix:
+        """The end of a file whose size nobody knows."""
+        async with self._suffixes:
+            buffer, size, _ = await self._reads[at].suffix(num_bytes)
+        return FetchedSuffix(buffer, size)
+
+    def _on_arrival(self, at: int, task: asyncio.Task[Any] | None = None) -> None:
+        if task is not None and not task.cancelled():
+            task.exception()  # where another one fails first, nobody else looks at it
+        self._arrived.append(at)
+        if self._waiter is not None:
+            set_done(self._waiter)
+
+    async def _answer(self, at: int) -> Any:
+        """What has arrived; this does not wait."""
+        try:
+            return await self._asked.pop(at)
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(self._reads[at].key, error) from error
+
+    async def _go_on(self, answers: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        num_bytes = sum([len(one.buffer) for _, one in answers if one is not None])
+        if num_bytes > INLINE_DECODE_BYTES_MAX:
+            return await asyncio.wrap_future(cpu_pool().submit(self._advance, answers))
+        return self._advance(answers)
+
+    def _advance(self, answers: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+        return [(at, advance(self._steps[at][1], answer)) for at, answer in answers]
 
 
 async def _wait(wait: Wait) -> None:

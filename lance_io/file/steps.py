@@ -52,8 +52,17 @@ class Wait:
 Request: TypeAlias = Ranges | Suffix | Wait
 Answer: TypeAlias = Fetched | FetchedSuffix | None
 FileSteps: TypeAlias = Generator[Request, Any, T]
-FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]], list[Any], T]
-"""The same on several files: each yield is the requests of one round, and is sent the answers."""
+
+
+@dataclass(slots=True, eq=False)
+class Apart:
+    """Computations on several files that need not wait for each other; answered by the list of their results."""
+
+    steps: Sequence[tuple[FileRef, FileSteps[Any]]]
+
+
+FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]] | Apart, list[Any], T]
+"""The same on several files: each yield is the requests of one round, and is sent the answers; or an `Apart`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +109,34 @@ def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> l
     except StopIteration as done:
         results[index] = done.value
         return []
+
+
+def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
+    """Run computations on several files in lock step: what all of them ask for is one round."""
+    results: list[Any] = [None] * len(steps)
+    live: list[tuple[int, Request]] = []
+
+    def advance(at: int, answer: Answer) -> None:
+        try:
+            live.append((at, steps[at][1].send(answer)))
+        except StopIteration as done:
+            results[at] = done.value
+
+    try:
+        for at in range(len(steps)):
+            advance(at, None)
+        while live:
+            # What is waited for may be a load of ours: those that can go on go first.
+            waiting = [one for one in live if type(one[1]) is Wait]
+            ready = [one for one in live if type(one[1]) is not Wait]
+            ready, live = (ready, waiting) if ready else (waiting, [])
+            answers = yield [(steps[at][0], request) for at, request in ready]
+            for (at, _), answer in zip(ready, answers, strict=True):
+                advance(at, answer)
+        return results
+    finally:
+        for _, step in steps:
+            step.close()
 
 
 def merged(wanted: list[Ranges]) -> Ranges:

@@ -1,12 +1,13 @@
 """Random access over all files of a take at once.
 
-    open     files that the cache does not hold are opened side by side
-    find     the page indexes that the cache lacks, of all files, in one round
+    open     files that the cache does not hold, and the page indexes that it lacks: one round or two for each file,
+             which waits for no other
     read     the chunks or values that hold the rows, of all files, in one round (two for large full-zip pages)
     decode   mini-block and plain full-zip pages of all columns and files in one kernel call, others page by page
 
-A computation on several files yields a list of (file, request) and is sent the list of answers: one round
-(`drive.py` has both drivers). The cost of a take is that of its pages, not of its crossings.
+A computation on several files yields a list of (file, request) and is sent the list of answers: one round; or
+computations on single files that go on by themselves (`drive.py` has both drivers). The cost of a take is that of its
+pages, not of its crossings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
@@ -23,7 +23,7 @@ from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.opening import known_files, opened
 from lance_io.file.rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
-from lance_io.file.steps import Answer, FilesSteps, FileSteps, Request, Tail, Wait, fetch, served_by, together
+from lance_io.file.steps import Apart, FilesSteps, FileSteps, Request, Tail, fetch, served_by, side_by_side, together
 from lance_io.format.places import at_pages
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
@@ -49,34 +49,6 @@ Taken: TypeAlias = "list[pa.Array] | pa.RecordBatch"
 Builder: TypeAlias = "Callable[[_kernels.Leaf], pa.Array]"
 WARMED_SHARE: Final = 0.75  # of the cache
 IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
-
-
-def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
-    """Run computations on several files in lock step: what all of them ask for is one round."""
-    results: list[Any] = [None] * len(steps)
-    live: list[tuple[int, Request]] = []
-
-    def advance(at: int, answer: Answer) -> None:
-        try:
-            live.append((at, steps[at][1].send(answer)))
-        except StopIteration as done:
-            results[at] = done.value
-
-    try:
-        for at in range(len(steps)):
-            advance(at, None)
-        while live:
-            # What is waited for may be a load of ours: those that can go on go first.
-            waiting = [one for one in live if type(one[1]) is Wait]
-            ready = [one for one in live if type(one[1]) is not Wait]
-            ready, live = (ready, waiting) if ready else (waiting, [])
-            answers = yield [(steps[at][0], request) for at, request in ready]
-            for (at, _), answer in zip(ready, answers, strict=True):
-                advance(at, answer)
-        return results
-    finally:
-        for _, step in steps:
-            step.close()
 
 
 class _FileTake:
@@ -144,6 +116,13 @@ class _FileTake:
         """The first page wanted of one column."""
         return self.view.columns[at].pages[self.split.of_column(at)[1][0]]
 
+    def open(self, context: ReadContext) -> FileSteps[None]:
+        """Open the file and find the indexes of its pages."""
+        self.begin(*(yield from opened(context, self.ref, self.here.columns)))
+        self.indexes = context.cache.get_many([self.view.keys[page] for page in self.pages])
+        if None in self.indexes:
+            yield from self.load_indexes(context.cache)
+
     def load_indexes(self, cache: SearchCache) -> FileSteps[None]:
         """Find those that are missing."""
         wanted = [self.wanted(at) for at in range(len(self.view.columns))]
@@ -179,8 +158,7 @@ def take(
     """
     by_pick = [[_FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
     jobs = [job for jobs in by_pick for job in jobs]
-    yield from _open(context, jobs)
-    yield from _find_indexes(context, jobs)
+    yield from _prepare(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
     joined = _Joined(jobs, leaves.builders)
     fetched = yield from _read(jobs, joined.plan())
@@ -193,43 +171,40 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
 
     Files are read side by side, some at a time, until the cache is about full: more would only push out the first.
     """
-    cache, none = context.cache, np.empty(0, dtype=np.int64)
+    cache = context.cache
     for start in range(0, len(sources), TAKE_FILES_AT_ONCE):
         parts = [one for source in sources[start : start + TAKE_FILES_AT_ONCE] for one in projection.locate(source)]
-        jobs = [_FileTake(one, none) for one in parts]
-        yield from _open(context, jobs)
-        loads = [load_indexes(cache, job.file, every_page(job.view), job.tail) for job in jobs]
-        yield from side_by_side([(job.ref, load) for job, load in zip(jobs, loads, strict=True)])
+        yield Apart([(here.ref, _warm_file(context, here)) for here in parts])
         if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
             return
 
 
-def _open(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
-    """Have every file open, and the rows split by its pages."""
+def _warm_file(context: ReadContext, here: FileColumns) -> FileSteps[None]:
+    file, tail = yield from opened(context, here.ref, here.columns)
+    yield from load_indexes(context.cache, file, every_page(file.view(here)), tail)
+
+
+def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
+    """Have every file open, and the indexes of the pages wanted: from the cache, else file by file."""
+    cache = context.cache
     known = known_files(context, [job.ref for job in jobs])
-    closed = []
+    ready, todo = [], []
     for job, file in zip(jobs, known, strict=True):
         if file is None or file.missing(job.here.columns):
-            closed.append(job)
+            todo.append((job.ref, job.open(context)))
         else:
             job.begin(file, None)
-    if closed:
-        found = yield from side_by_side([(job.ref, opened(context, job.ref, job.here.columns)) for job in closed])
-        for job, (file, tail) in zip(closed, found, strict=True):
-            job.begin(file, tail)
-
-
-def _find_indexes(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
-    """The index of every page, from the cache or by one round of reading."""
-    cache = context.cache
-    found = cache.get_many([job.view.keys[page] for job in jobs for page in job.pages])
+            ready.append(job)
+    found = cache.get_many([job.view.keys[page] for job in ready for page in job.pages])
     at = 0
-    for job in jobs:
+    for job in ready:
         end = at + len(job.pages)
         job.indexes = found[at:end]
         at = end
-    if None in found:
-        yield from side_by_side([(job.ref, job.load_indexes(cache)) for job in jobs if None in job.indexes])
+        if None in job.indexes:
+            todo.append((job.ref, job.load_indexes(cache)))
+    if todo:
+        yield Apart(todo)
 
 
 def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:

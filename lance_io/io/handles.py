@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lance_io.io.ranges import check_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
     from lance_io.io.budget import Priority
     from lance_io.io.dispatch import Dispatcher
@@ -84,6 +84,13 @@ class Handle:
         """Say that this is the next thing needed, as awaiting does, without waiting."""
         if not self._request.ended:
             self._dispatcher.demand(self._request)
+
+    def on_end(self, callback: Callable[[], object]) -> None:
+        """Call this in a turn of the loop when awaiting would no longer wait."""
+        if self._request.ended:
+            self._dispatcher.loop.call_soon(callback)
+        else:
+            self._request.waiting().add_done_callback(lambda _: callback())
 
     async def arrived(self) -> None:
         """Wait until the answer is there, or an error, without demanding it: that is for awaiting the handle."""
