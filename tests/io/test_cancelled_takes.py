@@ -281,14 +281,22 @@ async def play(dice: random.Random, number: int, until_cancelled: int, met: Coun
         assert sockets.num_sockets() == 0
 
 
+def seldom(met: Counter[str]) -> list[str]:
+    """The places that have not been met often enough."""
+    return [place for place in PLACES if met[place] < TAKES / 200]
+
+
 @pytest.mark.usefixtures("nothing_of_others")
 @pytest.mark.timeout(0 if TAKES > 2000 else 120)
 async def test_cancelled_takes_leave_nothing_behind(record_property: Callable[[str, object], None]) -> None:
     dice, met = random.Random(seed_of("cancelled takes")), Counter[str]()
-    for number in range(-(-TAKES // EPISODE)):
-        await play(dice, number, min(TAKES, (number + 1) * EPISODE), met)
+    num_episodes = -(-TAKES // EPISODE)
+    for number in range(5 * num_episodes):  # how often a read is found at a place depends on the machine, too
+        if number >= num_episodes and not seldom(met):
+            break
+        await play(dice, number, (number + 1) * EPISODE, met)
     told = ", ".join(f"{count} {place}" for place, count in met.most_common())
     print(told)
     record_property("cancelled_takes", told)
     assert met["cancelled"] >= TAKES and met["through"] > TAKES / 50, told
-    assert not [place for place in PLACES if met[place] < TAKES / 200], told
+    assert not seldom(met), told
