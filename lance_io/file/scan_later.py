@@ -10,6 +10,7 @@ from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
 from lance_io.file.pieces import goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
+from lance_io.io.spares import spares
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.store.api import InvalidRange, ShortRead
 
@@ -137,6 +138,7 @@ class _Jobs:
         self._opened = 0  # spans whose jobs are in the queue
         self._requested_bytes = 0
         self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
+        spares().trim()
         self._scheduler = context.scheduler("scan")
         self._pool = context.pool
         self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf

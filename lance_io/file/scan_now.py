@@ -14,6 +14,7 @@ from lance_io.file.batches import Collector, Cutter
 from lance_io.file.drive import drive_now
 from lance_io.file.pieces import goes_behind, goes_with, read_group
 from lance_io.file.scan import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
+from lance_io.io.spares import spares
 from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
 
@@ -217,6 +218,7 @@ class _Ahead:
     def __init__(
         self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
     ) -> None:
+        spares().trim()
         self._context = context
         self._projection = projection
         self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 SPARE_BYTES_MIN: Final = 64 * KIB  # less comes from memory that the C library keeps
 SPARES_BYTES: Final = 64 * MIB
+IDLE_S: Final = 1.0  # memory that nobody has asked for meanwhile is not kept from a scan
 _LOOKS_MAX: Final = 4  # what was given first is free first
 _alone: Final = deque([object()])
 _UNUSED: Final = sys.getrefcount(_alone[0])  # of what is referred to by its queue only, and by the question
@@ -35,6 +37,7 @@ class Spares:
     def __init__(self, capacity_bytes: int = SPARES_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
         self._num_bytes = 0
+        self._asked_s = 0.0
         self._by_size: dict[int, deque[NDArray[np.uint8]]] = {}
         self._lock = threading.Lock()
 
@@ -49,6 +52,7 @@ class Spares:
             return np.empty(num_bytes, dtype=np.uint8)
         size_bytes = _rounded(num_bytes)
         with self._lock:
+            self._asked_s = time.monotonic()
             kept = self._by_size.setdefault(size_bytes, deque())
             for _ in range(min(_LOOKS_MAX, len(kept))):
                 kept.rotate(-1)
@@ -59,6 +63,17 @@ class Spares:
                 kept.append(block)
                 self._num_bytes += size_bytes
             return block[:num_bytes]
+
+    def trim(self) -> None:
+        """Let go of what is unused, unless memory was asked for a moment ago: for whoever needs much memory now."""
+        with self._lock:
+            if time.monotonic() - self._asked_s < IDLE_S:
+                return
+            for size_bytes, kept in self._by_size.items():
+                used = [block for block in kept if sys.getrefcount(block) > _UNUSED + 1]  # the loop refers to it, too
+                self._num_bytes -= size_bytes * (len(kept) - len(used))
+                kept.clear()
+                kept.extend(used)
 
     def _make_room(self, size_bytes: int) -> bool:
         """Let go of what is unused and of other sizes."""

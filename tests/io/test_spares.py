@@ -82,3 +82,22 @@ def test_other_sizes_make_room() -> None:
     before = place(large)
     del large
     assert (place(spares.of(3 * MIB)), spares.num_bytes) == (before, 4 * MIB)
+
+
+def test_what_nobody_asks_for_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("lance_io.io.spares.time.monotonic", lambda: now_s)
+    spares = Spares(10 * MIB)
+    held, other = spares.of(MIB), spares.of(2 * MIB)
+    before = place(held)
+    del other
+    spares.trim()  # a take may follow
+    assert spares.num_bytes == 3 * MIB
+    now_s += 2
+    spares.trim()
+    assert spares.num_bytes == MIB
+    assert place(spares.of(MIB)) != before
+    del held
+    now_s += 2
+    spares.trim()
+    assert spares.num_bytes == 0
