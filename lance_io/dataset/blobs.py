@@ -18,13 +18,13 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io.commit.steps import Head
-from lance_io.dataset.arrays import numbers as indices
 from lance_io.dataset.places import StoredObject
 from lance_io.dataset.projection import extract
 from lance_io.dataset.reading import ReadBytes, ranges_of
 from lance_io.errors import FormatError, UnsupportedError, UsageError
 from lance_io.file.blobread import binaries, numbers_of
 from lance_io.format.logical_types import EXTENSION_NAME
+from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
 from lance_io.store.url import open_store

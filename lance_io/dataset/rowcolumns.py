@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lance_io.dataset.arrays import numbers
 from lance_io.dataset.rows import UIntArray, addresses
 from lance_io.dataset.system import CREATED_AT, ROW_ADDRESS, ROW_ID, ROW_OFFSET
+from lance_io.levels.arrays import numbers
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

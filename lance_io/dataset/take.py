@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.commit.steps import Import
-from lance_io.dataset.arrays import numbers
 from lance_io.dataset.loading import load_live, load_live_starts, load_row_columns, load_row_id_index
 from lance_io.dataset.projection import COMPILER, Projection, Selection, as_list, columns_key, project_taken
 from lance_io.dataset.reading import RowReader
@@ -24,6 +23,7 @@ from lance_io.dataset.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.numbers import row_numbers
 from lance_io.file.projection import Projection as FileProjection
+from lance_io.levels.arrays import numbers
 from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
 from lance_io.records import dataclass

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
-from lance_io.dataset.arrays import true_positions
 from lance_io.dataset.predicate import compile_filter
+from lance_io.levels.arrays import true_positions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.arrays import from_scalars
 from lance_io.dataset.predicate.arguments import Arguments, bound_cast
 from lance_io.dataset.predicate.bind import Binder, _as, decoded
 from lance_io.dataset.predicate.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
@@ -41,6 +40,7 @@ from lance_io.dataset.predicate.tree import (
 )
 from lance_io.errors import BindError, EvaluationError
 from lance_io.format.schema import first_member
+from lance_io.levels.arrays import from_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

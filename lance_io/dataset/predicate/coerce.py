@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.arrays import from_scalars, scalar
 from lance_io.dataset.predicate.nested import is_list
+from lance_io.levels.arrays import from_scalars, scalar
 
 if TYPE_CHECKING:
     from lance_io.dataset.predicate.rows import Value

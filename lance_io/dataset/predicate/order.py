@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.dataset.arrays import scalar
 from lance_io.dataset.predicate import nested
+from lance_io.levels.arrays import scalar
 
 BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
 """Types of floats that `total_order` takes, and what it makes of them."""

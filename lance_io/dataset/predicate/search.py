@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.dataset.arrays import booleans
+from lance_io.levels.arrays import booleans
 
 if TYPE_CHECKING:
     import numpy.typing as npt

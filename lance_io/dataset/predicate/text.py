@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from sqlglot import exp
 
-from lance_io.dataset.arrays import scalar
 from lance_io.dataset.predicate.casts import sql_type
 from lance_io.dataset.predicate.dialect import parse_syntax
 from lance_io.dataset.predicate.tree import (
@@ -29,6 +28,7 @@ from lance_io.dataset.predicate.tree import (
     SqlCast,
 )
 from lance_io.errors import BindError
+from lance_io.levels.arrays import scalar
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from lance_io.commit.steps import Put, Together, ask
 from lance_io.dataset import execute
-from lance_io.dataset.arrays import values_of
 from lance_io.dataset.loading import load_live
 from lance_io.dataset.options import scan_options
 from lance_io.dataset.system import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
+from lance_io.levels.arrays import values_of
 from lance_io.table.deletion import deletion_kind, encode_deletions
 from lance_io.table.fragment import DeletionFile
 from lance_io.table.paths import deletion_file_place
