@@ -190,7 +190,7 @@ CAMPAIGNS: Final = (
         "Random text filters and computed columns over random tables give what pylance gives.",
         (
             Part(
-                ("tests/dataset/test_sql_random.py", "tests/dataset/test_text_filters.py"),
+                ("tests/filters/test_sql_random.py", "tests/dataset/test_text_filters.py"),
                 "LANCE_IO_TEST_EXAMPLES",
                 2000,
                 "{tests} tests, the properties with {size} examples each",

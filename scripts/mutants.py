@@ -85,6 +85,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "dataset": (("tests/dataset",), ("tests/interop", "tests/s3/test_datasets.py")),
     "encodings": (("tests/encodings", "tests/file"), ("tests/dataset",)),
     "file": (("tests/file",), ("tests/dataset",)),
+    "filters": (("tests/filters",), ("tests/dataset",)),
     "format": (("tests/format", "tests/file"), ("tests/encodings", "tests/dataset")),
     "io": (("tests/io", "tests/store"), ("tests/file",)),
     "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),

@@ -58,10 +58,10 @@ def test_import_loads_nothing_heavy(statement: str) -> None:
 def test_arrow_filters_need_no_parser() -> None:
     loaded = modules_after(
         "import pyarrow as pa, pyarrow.compute as pc\n"
-        "from lance_io.dataset.predicate import compile_filter\n"
+        "from lance_io.filters import compile_filter\n"
         "compile_filter(pc.field('a') > 1, pa.schema([('a', pa.int64())]))"
     )
-    assert "lance_io.dataset.predicate.evaluate" in loaded
+    assert "lance_io.filters.evaluate" in loaded
     assert "sqlglot" not in loaded
 
 

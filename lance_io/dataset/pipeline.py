@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.blobs import BlobBinaries
-    from lance_io.dataset.predicate import Predicate
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.reading import RowReader
     from lance_io.dataset.rowcolumns import RowColumns
     from lance_io.dataset.rows import LiveRows
     from lance_io.file.projection import Projection as FileProjection
+    from lance_io.filters import Predicate
     from lance_io.spans import IntArray
 
 DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position

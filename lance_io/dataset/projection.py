@@ -32,14 +32,14 @@ from lance_io.records import dataclass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from lance_io.dataset.predicate import ComputedColumn
+    from lance_io.filters import ComputedColumn
     from lance_io.format.schema import Field, Schema
 
 Columns: TypeAlias = "list[str] | dict[str, str] | None"
 Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
 
 # What compiles filters and expressions: 0.2 s to import.
-COMPILER: Final = tuple(f"lance_io.dataset.predicate.{name}" for name in ("compiled", "bindsql", "text"))
+COMPILER: Final = tuple(f"lance_io.filters.{name}" for name in ("compiled", "bindsql", "text"))
 _LISTS: Final = LISTS | {"map"}
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
@@ -266,7 +266,7 @@ def _expressed(schema: Schema, name: str, text: str) -> OutputColumn:
         return _output(schema, name, (text,))
     if _PLAIN.fullmatch(text) and _exists(schema, tuple(text.split("."))):
         return _output(schema, name, tuple(text.split(".")))
-    from lance_io.dataset.predicate import compile_column  # loads the parser: only for expressions
+    from lance_io.filters import compile_column  # loads the parser: only for expressions
 
     found = compile_column(text, schema.described.to_arrow())
     if isinstance(found, tuple):

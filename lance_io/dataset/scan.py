@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from lance_io.commit.steps import Plan
     from lance_io.dataset.options import ScanOptions
-    from lance_io.dataset.predicate import Predicate
     from lance_io.dataset.projection import Projection
     from lance_io.dataset.state import DatasetState
+    from lance_io.filters import Predicate
 
 LATE_BYTES_LOCAL = 10  # wider values are worth a second look-up by row on local disk,
 LATE_BYTES_CLOUD = 1000  # and on an object store, where a look-up costs a round trip
@@ -117,7 +117,7 @@ def compiled_filter(state: DatasetState, filter: Any) -> Predicate:
     key = ("filter", filter if isinstance(filter, str) else None)
     found: Predicate | None = state.prepared.get(key)
     if found is None:
-        from lance_io.dataset.predicate import compile_filter  # loads the parser: only for filters
+        from lance_io.filters import compile_filter  # loads the parser: only for filters
 
         found = compile_filter(filter, state.stored_schema)
         if isinstance(filter, str):

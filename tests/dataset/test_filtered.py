@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import lance_io
-from lance_io.dataset.predicate import compile_filter
+from lance_io.filters import compile_filter
 from lance_io.levels.arrays import true_positions
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io.dataset import ScannerBuilder
-from lance_io.dataset.predicate import compile_column, compile_filter
-from lance_io.dataset.predicate.functions import FUNCTIONS
 from lance_io.errors import BindError
+from lance_io.filters import compile_column, compile_filter
+from lance_io.filters.functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from lance_io import LanceDataset

@@ -71,7 +71,7 @@ def test_spark_imports_no_more_than_it_needs() -> None:
 
 
 NEEDLESS = {"pandas", "aiobotocore", "lance_io.spark.planning", "lance_io.dataset.versions", "lance_io.dataset.write"}
-FILTERING = {"pyarrow.compute", "lance_io.dataset.predicate"}
+FILTERING = {"pyarrow.compute", "lance_io.filters"}
 FILTER = "(number < 0.5 OR number > 3 OR number IN (0, 1.5)) AND id IN (1, 2, 3) AND text <> 'x' AND NOT small IS NULL"
 
 

@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as spark
 
 import lance_io.spark
-from lance_io.dataset import predicate
+from lance_io import filters
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import carrying, engine
@@ -463,8 +463,8 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
     planned: Any = source.reader(schema=source.schema())
     partitions, sent = planned.partitions(), pickle.dumps(planned)
     compiled = []
-    compile_filter = predicate.compile_filter
-    monkeypatch.setattr(predicate, "compile_filter", lambda *a: compiled.append(a) or compile_filter(*a))
+    compile_filter = filters.compile_filter
+    monkeypatch.setattr(filters, "compile_filter", lambda *a: compiled.append(a) or compile_filter(*a))
 
     found = [batch for one in partitions for batch in pickle.loads(sent).read(one)]
 

@@ -1,0 +1,195 @@
+"""Arguments of a function call, checked against the kinds that `functions` gives and converted to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from lance_io.errors import BindError
+from lance_io.filters.bind import _as as as_type
+from lance_io.filters.bind import _fold as fold_types
+from lance_io.filters.casts import sql_cast
+from lance_io.filters.coerce import cast, common_type, is_string, is_text, kind
+from lance_io.filters.nested import is_list
+from lance_io.filters.tree import Cast, Literal, SqlCast, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.filters.functions import SqlFunction
+    from lance_io.filters.tree import Expr, Function
+
+    Operand = tuple[Expr, pa.DataType]
+
+_BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
+_NULLS = {
+    "text": _TEXT,
+    "bytes": _TEXT,
+    "shown": _TEXT,
+    "int": _INT,
+    "steps": _INT,
+    "float": _FLOAT,
+    "real": _FLOAT,
+    "reals": _FLOAT,
+    "exact": _FLOAT,
+    "number": _FLOAT,
+    "when": _STAMP,
+    "clock": _STAMP,
+    "json": pa.large_binary(),
+    "vector": pa.list_(_FLOAT),
+}
+"""Types for null arguments, by kind; of other kinds lists."""
+
+_SHOWN = {
+    "word": "a text literal",
+    "when": "a date or timestamp",
+    "clock": "a date, timestamp or time",
+    "list": "a list",
+    "vector": "a list of numbers",
+    "span": "an interval literal",
+    "json": "a JSON column",
+}
+
+
+def bound_cast(bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
+    """An operand converted as `cast` does it; a literal at once. Raises BindError where there is no conversion."""
+    if found == to:
+        return bound
+    try:
+        if isinstance(bound, Literal):
+            return Literal(sql_cast(bound.value, to, lenient=lenient))
+        sql_cast(pa.nulls(0, found), to, lenient=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise BindError(f"cannot cast {describe(bound)} from {found} to {to}: {error}") from error
+    return SqlCast(bound, to, lenient)
+
+
+class Arguments:
+    """Converts the arguments of one function call to the kinds that it takes."""
+
+    def __init__(self, expr: Function, function: SqlFunction) -> None:
+        self._expr = expr
+        self._function = function
+        self._is_wide = False  # one operand is a 64-bit float or becomes one
+
+    def convert(self, operands: list[Operand]) -> list[Operand]:
+        kinds = [self._function.kind(i) for i in range(len(operands))]
+        if self._expr.name == "||" and not any(is_string(found) or pt.is_null(found) for _, found in operands):
+            raise BindError(f"{describe(self._expr)}: one side of || must be text, found {operands[0][1]}")
+        self._is_wide = any(pt.is_float64(found) or pt.is_decimal(found) for _, found in operands)
+        converted = [self._one(one, kind) for one, kind in zip(operands, kinds, strict=True)]
+        self._common(converted, [i for i, one in enumerate(kinds) if one == "same"])
+        texts = [i for i, one in enumerate(kinds) if one in ("text", "shown")]
+        if len({converted[i][1] for i in texts}) > 1:
+            for i in texts:
+                converted[i] = as_type(*converted[i], pa.large_string())
+        if "item" in kinds:
+            self._items(converted, kinds.index("list"), [i for i, one in enumerate(kinds) if one == "item"])
+        if "lists" in kinds:
+            self._lists(converted)
+        return converted
+
+    def _one(self, operand: Operand, wanted: str) -> Operand:
+        bound, found = operand
+        match wanted:
+            case "text" if is_string(found):
+                return operand
+            case "bytes" if is_text(found):
+                return as_type(bound, found, pa.binary()) if pt.is_fixed_size_binary(found) else operand
+            case "shown":
+                return operand if is_string(found) else (self._cast(operand, _TEXT), _TEXT)
+            case "int" if pt.is_integer(found):
+                return as_type(bound, found, _INT)
+            case "float" if kind(found) == "number":
+                return as_type(bound, found, _FLOAT)
+            case "real" if kind(found) == "number":
+                return operand if pt.is_float32(found) else as_type(bound, found, _FLOAT)
+            case "exact" if pt.is_decimal(found):
+                return operand
+            case "exact" if kind(found) == "number":
+                return self._one(operand, "real")
+            case "reals" if kind(found) == "number":
+                return as_type(bound, found, _FLOAT if self._is_wide else pa.float32())
+            case "number" if kind(found) == "number":
+                return operand
+            case "clock" if kind(found) == "time":
+                return operand
+            case "when" | "clock" if kind(found) == "calendar":
+                return operand
+            case "when" | "clock" if is_string(found):
+                return self._cast(operand, _STAMP), _STAMP
+            case "list" | "lists" if is_list(found):
+                return _list_of(operand, found.value_type)
+            case "vector" if is_list(found) and _are_numbers(found.value_type):
+                return _list_of(operand, _FLOAT, safe=False)
+            case "word" if isinstance(bound, Literal) and (is_string(found) or pt.is_null(found)):
+                return operand
+            case "json" if pt.is_large_binary(found):
+                return operand
+            case "span" if isinstance(bound, Literal) and (is_string(found) or pt.is_interval(found)):
+                return operand
+            case "steps" if kind(found) == "calendar" or pt.is_interval(found):
+                return operand
+            case "steps" if pt.is_integer(found):
+                return as_type(bound, found, _INT)
+            case "any" | "same" | "item":
+                return operand
+        if pt.is_null(found) and wanted not in ("word", "span"):
+            return as_type(bound, found, _NULLS.get(wanted, pa.list_(pa.null())))
+        raise BindError(
+            f"Function '{self._expr.name}' requires {_SHOWN.get(wanted, wanted)}, but received {found} "
+            f"for {describe(bound)}; a cast may help"
+        )
+
+    def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
+        return bound_cast(*operand, to, lenient=False)
+
+    def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
+        if places:
+            common = fold_types([operands[i] for i in places], self._expr, exact=True)
+            if pt.is_null(common) and self._expr.name not in ("make_array", "make_list"):
+                common = _TEXT  # nulls of any type: those of texts have kernels; as items they take on any type
+            for i in places:
+                operands[i] = as_type(*operands[i], common)
+
+    def _items(self, operands: list[Operand], at_list: int, at_items: list[int]) -> None:
+        common = operands[at_list][1].value_type
+        for i in at_items:
+            both = common_type(common, operands[i][1])
+            if both is None:
+                raise BindError(f"{describe(self._expr)}: a list of {common} has no items of type {operands[i][1]}")
+            common = both
+        if pt.is_null(common):
+            common = _BOOL
+        for i in at_items:
+            operands[i] = as_type(*operands[i], common)
+        operands[at_list] = _list_of(operands[at_list], common)
+
+    def _lists(self, operands: list[Operand]) -> None:
+        common: pa.DataType | None = pa.null()
+        for _, found in operands:
+            both = common_type(common, found.value_type)
+            if both is None and is_string(found.value_type) != is_string(common):  # text is read as numbers
+                both = common if is_string(found.value_type) else found.value_type
+            if both is None:
+                raise BindError(
+                    f"{describe(self._expr)}: lists of {common} and of {found.value_type} do not go together"
+                )
+            common = both
+        for i, operand in enumerate(operands):
+            operands[i] = _list_of(operand, _BOOL if common is None or pt.is_null(common) else common)
+
+
+def _are_numbers(items: pa.DataType) -> bool:
+    return kind(items) == "number" or is_string(items) or bool(pt.is_null(items))
+
+
+def _list_of(operand: Operand, items: pa.DataType, *, safe: bool = True) -> Operand:
+    bound, found = operand
+    """Lists as lists of items of a type; those of a fixed size, which hold items for nulls too, as any other."""
+    to = pa.large_list(items) if pt.is_large_list(found) else pa.list_(items)
+    if found.value_type == items and not pt.is_fixed_size_list(found):
+        return operand
+    return (Literal(cast(bound.value, to, safe=safe)) if isinstance(bound, Literal) else Cast(bound, to, safe)), to

@@ -1,0 +1,353 @@
+"""Checks an expression tree against a schema and makes its types explicit.
+
+    columns      must exist; positions become names; dictionaries are decoded, half floats widened, those inside lists,
+                 maps and structs where an operation needs their values
+    comparison   a literal takes the type of the column beside it, never the other way round; two columns, or a
+                 computed side, are widened to a common type
+    arithmetic   operands are widened; integers wrap on overflow and division by zero is an evaluation error
+    conditions   a null condition is a false one
+    the whole    must be boolean
+
+Everything that does not fit is a `BindError`, before a byte of data is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.errors import BindError, UnsupportedError
+from lance_io.filters.coerce import (
+    cast,
+    common_type,
+    decimal_of,
+    fit_literal,
+    fit_values,
+    is_string,
+    kind,
+    narrowest,
+    with_both_zeros,
+)
+from lance_io.filters.evaluate import can_compare, contained, convert
+from lance_io.filters.tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    InList,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    SqlCast,
+    describe,
+    dotted,
+)
+from lance_io.format.schema import first_member
+from lance_io.levels.lists import with_inner
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.filters.tree import Expr
+
+PSEUDO_COLUMNS = {
+    "_rowid": pa.uint64(),
+    "_rowaddr": pa.uint64(),
+    "_rowoffset": pa.uint64(),
+    "_row_created_at_version": pa.uint64(),
+    "_row_last_updated_at_version": pa.uint64(),
+}
+"""Columns that every dataset has without storing them as such."""
+
+_BOOL = pa.bool_()
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "remainder", "modulo"})
+_SAME_TYPE_FROM = {
+    "coalesce": 0,
+    "max_element_wise": 0,
+    "min_element_wise": 0,
+    "choose": 1,
+    "case_when": 1,
+    "if_else": 1,
+}
+"""Functions whose operands from this position on become values of one type."""
+
+
+def bind_filter(expr: Expr, schema: pa.Schema) -> Expr:
+    """The tree of a filter with columns resolved and casts made explicit.
+
+    schema  of the dataset; the pseudo columns are added to it, where no column bears their name
+    Raises BindError for unknown columns, types that do not go together, and a result that is not boolean.
+    """
+    bound, found = Binder(schema).bind(expr)
+    if found != _BOOL:
+        raise BindError(f"the filter {describe(expr)} does not return a boolean, it returns {found}")
+    return bound
+
+
+class Binder:
+    """Binds expressions against one schema (see the module's table)."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._names = schema.names
+        self._types = {**PSEUDO_COLUMNS, **dict(zip(schema.names, schema.types, strict=True))}
+
+    def bind(self, expr: Expr) -> tuple[Expr, pa.DataType]:
+        """The bound tree and the type of its values. Raises BindError."""
+        match expr:
+            case Column(path):
+                return _decoded(*self._resolve(path))
+            case Literal(value):
+                return expr, value.type
+            case Comparison():
+                return self._comparison(expr), _BOOL
+            case And(args):
+                return And(tuple(self._boolean(arg, "and") for arg in args)), _BOOL
+            case Or(args):
+                return Or(tuple(self._boolean(arg, "or") for arg in args)), _BOOL
+            case Not(arg):
+                return Not(self._boolean(arg, "not")), _BOOL
+            case IsNull(arg, nan_is_null):
+                return self._is_null(arg, nan_is_null), _BOOL
+            case In():
+                return self._in(expr), _BOOL
+            case Cast(arg, to, safe):
+                return self._cast(arg, to, safe), to
+            case Call():
+                return self._call(expr, [self.bind(arg) for arg in expr.args])
+            case InList() | SqlCast() | Function():
+                raise AssertionError("comes from text only, which `bindsql` binds")
+
+    def _resolve(self, path: tuple[str | int, ...]) -> tuple[Column, pa.DataType]:
+        name = path[0]
+        if not isinstance(name, str) or name not in self._types:
+            valid = ", ".join(self._names)
+            raise BindError(f"No field named {dotted(path[:1])}. Valid fields are {valid}.")
+        names, here = [name], self._types[name]
+        for part in path[1:]:
+            if not pt.is_struct(here):
+                raise BindError(f"No field named {dotted(path)}: {dotted(tuple(names))} is {here}, not a struct.")
+            index = part if isinstance(part, int) else first_member(here, part)
+            if not 0 <= index < here.num_fields:
+                valid = ", ".join(field.name for field in here)
+                raise BindError(f"No field named {dotted(path)}. Valid fields of {dotted(tuple(names))} are {valid}.")
+            names.append(here.field(index).name)
+            here = here.field(index).type
+        return Column(tuple(names)), here
+
+    def _boolean(self, expr: Expr, where: str) -> Expr:
+        bound, found = self.bind(expr)
+        if pt.is_null(found):
+            return Literal(pa.scalar(None, _BOOL))
+        if found != _BOOL:
+            raise BindError(f"operand {describe(expr)} of `{where}` does not return a boolean, it returns {found}")
+        return bound
+
+    def _comparison(self, expr: Comparison) -> Expr:
+        (left, left_type), (right, right_type) = decoded(*self.bind(expr.left)), decoded(*self.bind(expr.right))
+        if isinstance(right, Literal) and not isinstance(left, Literal):
+            left, right, common = _meet_literal(expr.left, left, left_type, right)
+        elif isinstance(left, Literal) and not isinstance(right, Literal):
+            right, left, common = _meet_literal(expr.right, right, right_type, left)
+        else:
+            common = _fold([(left, left_type), (right, right_type)], expr, exact=True)
+            left, right = _as(left, left_type, common)[0], _as(right, right_type, common)[0]
+        if pt.is_null(common):
+            return Literal(pa.scalar(None, _BOOL))
+        # Lists and structs have an order in text filters only.
+        if pt.is_nested(common) or not can_compare(expr.op, common):
+            raise BindError(f"{describe(expr)}: values of type {common} cannot be compared")
+        return Comparison(expr.op, left, right)
+
+    def _is_null(self, arg: Expr, nan_is_null: bool) -> Expr:
+        if isinstance(arg, Column):  # decoding keeps nulls where they are
+            column, found = self._resolve(arg.path)
+            if not (nan_is_null and pt.is_floating(found)):
+                return IsNull(column)
+        bound, found = self.bind(arg)
+        return IsNull(bound, nan_is_null and bool(pt.is_floating(found)))
+
+    def _in(self, expr: In) -> Expr:
+        bound, found = decoded(*self.bind(expr.arg))
+        if pt.is_nested(found):
+            raise BindError(f"{describe(expr)}: cannot look for values in {found}")
+        try:
+            values = fit_values(expr.values, found)
+            if values is not None:
+                contained(pa.nulls(0, found), values, expr.has_null)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BindError(f"{describe(expr)}: {error}") from error
+        if values is None:
+            raise BindError(f"{describe(expr)}: cannot look for {expr.values.type} values in {found}")
+        return In(bound, with_both_zeros(values), expr.has_null)
+
+    def _cast(self, arg: Expr, to: pa.DataType, safe: bool) -> Expr:
+        bound, found = self.bind(arg)
+        if pt.is_floating(found) and is_string(to):
+            raise UnsupportedError(f"cannot cast {describe(arg)} to {to}: how a float is spelled differs among readers")
+        try:
+            convert(pa.nulls(0, found), to, safe)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise BindError(f"cannot cast {describe(arg)} from {found} to {to}: {error}") from error
+        return Cast(bound, to, safe)
+
+    def _call(self, expr: Call, operands: list[tuple[Expr, pa.DataType]]) -> tuple[Expr, pa.DataType]:
+        function = expr.function
+        operands = [decoded(*operand) for operand in operands]
+        if function in _ARITHMETIC:
+            operands = _arithmetic(operands)
+            if function == "divide" and not any(pt.is_floating(found) for _, found in operands):
+                function = "divide_checked"  # the smallest integer divided by -1 is an error, as division by zero is
+        elif function == "power":
+            operands = [_as(bound, found, pa.float64()) for bound, found in operands]
+        elif function in _SAME_TYPE_FROM:
+            head = _SAME_TYPE_FROM[function]
+            tail = _adapted(operands[head:])
+            common = _fold(tail, expr, exact=False)
+            operands = operands[:head] + [_as(bound, found, common) for bound, found in tail]
+        if function == "if_else" and operands:
+            condition = self._boolean(expr.args[0], "if_else")
+            operands[0] = Call("coalesce", (condition, Literal(pa.scalar(False)))), _BOOL
+        bound_call = Call(function, tuple(bound for bound, _ in operands), expr.options)
+        return bound_call, self._result_type(bound_call, expr, operands)
+
+    def _result_type(self, call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
+        """What a function returns, learnt by calling it on no rows."""
+        return _learnt_type(call, source, operands)
+
+
+def _decoded(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """A column as values that kernels take: dictionaries decoded, half floats widened, extensions unwrapped."""
+    if isinstance(stored, pa.BaseExtensionType):
+        bound, found = _decoded(column, stored.storage_type)
+        return (Cast(column, found), found) if isinstance(bound, Column) else (bound, found)
+    if pt.is_dictionary(stored):
+        return _widened(Cast(column, stored.value_type), stored.value_type)
+    return _widened(column, stored)
+
+
+def _widened(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """Values of a type without kernels as values of one that has them."""
+    wide = _wide(stored)
+    return (bound, stored) if wide == stored else (Cast(bound, wide), wide)
+
+
+def _wide(t: pa.DataType) -> pa.DataType:
+    if pt.is_float16(t):
+        return pa.float32()
+    if pt.is_string_view(t):
+        return pa.large_string()
+    return pa.large_binary() if pt.is_binary_view(t) else t
+
+
+def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """An operand with the dictionaries decoded and the half floats widened that its values hold or were taken from.
+
+    `_decoded` leaves those inside a column alone: items, fields and whole lists that are computed keep their types.
+    """
+    return _as(bound, found, _without_codes(found))
+
+
+def _without_codes(t: pa.DataType) -> pa.DataType:
+    return _without_codes(t.value_type) if pt.is_dictionary(t) else with_inner(_wide(t), _without_codes)
+
+
+def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Literal) -> tuple[Expr, Expr, pa.DataType]:
+    """The two sides of a comparison with a literal: fitted to the other side if possible, else both widened.
+
+    source, bound, found  the other side before and after binding, and its type
+    """
+    fitted = fit_literal(literal.value, found)
+    if fitted is not None:
+        return bound, Literal(fitted), found
+    of_literal = literal.value.type
+    strict = kind(found) == "number" and not pt.is_decimal(of_literal)
+    common = common_type(found, of_literal, exact=True)
+    if common is None or (strict and isinstance(source, Column)):
+        raise BindError(
+            f"Received literal {describe(literal)} and could not convert to literal of type {found} "
+            f"to compare it with {describe(source)}"
+        )
+    return _as(bound, found, common)[0], _as(literal, of_literal, common)[0], common
+
+
+def _adapted(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
+    """Operands with adaptable literals narrowed, where they stand beside something of another type."""
+    if len({found for _, found in operands}) == 1:
+        return list(operands)
+    others = [found for bound, found in operands if not isinstance(bound, Literal)]
+    adapted: list[tuple[Expr, pa.DataType]] = []
+    for bound, found in operands:
+        if isinstance(bound, Literal) and bound.adaptable:
+            bound = Literal(_beside(bound.value, others), adaptable=True)
+            found = bound.value.type
+        adapted.append((bound, found))
+    return adapted
+
+
+def _beside(value: pa.Scalar, others: Sequence[pa.DataType]) -> pa.Scalar:
+    single = value.is_valid and pt.is_float64(value.type) and pa.float32() in others and pa.float64() not in others
+    if single and value.cast(pa.float32(), safe=False).as_py() == value.as_py():
+        return value.cast(pa.float32(), safe=False)
+    return narrowest(value)
+
+
+def _arithmetic(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
+    """Operands of one numeric type; what is not numeric, or decimal on both sides, is left to the kernel."""
+    adapted = _adapted(operands)
+    types = [found for _, found in adapted]
+    if not all(kind(found) == "number" or pt.is_null(found) for found in types):
+        return adapted
+    if any(pt.is_decimal(found) for found in types) and not any(pt.is_floating(found) for found in types):
+        return [
+            _as(bound, found, found if pt.is_null(found) else _decimal_operand(bound, found))
+            for bound, found in adapted
+        ]
+    common = types[0]
+    for found in types[1:]:
+        common = common_type(common, found) or common
+    return [_as(bound, found, common) for bound, found in adapted]
+
+
+def _decimal_operand(bound: Expr, found: pa.DataType) -> pa.DataType:
+    """The narrowest decimal type of an integer operand, so that the digits of the result do not run out."""
+    if isinstance(bound, Literal) and bound.value.is_valid and pt.is_integer(found):
+        return pa.decimal128(max(len(str(abs(bound.value.as_py()))), 1), 0)
+    return decimal_of(found)
+
+
+def _fold(operands: Sequence[tuple[Expr, pa.DataType]], source: Expr, *, exact: bool) -> pa.DataType:
+    common: pa.DataType = pa.null()
+    for _, found in operands:
+        both = common_type(common, found, exact=exact)
+        if both is None:
+            raise BindError(f"{describe(source)} mixes {common} and {found}; cast one of them")
+        common = both
+    return common
+
+
+def _as(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.DataType]:
+    """An operand widened: literals converted at once, everything else by a cast node."""
+    if found == to:
+        return bound, to
+    safe = not pt.is_floating(to)  # a large integer becomes the nearest float
+    if isinstance(bound, Literal):
+        fitted = fit_literal(bound.value, to)
+        return Literal(cast(bound.value, to, safe=safe) if fitted is None else fitted), to
+    return Cast(bound, to, safe), to
+
+
+def _learnt_type(call: Call, source: Expr, operands: Sequence[tuple[Expr, pa.DataType]]) -> pa.DataType:
+    """What a function returns, learnt by calling it on no rows."""
+    samples = [bound.value if isinstance(bound, Literal) else pa.nulls(0, found) for bound, found in operands]
+    try:
+        return pc.call_function(call.function, samples, call.options).type
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        types = ", ".join(str(found) for _, found in operands)
+        raise BindError(f"{describe(source)}: {call.function} does not take ({types}): {error}") from error

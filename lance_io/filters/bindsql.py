@@ -1,0 +1,336 @@
+"""Binds trees that come from SQL text: the same as `bind`, and
+
+names        an unquoted one that no column has matches without regard to case
+comparison   directly below the top (inside `and` and `or` only) a literal must fit the column beside it; deeper
+             inside, and beside a computed value, both sides are widened, and text is read as the other side's type
+functions    arguments are checked against the kinds in `functions`
+constants    are computed once
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.errors import BindError, EvaluationError
+from lance_io.filters.arguments import Arguments, bound_cast
+from lance_io.filters.bind import Binder, _as, decoded
+from lance_io.filters.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
+from lance_io.filters.evaluate import can_compare, evaluate
+from lance_io.filters.functions import DECIMALS, FUNCTIONS
+from lance_io.filters.tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    InList,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    SqlCast,
+    children,
+    describe,
+)
+from lance_io.format.schema import first_member
+from lance_io.levels.arrays import from_scalars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.filters.functions import SqlFunction
+    from lance_io.filters.tree import Expr
+
+    Operand = tuple[Expr, pa.DataType]
+
+_BOOL, _INT, _FLOAT, _TEXT, _STAMP = pa.bool_(), pa.int64(), pa.float64(), pa.string(), pa.timestamp("us")
+_NANOS = pa.timestamp("ns")
+_NO_ROWS = pa.RecordBatch.from_arrays([], names=[])
+_ARITHMETIC = ("add", "subtract", "multiply", "divide")
+
+
+class SqlBinder(Binder):
+    """Binds expressions from text against one schema (see the module's table)."""
+
+    def bind_top(self, expr: Expr) -> Operand:
+        """The bound tree of a whole filter or computed column, and its type. Raises BindError."""
+        match expr:
+            case And(args):
+                return And(tuple(self._condition(arg, *self.bind_top(arg), "and") for arg in args)), _BOOL
+            case Or(args):
+                return Or(tuple(self._condition(arg, *self.bind_top(arg), "or") for arg in args)), _BOOL
+            case Comparison():
+                return self._compare(expr, strict=True), _BOOL
+            case InList():
+                return self._in_list(expr, strict=True), _BOOL
+            case Call(function, (left, right)) if function in _ARITHMETIC:
+                return self.bind(Call(function, (self._beside(left, right), self._beside(right, left))))
+            case Function("%", (left, right)):
+                return self.bind(Function("%", (self._beside(left, right), self._beside(right, left))))
+            case _:
+                return self.bind(expr)
+
+    def bind(self, expr: Expr) -> Operand:
+        """As `Binder.bind`, for all nodes."""
+        match expr:
+            case Column():
+                column = self.resolved(expr)
+                stored = self._resolve(column.path)[1]
+                return (column, pa.large_binary()) if isinstance(stored, pa.JsonType) else super().bind(column)
+            case Comparison():
+                return self._compare(expr, strict=False), _BOOL
+            case InList():
+                return self._in_list(expr, strict=False), _BOOL
+            case SqlCast(arg, to, lenient):
+                return bound_cast(*self.bind(arg), to, lenient), to
+            case Function():
+                return self._function(expr)
+            case Call():
+                bound, found = self._sql_call(expr)
+                return _folded(bound), found
+            case _:
+                return super().bind(expr)
+
+    def resolved(self, column: Column) -> Column:
+        """A column by its exact name. Raises BindError if there is none."""
+        path = (self._cased(column.path[0]), *column.path[1:]) if column.any_case else column.path
+        return self._resolve(path)[0]
+
+    def _cased(self, name: str | int) -> str | int:
+        if name in self._types or not isinstance(name, str):
+            return name
+        return next((known for known in self._types if known.lower() == name.lower()), name)
+
+    def _boolean(self, expr: Expr, where: str) -> Expr:
+        return self._condition(expr, *self.bind(expr), where)
+
+    def _condition(self, expr: Expr, bound: Expr, found: pa.DataType, where: str) -> Expr:
+        if isinstance(bound, Function) and bound.name == "regexp_match":
+            return Not(IsNull(bound))
+        if pt.is_null(found):
+            return Literal(pa.scalar(None, _BOOL))
+        if found != _BOOL:
+            raise BindError(f"operand {describe(expr)} of `{where}` does not return a boolean, it returns {found}")
+        return bound
+
+    # -- comparisons -------------------------------------------------------------------------------------------------
+
+    def _compare(self, expr: Comparison, *, strict: bool) -> Expr:
+        return self._compared(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
+
+    def _compared(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
+        left, right = decoded(*left), decoded(*right)
+        if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
+            right = _fitted(expr.right, left[1], expr.left)
+        elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
+            left = _fitted(expr.left, right[1], expr.right)
+        else:
+            left, right = self._met(left, right, expr)
+        if pt.is_null(left[1]):
+            return Literal(pa.scalar(None, _BOOL))
+        if not can_compare(expr.op, left[1]):
+            raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
+        return _folded(Comparison(expr.op, left[0], right[0]))
+
+    def _met(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
+        """Two operands with a common type."""
+        common = common_type(left[1], right[1], exact=True)
+        if common is not None:
+            return _as(*left, common), _as(*right, common)
+        for text, other, swapped in ((left, right, False), (right, left, True)):
+            if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
+                read = bound_cast(*text, other[1], lenient=False), other[1]
+                return (other, read) if swapped else (read, other)
+        raise BindError(
+            f"{describe(source)}: Cannot infer common argument type for comparison operation {left[1]} and {right[1]}"
+        )
+
+    def _in_list(self, expr: InList, *, strict: bool) -> Expr:
+        bound, found = decoded(*self.bind(expr.arg))
+        strict = strict and isinstance(expr.arg, Column) and len(expr.arg.path) == 1
+        items = [self.bind(item) for item in expr.items]
+        values: list[pa.Scalar | None] = []
+        for item, (constant, _) in zip(expr.items, items, strict=True):
+            if strict and isinstance(item, Literal):
+                values.append(_fitted(item, found, expr.arg)[0].value)
+            else:
+                fits = isinstance(constant, Literal) and _same_kind(constant.value.type, found)
+                values.append(fit_literal(constant.value, found) if fits and isinstance(constant, Literal) else None)
+        if None in values or pt.is_null(found) or pt.is_nested(found):
+            tests = [
+                self._compared(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
+                for source, item in zip(expr.items, items, strict=True)
+            ]
+            return _folded(Or(tuple(tests))) if len(tests) > 1 else tests[0]
+        known = [value for value in values if value is not None and value.is_valid]
+        wanted = with_both_zeros(from_scalars(known, found))
+        return _folded(In(bound, wanted, has_null=len(known) < len(values)))
+
+    # -- casts and functions -----------------------------------------------------------------------------------------
+
+    def _sql_call(self, expr: Call) -> Operand:
+        operands = [decoded(*self.bind(arg)) for arg in expr.args]
+        types = [found for _, found in operands]
+        if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
+            raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
+        if expr.function in ("add", "subtract") and any(map(pt.is_interval, types)):
+            return self._moved(expr, operands)
+        if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
+            return self._days(expr, operands)
+        if expr.function not in _ARITHMETIC:
+            return self._call(expr, operands)
+        return self._decimal_call(expr.function, expr, operands) or self._call(expr, _with_single_floats(operands))
+
+    def _decimal_call(self, name: str, expr: Call | Function, operands: list[Operand]) -> Operand | None:
+        """Arithmetic with a decimal, or of unsigned and signed 64-bit integers, which is that of decimals."""
+        types = [found for _, found in operands]
+        if not all(pt.is_integer(found) or pt.is_decimal(found) for found in types) or len(types) != 2:
+            return None
+        if not any(map(pt.is_decimal, [*types, common_type(*types, exact=True)])):
+            return None
+        common: pa.DataType | None = None  # integers beside a decimal have the digits that they need
+        if not any(map(pt.is_decimal, types)):
+            common = decimal_of(pa.uint64())
+        elif all(map(pt.is_decimal, types)) and types[0].bit_width != types[1].bit_width:
+            common = common_type(*types)
+        pairs = [(one, common or decimal_of(one[1])) for one in operands]
+        converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
+        return self._applied(Function(name, expr.args), DECIMALS[name], converted)
+
+    def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
+        unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
+        return super()._result_type(call, source, unknown)
+
+    def _moved(self, expr: Call, operands: list[Operand]) -> Operand:
+        """`time + interval`, `interval + time`, `time - interval`."""
+        left, right = (found for _, found in operands)
+        if expr.function == "add" and pt.is_interval(left):
+            operands = operands[::-1]
+        if not (kind(operands[0][1]) == "calendar" and pt.is_interval(operands[1][1])):
+            raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
+        name = "+" if expr.function == "add" else "-"
+        return self._applied(Function(name, expr.args), FUNCTIONS[name], operands)
+
+    def _days(self, expr: Call, operands: list[Operand]) -> Operand:
+        """`date + 1`, `date - 1`, `date - date`: days are integers. Between a date and a time lies a duration."""
+        left, right = (found for _, found in operands)
+        days = tuple(_days_of(*operand) for operand in operands)
+        if pt.is_date(left) and pt.is_date(right) and expr.function == "subtract":
+            return Cast(Call("subtract", days), _INT), _INT
+        if kind(left) == kind(right) == "calendar" and expr.function == "subtract":
+            return self._call(expr, [(bound_cast(*one, _NANOS, lenient=False), _NANOS) for one in operands])
+        if pt.is_integer(right) or (pt.is_integer(left) and expr.function == "add"):
+            return Cast(Call(expr.function, days), pa.date32()), pa.date32()
+        raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
+
+    def _beside(self, literal: Expr, column: Expr) -> Expr:
+        """A literal operand as a value of the type of the column beside it, where it fits."""
+        if isinstance(literal, Literal) and isinstance(column, Column):
+            found = self.bind(column)[1]
+            if kind(found) == "number" == kind(literal.value.type):
+                fitted = fit_literal(literal.value, found)
+                return literal if fitted is None else Literal(fitted)
+        return literal
+
+    def _function(self, expr: Function) -> Operand:
+        if expr.name == "get_field":
+            return self._member(expr)
+        function = FUNCTIONS.get(expr.name)
+        if function is None:
+            close = difflib.get_close_matches(expr.name, FUNCTIONS, 1)
+            hint = f" Did you mean '{close[0]}'?" if close else ""
+            raise BindError(f"Invalid function '{expr.name}'.{hint}")
+        least, most = function.num_arguments
+        if len(expr.args) < least or (most is not None and len(expr.args) > most):
+            wanted = f"{least}" if least == most else f"{least} to {most}" if most is not None else f"at least {least}"
+            raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
+        operands = [self.bind(arg) for arg in expr.args]
+        if expr.name == "%":
+            operands = [decoded(*operand) for operand in operands]
+            decimals = self._decimal_call("remainder", expr, operands)
+            return decimals or self._applied(expr, function, _with_single_floats(operands))
+        return self._applied(expr, function, operands)
+
+    def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+        """The call of a function with bound operands, decoded where it does not take them as they are.
+
+        What only picks or moves items keeps their type, as in the reference reader.
+        """
+        try:
+            return self._called(expr, function, operands)
+        except BindError:
+            plain = [decoded(*operand) for operand in operands]
+            if [found for _, found in plain] == [found for _, found in operands]:
+                raise
+        return self._called(expr, function, plain)
+
+    def _called(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+        operands = Arguments(expr, function).convert(operands)
+        bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
+        values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
+        try:
+            sample = function.run(values, 0)
+        except pa.ArrowInvalid as error:
+            if not all(isinstance(one, Literal) for one in bound.args):
+                raise EvaluationError(f"{describe(expr)} cannot be computed: {error}") from error
+            sample = function.run([pa.nulls(0, found) for _, found in operands], 0)  # fails when rows are computed
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError) as error:
+            types = ", ".join(str(found) for _, found in operands)
+            raise BindError(f"{describe(expr)}: {expr.name} does not take ({types}): {error}") from error
+        if isinstance(sample, pa.Scalar):
+            return Literal(sample), sample.type
+        return bound, sample.type
+
+    def _member(self, expr: Function) -> Operand:
+        bound, found = self.bind(expr.args[0])
+        name = expr.args[1].value.as_py() if isinstance(expr.args[1], Literal) else ""
+        index = first_member(found, name) if pt.is_struct(found) else -1
+        if index < 0:
+            raise BindError(f"No field named {name} in {describe(expr.args[0])}, which is {found}")
+        return Call("struct_field", (bound,), pc.StructFieldOptions([index])), found.field(index).type
+
+
+def _with_single_floats(operands: list[Operand]) -> list[Operand]:
+    """Decimals beside a 32-bit float as such: arithmetic of the two has the width of the float."""
+    if not any(pt.is_float32(found) for _, found in operands):
+        return operands
+    single = pa.float32()
+    return [(bound_cast(*one, single, lenient=False), single) if pt.is_decimal(one[1]) else one for one in operands]
+
+
+def _days_of(bound: Expr, found: pa.DataType) -> Expr:
+    """A date as days since 1970, or a number of days, both i32."""
+    return Cast(Cast(bound, pa.date32()) if pt.is_date(found) else bound, pa.int32())
+
+
+def _same_kind(literal: pa.DataType, column: pa.DataType) -> bool:
+    return pt.is_null(literal) or (kind(literal) == kind(column) and is_string(literal) == is_string(column))
+
+
+def _fitted(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, pa.DataType]:
+    """A literal as a value of a column's type. Raises BindError if that would change it."""
+    fitted = fit_literal(literal.value, to) if _same_kind(literal.value.type, to) else None
+    if fitted is None:
+        raise BindError(
+            f"Received literal {describe(literal)} and could not convert to literal of type {to} "
+            f"to compare it with {describe(column)}"
+        )
+    return Literal(fitted), to
+
+
+def _folded(bound: Expr) -> Expr:
+    """A literal in place of an expression of literals; what cannot be computed is left to fail with the rows."""
+    if not all(isinstance(child, Literal) for child in children(bound)):
+        return bound
+    try:
+        value = evaluate(bound, _NO_ROWS)
+    except pa.ArrowInvalid:
+        return bound
+    return Literal(value) if isinstance(value, pa.Scalar) else bound

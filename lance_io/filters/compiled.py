@@ -1,0 +1,170 @@
+"""Filters and computed columns, compiled against a schema: which columns they need, and what they make of a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.errors import BindError, EvaluationError, UsageError
+from lance_io.filters.arrow import from_arrow
+from lance_io.filters.bind import bind_filter
+from lance_io.filters.evaluate import evaluate
+from lance_io.filters.tree import (
+    Column,
+    Function,
+    IsNull,
+    Literal,
+    Not,
+    cannot_fail,
+    columns,
+    describe,
+    dotted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from lance_io.filters.tree import Expr
+    from lance_io.spans import IntArray
+
+
+_SHOWN: Final = 200  # characters of an expression in a message
+
+
+def _paths(expression: Expr) -> tuple[tuple[str, ...], ...]:
+    return tuple(dict.fromkeys(tuple(str(part) for part in column.path) for column in columns(expression)))
+
+
+class Predicate:
+    """A row filter, ready to run on record batches. Immutable; any thread may use it.
+
+    expression  the bound tree, for pruning and index use
+    columns     what the filter reads: column names, dotted paths for struct fields; in order of first use, pseudo
+                columns such as `_rowid` included
+    paths       the same as tuples of names
+    cannot_fail  no value of any row can make `mask` raise
+    """
+
+    __slots__ = ("cannot_fail", "columns", "expression", "paths")
+
+    def __init__(self, expression: Expr) -> None:
+        self.expression = expression
+        self.paths = _paths(expression)
+        self.columns: tuple[str, ...] = tuple(dotted(path) for path in self.paths)
+        self.cannot_fail = cannot_fail(expression)
+
+    def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
+        """True for the rows that the filter keeps; never null, as rows with a null result are dropped.
+
+        batch  holds every top-level column of `paths` under its name; structs may lack fields that are not used
+        Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
+        """
+        kept = _computed("filter", self.expression, batch)
+        if isinstance(kept, pa.Scalar):
+            return pa.repeat(pa.scalar(kept.as_py() is True), batch.num_rows)
+        return kept.fill_null(False) if kept.null_count else kept
+
+    def selection(self, batch: pa.RecordBatch) -> IntArray:
+        """The positions of the rows that the filter keeps, i64[n], ascending. Errors as `mask`."""
+        positions: np.ndarray = pc.indices_nonzero(self.mask(batch)).to_numpy()
+        return positions.astype("int64", copy=False)
+
+    def __str__(self) -> str:
+        return describe(self.expression)
+
+    def __repr__(self) -> str:
+        return f"Predicate({self})"
+
+
+def _computed(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
+    """The one place where expressions meet rows, and where Arrow's complaints about the rows become ours."""
+    try:
+        return evaluate(expression, batch)
+    except (pa.ArrowCancelled, MemoryError):
+        raise
+    except pa.ArrowException as error:
+        text = describe(expression)
+        shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+        raise EvaluationError(f"the {what} {shown} cannot be computed for every row: {error}") from error
+
+
+def compile_filter(filter: pc.Expression | str, schema: pa.Schema) -> Predicate:
+    """A filter as users write it, checked against the dataset's schema.
+
+    filter  SQL text (docs/filters.md), or a `pyarrow.compute` expression, whose column names must match exactly
+    schema  of the dataset, without the pseudo columns
+    Raises BindError for text that cannot be parsed, and for a filter that does not fit the schema or is not boolean,
+    EvaluationError for one that cannot be computed for any row, UsageError for anything that is not a filter,
+    UnsupportedError for a function or form without a counterpart here.
+    """
+    if isinstance(filter, str):
+        return Predicate(_bind_text(filter, schema))
+    if not isinstance(filter, pc.Expression):
+        raise UsageError(f"a filter is SQL text or a pyarrow.compute expression, found {type(filter).__name__}")
+    return Predicate(bind_filter(from_arrow(filter), schema))
+
+
+class ComputedColumn:
+    """A column that is computed from others, ready to run on record batches. Immutable; any thread may use it.
+
+    expression  the bound tree
+    type        of its values
+    nullable    False for a literal
+    paths       the columns it reads, as for `Predicate`
+    """
+
+    __slots__ = ("expression", "nullable", "paths", "type")
+
+    def __init__(self, expression: Expr, found: pa.DataType) -> None:
+        self.expression = expression
+        self.type = found
+        self.nullable = not (isinstance(expression, Literal) and expression.value.is_valid)
+        self.paths = _paths(expression)
+
+    def values(self, columns: Mapping[str, pa.Array], num_rows: int) -> pa.Array:
+        """The column for rows whose top-level columns are given by name.
+
+        Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
+        """
+        names = list(dict.fromkeys(path[0] for path in self.paths))
+        arrays = [columns[name] for name in names] or [pa.nulls(num_rows)]
+        value = _computed("column", self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
+        if not isinstance(value, pa.Scalar):
+            return value
+        return pa.repeat(value, num_rows) if num_rows else pa.nulls(0, self.type)
+
+    def __repr__(self) -> str:
+        return f"ComputedColumn({describe(self.expression)})"
+
+
+def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, ...]:
+    """A SQL expression, checked against the dataset's schema; the path of a column if it is nothing else.
+
+    schema  of the dataset, without the pseudo columns
+    Raises BindError for text that cannot be parsed or does not fit the schema.
+    """
+    from lance_io.filters.bindsql import SqlBinder  # the parser takes a while to load: only for text
+    from lance_io.filters.text import from_text
+
+    tree = from_text(text)
+    binder = SqlBinder(schema)
+    if isinstance(tree, Column):
+        return tuple(str(part) for part in binder.resolved(tree).path)
+    return ComputedColumn(*binder.bind_top(tree))
+
+
+def _bind_text(text: str, schema: pa.Schema) -> Expr:
+    from lance_io.filters.bindsql import SqlBinder
+    from lance_io.filters.text import from_text
+
+    tree = from_text(text)
+    bound, found = SqlBinder(schema).bind_top(tree)
+    if isinstance(bound, Function) and bound.name == "regexp_match":
+        return Not(IsNull(bound))
+    if found != pa.bool_():
+        raise BindError(f"the filter {describe(tree)} does not return a boolean, it returns {found}")
+    return bound

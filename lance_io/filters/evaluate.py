@@ -1,0 +1,247 @@
+"""A bound expression tree over a record batch, computed by `pyarrow.compute`.
+
+Where the meaning differs from Arrow's kernels it is that of the reference reader:
+
+    floats        IEEE total order: NaN equals NaN and lies above all numbers if its sign bit is clear, below all if
+                  it is set. Against a literal -0.0 equals 0.0; between two columns -0.0 lies below 0.0.
+    and, or       an operand that can fail (a cast, a function) is not computed for rows that the others decide
+    in            SQL: null when the operand is null, and when a null is in the list and nothing else matches
+    sqrt          of a negative number is a NaN with the sign bit set
+    float as int  an unsafe cast cuts the fraction; NaN and values out of range are `pyarrow.ArrowInvalid`
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.filters import nested, order
+from lance_io.filters.casts import sql_cast
+from lance_io.filters.coerce import cast
+from lance_io.filters.tree import (
+    And,
+    Call,
+    Cast,
+    Column,
+    Comparison,
+    Function,
+    In,
+    InList,
+    IsNull,
+    Literal,
+    Not,
+    Or,
+    SqlCast,
+    cannot_fail,
+)
+from lance_io.format.schema import first_member
+from lance_io.levels.compact import compact_batch, taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.filters.tree import CompareOp, Expr
+
+Value: TypeAlias = pa.Array | pa.Scalar
+
+_KERNELS = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_BELOW_OUTSIDE = frozenset(("sqrt", "acosh", "atanh"))  # others have the NaN above all numbers
+_NULL = pa.nulls(1, pa.bool_())[0]  # `pa.scalar` would import pandas
+_FEW_VALUES = 3  # comparing with so many values one by one is faster than Arrow's hash table
+
+
+def evaluate(expr: Expr, batch: pa.RecordBatch) -> Value:
+    """The value of a bound tree: an array of `batch.num_rows` items, or a scalar if no column is involved.
+
+    Raises pa.ArrowInvalid where a row cannot be computed (division by zero, a failing cast).
+    """
+    match expr:
+        case Column(path):
+            return _column(path, batch)
+        case Literal(value):
+            return value
+        case Comparison(op, left, right):
+            return compare(op, evaluate(left, batch), evaluate(right, batch))
+        case And(args):
+            return _connected(args, batch, pc.and_kleene, decided=False)
+        case Or(args):
+            return _connected(args, batch, pc.or_kleene, decided=True)
+        case Not(arg):
+            return pc.invert(evaluate(arg, batch))
+        case IsNull(arg, nan_is_null):
+            return pc.is_null(evaluate(arg, batch), nan_is_null=nan_is_null)
+        case In(arg, values, has_null):
+            return contained(evaluate(arg, batch), values, has_null)
+        case Cast(arg, to, safe):
+            return convert(evaluate(arg, batch), to, safe)
+        case Call(function, args, options):
+            values = [evaluate(arg, batch) for arg in args]
+            if function in _BELOW_OUTSIDE:
+                return _below_outside(function, *values)
+            return pc.call_function(function, values, options)
+        case SqlCast(arg, to, lenient):
+            return sql_cast(evaluate(arg, batch), to, lenient=lenient)
+        case Function(_, args, implementation):
+            assert implementation is not None
+            if implementation.lazy:
+                return _chosen(args, batch) if implementation.lazy == "nvl2" else _first_valid(args, batch)
+            return implementation.run([evaluate(arg, batch) for arg in args], batch.num_rows)
+        case InList():
+            raise AssertionError("binding leaves no InList behind")
+
+
+def _connected(
+    args: tuple[Expr, ...], batch: pa.RecordBatch, connect: Callable[[Value, Value], Value], *, decided: bool
+) -> Value:
+    """Operands joined by `and` or `or`. One that can fail is computed last, and only for rows still undecided.
+
+    decided  the value of an operand that decides the result
+    """
+    result: Value | None = None
+    for arg in sorted(args, key=_can_fail):
+        if result is None:
+            result = evaluate(arg, batch)
+        elif isinstance(result, pa.Scalar) or not _can_fail(arg):
+            result = connect(result, evaluate(arg, batch))
+        else:
+            result = connect(result, _where(pc.not_equal(result, decided).fill_null(True), arg, batch))
+    assert result is not None
+    return result
+
+
+def _can_fail(expr: Expr) -> bool:
+    return not cannot_fail(expr)
+
+
+def _where(wanted: pa.BooleanArray, expr: Expr, batch: pa.RecordBatch) -> Value:
+    """The values of an expression in the rows that are wanted, null in the others."""
+    if wanted.true_count == len(wanted):
+        return evaluate(expr, batch)
+    value = evaluate(expr, compact_batch(batch).filter(wanted))
+    if isinstance(value, pa.Scalar):
+        return value
+    chosen = wanted.to_numpy(zero_copy_only=False)
+    return taken(value, pa.array(np.cumsum(chosen) - 1, mask=~chosen))
+
+
+def _first_valid(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:
+    """For each row the first operand that is not null; one that can fail is computed only for rows still null."""
+    result = evaluate(args[0], batch)
+    for arg in args[1:]:
+        if isinstance(result, pa.Scalar):
+            result = result if result.is_valid else evaluate(arg, batch)
+        elif result.null_count:
+            result = pc.coalesce(
+                result, _where(result.is_null(), arg, batch) if _can_fail(arg) else evaluate(arg, batch)
+            )
+    return result
+
+
+def _chosen(args: tuple[Expr, ...], batch: pa.RecordBatch) -> Value:
+    """The second operand for rows in which the first is not null, the third for the others."""
+    tested, given, otherwise = args
+    present = pc.is_valid(evaluate(tested, batch))
+    if isinstance(present, pa.Scalar):
+        return evaluate(given if present.as_py() else otherwise, batch)
+    values = [
+        _where(rows, arg, batch) if _can_fail(arg) else evaluate(arg, batch)
+        for rows, arg in ((present, given), (pc.invert(present), otherwise))
+    ]
+    return pc.if_else(present, *values)
+
+
+def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
+    array = batch.column(path[0])
+    for name in path[1:]:
+        # by position: a name would be parsed as a dotted path
+        array = pc.struct_field(array, [name if isinstance(name, int) else first_member(array.type, name)])
+    return array
+
+
+def compare(op: CompareOp, left: Value, right: Value) -> Value:
+    """Compare two values of one type, floats by total order."""
+    if pa.types.is_nested(left.type):
+        return nested.compare(op, left, right)
+    if left.type in order.BITS and right.type in order.BITS and not _is_ordinary(op, left, right):
+        same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
+        left, right = _order_keys(left, same_zero), _order_keys(right, same_zero)
+    return _KERNELS[op](left, right)
+
+
+@lru_cache(256)
+def can_compare(op: CompareOp, dtype: pa.DataType) -> bool:
+    """Whether `compare` knows values of this type."""
+    try:
+        compare(op, pa.nulls(0, dtype), pa.nulls(0, dtype))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
+
+
+def _is_ordinary(op: CompareOp, left: Value, right: Value) -> bool:
+    """Whether Arrow's own comparison gives the total-order answer: one side a literal, and no NaN in the way."""
+    literal, other = (left, right) if isinstance(left, pa.Scalar) else (right, left)
+    if not isinstance(literal, pa.Scalar) or (literal.is_valid and literal.as_py() != literal.as_py()):
+        return False
+    # a number is never equal to a NaN in either order, so only `<` and the like must look for one
+    return op in ("=", "!=") or not _has_nan(_as_array(other))
+
+
+def _has_nan(floats: pa.Array) -> bool:
+    """Whether a NaN lies in the buffer, under a null or not (there it costs time, nothing else)."""
+    data = floats.buffers()[1]
+    if data is None:
+        return False
+    values = np.frombuffer(data, dtype=floats.type.to_pandas_dtype())
+    return bool(np.isnan(values[floats.offset : floats.offset + len(floats)]).any())
+
+
+def _order_keys(value: Value, same_zero: bool) -> Value:
+    keys = order.total_order(_as_array(value), same_zero=same_zero)
+    return keys[0] if isinstance(value, pa.Scalar) else keys
+
+
+def contained(value: Value, values: pa.Array, has_null: bool) -> Value:
+    """Membership with SQL nulls; `values` has the operand's type and no nulls, of floats both zeros or none."""
+    if 0 < len(values) <= _FEW_VALUES:
+        found = reduce(pc.or_, [compare("=", value, wanted) for wanted in values])
+    else:
+        found = pc.is_in(value, value_set=values)
+        if len(values) == 0 and not has_null:
+            return found  # nothing is in an empty list, not even null
+        if isinstance(value, pa.Scalar) or value.null_count:
+            found = pc.if_else(pc.is_valid(value), found, _NULL)
+    return pc.if_else(found, True, _NULL) if has_null else found
+
+
+def convert(value: Value, to: pa.DataType, safe: bool) -> Value:
+    """Cast; raises pa.ArrowInvalid if a safe cast would lose something, or a number does not fit in an integer."""
+    if not safe and pa.types.is_integer(to):
+        if pa.types.is_floating(value.type):
+            value = pc.trunc(value)
+        safe = pa.types.is_floating(value.type) or pa.types.is_integer(value.type)
+    return cast(value, to, safe=safe)
+
+
+def _below_outside(function: str, value: Value) -> Value:
+    """A function whose NaN for numbers outside of its domain is the one below all numbers, as from the processor."""
+    found = pc.call_function(function, [value])
+    outside = pc.is_nan(found)
+    if pa.types.is_floating(value.type):
+        outside = pc.and_not(outside, pc.is_nan(value))
+    return pc.if_else(outside, pa.scalar(-float("nan"), found.type), found)
+
+
+def _as_array(value: Value) -> pa.Array:
+    return pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value

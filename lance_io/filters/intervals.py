@@ -1,0 +1,213 @@
+"""Spans of time in text filters: `interval '1 month 2 days'`, times moved by spans, and times cut to whole spans."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.filters.rows import arrays
+
+if TYPE_CHECKING:
+    from lance_io.filters.rows import Value
+
+_SECOND: Final = 10**9
+_DAY: Final = 86_400 * _SECOND
+_NANOSECONDS: Final = {
+    "hour": 3600 * _SECOND,
+    "minute": 60 * _SECOND,
+    "second": _SECOND,
+    "millisecond": 10**6,
+    "microsecond": 10**3,
+    "nanosecond": 1,
+}
+_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_MONTHS: Final = {"month": 1, "year": 12, "decade": 120, "century": 1200}
+_DAYS: Final = {"day": 1, "week": 7}
+_SHORT: Final = {
+    **dict.fromkeys(("h", "hr"), "hour"),
+    **dict.fromkeys(("m", "min"), "minute"),
+    **dict.fromkeys(("s", "sec"), "second"),
+    **{"ms": "millisecond", "us": "microsecond", "ns": "nanosecond", "d": "day", "w": "week"},
+    **dict.fromkeys(("mon",), "month"),
+    **dict.fromkeys(("y", "yr"), "year"),
+    "centuries": "century",
+}
+_PART: Final = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
+
+
+def parse_interval(text: str) -> pa.MonthDayNano:
+    """The span that a text such as `1 hour 30 minutes` means. Raises pa.ArrowInvalid for other text."""
+    wrong = pa.ArrowInvalid(f"Invalid input syntax for type interval: {text[:100]!r}")
+    months = days = nanoseconds = at = 0
+    while at < len(text.rstrip()):
+        found = _PART.match(text, at)
+        if found is None or len(found[1]) > 18:
+            raise wrong
+        at, word = found.end(), found[2].lower()
+        unit = _SHORT.get(word) or _SHORT.get(word.removesuffix("s"), word.removesuffix("s"))
+        number = float(found[1]) if "." in found[1] else int(found[1])
+        if unit in _NANOSECONDS:
+            nanoseconds += int(number * _NANOSECONDS[unit])
+        elif unit in _DAYS:
+            whole = int(number * _DAYS[unit])
+            days, nanoseconds = days + whole, nanoseconds + int((number * _DAYS[unit] - whole) * _DAY)
+        elif unit in _MONTHS and number == int(number):
+            months += int(number) * _MONTHS[unit]
+        else:
+            raise wrong
+    if at == 0 or max(abs(months), abs(days)) >= 1 << 31 or abs(nanoseconds) >= 1 << 63:
+        raise wrong
+    return pa.MonthDayNano([months, days, nanoseconds])
+
+
+def later(value: Value, span: Value) -> pa.Array:
+    """A date or time moved by a span: months, which end with their last day, then days, then the rest.
+
+    The result has the type of the value, cut to its unit; months and days are those of its zone. Raises
+    pa.ArrowInvalid for what its type cannot hold, and for times that a change of clocks leaves out.
+    """
+    return _moved_all(value, span, 1)
+
+
+def earlier(value: Value, span: Value) -> pa.Array:
+    """The same backwards."""
+    return _moved_all(value, span, -1)
+
+
+def _moved_all(value: Value, span: Value, sign: int) -> pa.Array:
+    values, spans = arrays(value, span)
+    parts = [each or (0, 0, 0) for each in spans.to_pylist()]
+    months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
+    is_null = np.asarray(pc.or_(values.is_null(), spans.is_null()))
+    kind = values.type
+    if pt.is_date32(kind):
+        ticks = _shifted(_ticks_of(values), 1, months, days + np.trunc(nanoseconds / _DAY).astype(np.int64))
+        return pa.array(ticks, pa.int64(), mask=is_null).cast(pa.int32()).cast(kind)
+    stamps = values if pt.is_timestamp(kind) else values.cast(pa.timestamp("ms"))
+    unit, zone = stamps.type.unit, stamps.type.tz
+    per_second = _PER_SECOND[unit]
+    local = pc.local_timestamp(stamps) if zone else stamps
+    ticks = _shifted(_ticks_of(local), 86_400 * per_second, months, days)
+    moved = pa.array(ticks, pa.int64(), mask=is_null).cast(pa.timestamp(unit))
+    if zone:
+        moved = pc.assume_timezone(moved, zone, ambiguous="earliest")
+    moved = pc.add_checked(moved.cast(pa.int64()), pa.array(nanoseconds // (_SECOND // per_second)))
+    return moved.cast(stamps.type).cast(kind)
+
+
+def _ticks_of(values: pa.Array) -> np.ndarray:
+    integers = values.cast(pa.int32()).cast(pa.int64()) if pt.is_date32(values.type) else values.cast(pa.int64())
+    ticks: np.ndarray = pc.fill_null(integers, 0).to_numpy()
+    return ticks
+
+
+def _shifted(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarray) -> np.ndarray:
+    date = (ticks // per_day).astype("M8[D]")
+    month = date.astype("M8[M]")
+    target = month + months.astype("m8[M]")
+    last = (target + np.timedelta64(1, "M")).astype("M8[D]") - np.timedelta64(1, "D")
+    found = np.minimum(target.astype("M8[D]") + (date - month.astype("M8[D]")), last).astype(np.int64) + days
+    if (np.abs(found.astype(np.float64)) * per_day >= 2**63).any():
+        raise pa.ArrowInvalid("date arithmetic goes beyond the times that the type can hold")
+    shifted: np.ndarray = found * per_day + ticks % per_day
+    return shifted
+
+
+def binned(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Array | pa.Scalar:
+    """The beginning of the span that a time lies in; spans are counted from `origin`, else from 1970.
+
+    The result is in nanoseconds; of an interval literal and a timestamp without a zone it is in the timestamp's unit.
+    Raises pa.ArrowInvalid for an empty span, and one that mixes months with days.
+    """
+    is_text = isinstance(span, pa.StringScalar)
+    if not isinstance(span, pa.Scalar) or not span.is_valid:  # no scalar: only the result's type is asked for
+        return pa.nulls(len(value), pa.timestamp("ns"))
+    width = parse_interval(span.as_py()) if is_text else span.as_py()
+    zone = value.type.tz if pt.is_timestamp(value.type) else None
+    times = pc.cast(value, pa.timestamp("ns", zone))
+    start = 0 if origin is None else _origin(origin)
+    ticks = pc.fill_null(pc.cast(times, pa.int64()), 0).to_numpy(zero_copy_only=False)
+    found = pa.array(_floors(ticks, start, width), pa.int64(), mask=np.asarray(times.is_null()))
+    stamps = found.cast(pa.timestamp("ns", zone))
+    return stamps if is_text or zone or not pt.is_timestamp(value.type) else stamps.cast(value.type, safe=False)
+
+
+def _origin(origin: Value) -> int:
+    if not isinstance(origin, pa.Scalar):
+        raise pa.ArrowInvalid("DATE_BIN only supports literal values for the origin argument, not arrays")
+    ticks: int = pc.cast(pc.cast(origin, pa.timestamp("ns", getattr(origin.type, "tz", None))), pa.int64()).as_py() or 0
+    return ticks
+
+
+def _floors(ticks: np.ndarray, origin: int, width: pa.MonthDayNano) -> np.ndarray:
+    if width.months and (width.days or width.nanoseconds):
+        raise pa.ArrowInvalid("DATE_BIN stride does not support combination of month, day and nanosecond intervals")
+    if width.months:
+        return _month_floors(ticks, origin, abs(width.months))
+    step = abs(width.days * _DAY + width.nanoseconds)
+    if not 0 < step < 1 << 63:
+        raise pa.ArrowInvalid("DATE_BIN stride must be non-zero" if not step else "DATE_BIN stride is too long")
+    floors: np.ndarray = (ticks - origin) // step * step + origin
+    return floors
+
+
+def _month_floors(ticks: np.ndarray, origin: int, months: int) -> np.ndarray:
+    """As `_floors`, in calendar months; the day of the month and the time are those of the origin."""
+    start = np.datetime64(origin, "ns")
+    first = start.astype("M8[M]")
+    rest = start - first.astype("M8[ns]")
+    passed = (ticks.astype("M8[ns]").astype("M8[M]") - first).astype(np.int64) // months * months
+    begins = (first + passed.astype("m8[M]")).astype("M8[ns]") + rest
+    late = begins > ticks.astype("M8[ns]")
+    begins[late] = (first + (passed[late] - months).astype("m8[M]")).astype("M8[ns]") + rest
+    found: np.ndarray = begins.astype(np.int64)
+    return found
+
+
+def dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, items_max: int) -> pa.Array:
+    """Lists of the dates or times from one to another in steps of an interval; null where an argument is.
+
+    Raises pa.ArrowInvalid for an empty step, and for more items than `items_max` in all.
+    """
+    rows, left = list[list[int] | None](), items_max
+    is_date = pt.is_date(first.type)
+    kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
+    firsts, stops, steps = arrays(pc.cast(first, kind), pc.cast(stop, kind), step)
+    ticks = [one.cast(pa.int32() if is_date else pa.int64()).to_pylist() for one in (firsts, stops)]
+    for begin, end, span in zip(*ticks, steps.to_pylist(), strict=True):
+        if begin is None or end is None or span is None:
+            rows.append(None)
+            continue
+        if not any(span):
+            raise pa.ArrowInvalid("Interval argument to range must not be 0")
+        found, at, times = list[int](), begin, 0
+        forward = (span.months * 31 + span.days) * _DAY + span.nanoseconds > 0
+        last = end if inclusive or not is_date else _moved(end, span, -1, is_date)  # of dates a whole step is left out
+        closed = inclusive or is_date
+        while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
+            found.append(at)
+            left, times = left - 1, times + 1
+            if left < 0:
+                raise pa.ArrowInvalid(f"range: more than {items_max} items")
+            at = _moved(begin, span, times, is_date)
+        rows.append(found)
+    return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
+
+
+def _moved(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
+    """A date (days) or time (nanoseconds) moved by a span several times; months end with their last day."""
+    per_day = 1 if is_date else _DAY
+    if span.months:
+        day, rest = divmod(begin, per_day)
+        date = np.datetime64(day, "D")
+        month = date.astype("M8[M]") + span.months * times
+        last = (month + 1).astype("M8[D]") - np.timedelta64(1, "D")
+        date = min(month.astype("M8[D]") + (date - date.astype("M8[M]").astype("M8[D]")), last)
+        begin = int(date.astype(np.int64)) * per_day + rest
+    nanoseconds = (span.days * _DAY + span.nanoseconds) * times
+    return begin + int(nanoseconds // _DAY if is_date else nanoseconds)

@@ -1,0 +1,368 @@
+"""Paths into JSON documents, as the `json_` functions of text filters take them.
+
+    $  (or nothing)            the document            [*]             the items of an array, anything else as it is
+    .name  :name  ."name"      a member of an object   [2]  [1, 3]     items by place, from 0
+    ["name"]                   the same                [last]  [last - 1]  [0 to 2]
+    .*                         all members             .**             the value and everything inside it
+    ?(condition)               values for which the condition holds
+
+A condition compares (`==`, `!=`, `<>`, `<`, `<=`, `>`, `>=`, `starts with`) paths that begin at `@`, the value, or at
+`$`, with each other or with literals, by `&&`, `||`, `!` and brackets; `exists(path)` asks for a value.
+
+Documents are compact JSON text, and so is every value inside them: a piece of the same text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from lance_io.filters.tokens import END, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Step: TypeAlias = Callable[[str, str], Iterator[str]]  # (value, document) to values
+    Condition: TypeAlias = Callable[[str, str], bool]
+
+_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().raw_decode
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<string>"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<word>[^\W\d][\w-]*)"""
+    r"""|(?P<sign>\*\*|&&|\|\||==|!=|<>|<=|>=|[$@.:\[\](){}?*,!<>-]))""",
+    re.DOTALL,
+)
+_NESTING_MAX: Final = 32
+_LITERALS: Final = {"true": True, "false": False, "null": None}
+_TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "==": lambda a, b: bool(a == b),
+    "!=": lambda a, b: bool(a != b),
+    "<>": lambda a, b: bool(a != b),
+    "<": lambda a, b: bool(a < b),
+    "<=": lambda a, b: bool(a <= b),
+    ">": lambda a, b: bool(a > b),
+    ">=": lambda a, b: bool(a >= b),
+}
+
+
+def items(array: str) -> list[str]:
+    """The items of an array, as text."""
+    return [array[start:end] for start, end in _pieces(array, 1)]
+
+
+def members(obj: str) -> dict[str, str]:
+    """The members of an object, as text, by name."""
+    found, at = {}, 1
+    while obj[at] != "}":
+        name, colon = _scan(obj, at)
+        end = _end(obj, colon + 1)
+        found[name] = obj[colon + 1 : end]
+        at = end + (obj[end] == ",")
+    return found
+
+
+def _pieces(array: str, at: int) -> Iterator[tuple[int, int]]:
+    while array[at] != "]":
+        end = _end(array, at)
+        yield at, end
+        at = end + (array[end] == ",")
+
+
+def _end(text: str, at: int) -> int:
+    try:
+        end = _scan(text, at)[1]
+    except RecursionError:
+        raise pa.ArrowInvalid("a JSON document is nested too deeply to be searched") from None
+    return end
+
+
+def select(document: str, path: str) -> list[str]:
+    """The values that a path leads to. Raises pa.ArrowInvalid for text that is no path."""
+    return _follow(_parsed(path), document, document)
+
+
+def _follow(steps: tuple[Step, ...], value: str, document: str) -> list[str]:
+    found = [value]
+    for step in steps:
+        found = [next_one for one in found for next_one in step(one, document)]
+    return found
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: str) -> tuple[Step, ...]:
+    parser = _Parser(path)
+    return parser.path(whole=True, bare=not parser.skip("$"))
+
+
+class _Parser:
+    """One path on its way from text to steps."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        found = tokens(_TOKEN, text)
+        if found is None:
+            raise self._invalid()
+        self._tokens = found
+        self._at = 0
+        self._depth = 0
+
+    def _invalid(self) -> pa.ArrowInvalid:
+        return pa.ArrowInvalid(f"Invalid JSONPath {self._text[:200]!r}")
+
+    def _peek(self) -> tuple[str, str]:
+        return self._tokens[self._at]
+
+    def _next(self) -> tuple[str, str]:
+        token = self._peek()
+        self._at += token != END
+        return token
+
+    def skip(self, sign: str) -> bool:
+        """Step over a sign or word if it comes next."""
+        kind, text = self._peek()
+        found = kind in ("sign", "word") and text == sign
+        self._at += found
+        return found
+
+    def _expect(self, sign: str) -> None:
+        if not self.skip(sign):
+            raise self._invalid()
+
+    def path(self, *, whole: bool, bare: bool = False) -> tuple[Step, ...]:
+        """The steps up to the end, or up to what cannot be one when not `whole`; `bare` when no `$` stands in front."""
+        steps: list[Step] = []
+        if bare and self._peek()[0] in ("word", "number"):
+            steps.append(_member(self._name()))  # the first name needs no dot
+        while True:
+            if self.skip("."):
+                steps.append(self._after_dot())
+            elif self.skip(":"):
+                steps.append(_member(self._name()))
+            elif self.skip("["):
+                steps.append(self._brackets())
+            elif self.skip("?"):
+                self._expect("(")
+                steps.append(_filter(self._any_of()))
+                self._expect(")")
+            elif whole and self._peek()[1] in _TESTS:
+                return (self._verdict(tuple(steps)),)
+            elif whole and self._peek()[0] != "end":
+                raise self._invalid()
+            else:
+                return tuple(steps)
+
+    def _name(self) -> str:
+        kind, text = self._next()
+        if kind == "string":
+            return str(json.loads(text, strict=False))
+        if kind not in ("word", "number"):
+            raise self._invalid()
+        return text
+
+    def _after_dot(self) -> Step:
+        if self.skip("**"):
+            return _everything
+        return _all_members if self.skip("*") else _member(self._name())
+
+    def _brackets(self) -> Step:
+        step: Step
+        if self.skip("*"):
+            step = _all_items
+        elif self._peek()[0] == "string":
+            step = _member(self._name())
+        else:
+            spans = [self._span()]
+            while self.skip(","):
+                spans.append(self._span())
+            step = _items_at(spans)
+        self._expect("]")
+        return step
+
+    def _span(self) -> tuple[tuple[bool, int], tuple[bool, int]]:
+        first = self._place()
+        return first, self._place() if self.skip("to") else first
+
+    def _place(self) -> tuple[bool, int]:
+        """A place from the front, or from the last item when the first part is true."""
+        kind, text = self._next()
+        if (kind, text) == ("word", "last"):
+            if self.skip("-"):
+                return True, -self._integer(self._next())
+            kind, text = self._peek()
+            return (True, self._integer(self._next())) if kind == "number" and text.startswith("-") else (True, 0)
+        if kind == "word" and re.fullmatch(r"last-\d+", text):
+            return True, -int(text[5:])
+        return False, self._integer((kind, text))
+
+    def _integer(self, token: tuple[str, str]) -> int:
+        if token[0] != "number" or not token[1].lstrip("-").isdigit() or len(token[1]) > 10:
+            raise self._invalid()
+        return int(token[1])
+
+    def _verdict(self, steps: tuple[Step, ...]) -> Step:
+        """A path that is a comparison: gives `true`, `false`, or `null` where values cannot be compared."""
+        test = _TESTS[self._next()[1]]
+        right = self._operand()
+        if self._peek()[0] != "end":
+            raise self._invalid()
+
+        def step(value: str, document: str) -> Iterator[str]:
+            found = _compared(test, _loaded(_follow(steps, value, document)), right(value, document))
+            yield "null" if found is None else json.dumps(found)
+
+        return step
+
+    # -- conditions --------------------------------------------------------------------------------------------------
+
+    def _any_of(self) -> Condition:
+        self._depth += 1
+        if self._depth > _NESTING_MAX:
+            raise self._invalid()
+        parts = [self._all_of()]
+        while self.skip("||"):
+            parts.append(self._all_of())
+        self._depth -= 1
+        return parts[0] if len(parts) == 1 else lambda value, document: any(one(value, document) for one in parts)
+
+    def _all_of(self) -> Condition:
+        parts = [self._condition()]
+        while self.skip("&&"):
+            parts.append(self._condition())
+        return parts[0] if len(parts) == 1 else lambda value, document: all(one(value, document) for one in parts)
+
+    def _condition(self) -> Condition:
+        if self.skip("!"):
+            self._expect("(")
+            inner = self._any_of()
+            self._expect(")")
+            return lambda value, document: not inner(value, document)
+        if self.skip("("):
+            inner = self._any_of()
+            self._expect(")")
+            return inner
+        if self.skip("exists"):
+            self._expect("(")
+            wanted = self._operand()
+            self._expect(")")
+            return lambda value, document: bool(wanted(value, document))
+        return self._comparison()
+
+    def _comparison(self) -> Condition:
+        left = self._operand()
+        kind, sign = self._next()
+        if (kind, sign) == ("word", "starts"):
+            self._expect("with")
+            test: Callable[[Any, Any], bool] = _starts_with
+        elif kind == "sign" and sign in _TESTS:
+            test = _TESTS[sign]
+        else:
+            raise self._invalid()
+        right = self._operand()
+        return lambda value, document: bool(_compared(test, left(value, document), right(value, document)))
+
+    def _operand(self) -> Callable[[str, str], list[Any]]:
+        """What gives the values of a path or literal, as Python values."""
+        kind, text = self._next()
+        if (kind, text) in (("sign", "@"), ("sign", "$")):
+            steps = self.path(whole=False)
+            here = text == "@"
+            return lambda value, document: _loaded(_follow(steps, value if here else document, document))
+        if kind == "word" and text in _LITERALS:
+            literal: Any = _LITERALS[text]
+        elif kind in ("string", "number"):
+            literal = json.loads(text, strict=False)
+        else:
+            raise self._invalid()
+        return lambda value, document: [literal]
+
+
+def _starts_with(text: Any, start: Any) -> bool:
+    return isinstance(text, str) and text.startswith(start)
+
+
+def _loaded(values: list[str]) -> list[Any]:
+    return [json.loads(one) for one in values]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return type(value).__name__
+    return "number"
+
+
+def _comparable(left: Any, right: Any) -> bool:
+    return _kind(left) == _kind(right) and not isinstance(left, dict | list)
+
+
+def _compared(test: Callable[[Any, Any], bool], left: list[Any], right: list[Any]) -> bool | None:
+    """Whether a value on the left passes with one on the right; those of arrays count one by one.
+
+    None when two that cannot be compared come before.
+    """
+    lefts, rights = ([one for value in side for one in _unwrapped(value)] for side in (left, right))
+    for a in lefts:
+        for b in rights:
+            if not _comparable(a, b):
+                return None
+            if test(0, 0) if a is None else test(a, b):
+                return True
+    return False
+
+
+def _unwrapped(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# -- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _member(name: str) -> Step:
+    def step(value: str, document: str) -> Iterator[str]:
+        if value.startswith("{") and (found := members(value).get(name)) is not None:
+            yield found
+
+    return step
+
+
+def _all_members(value: str, document: str) -> Iterator[str]:
+    if value.startswith("{"):
+        yield from members(value).values()
+
+
+def _all_items(value: str, document: str) -> Iterator[str]:
+    if value.startswith("["):
+        yield from items(value)
+    else:
+        yield value
+
+
+def _everything(value: str, document: str) -> Iterator[str]:
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        yield one
+        inside = items(one) if one.startswith("[") else list(members(one).values()) if one.startswith("{") else []
+        pending.extend(reversed(inside))
+
+
+def _items_at(spans: list[tuple[tuple[bool, int], tuple[bool, int]]]) -> Step:
+    def step(value: str, document: str) -> Iterator[str]:
+        if not value.startswith("["):
+            return
+        found = items(value)
+        for first, last in spans:
+            start, stop = ((len(found) - 1 if from_end else 0) + place for from_end, place in (first, last))
+            yield from found[max(start, 0) : max(stop + 1, 0)] if start >= 0 or first != last else []
+
+    return step
+
+
+def _filter(condition: Condition) -> Step:
+    def step(value: str, document: str) -> Iterator[str]:
+        if condition(value, document):
+            yield value
+
+    return step

@@ -1,0 +1,206 @@
+"""List functions of text filters. Lists of any Arrow layout; a null list gives null, null items equal nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.filters.casts import positional, sql_cast
+from lance_io.filters.evaluate import compare
+from lance_io.filters.nested import codes, sort_keys
+from lance_io.filters.rows import arrays
+from lance_io.levels.compact import kept, taken
+
+if TYPE_CHECKING:
+    from lance_io.filters.rows import Value
+
+
+def _parents(lists: pa.Array) -> np.ndarray:
+    """For each item of `pc.list_flatten(lists)` the row it belongs to."""
+    parents: np.ndarray = pc.list_parent_indices(lists).to_numpy()
+    return parents
+
+
+def _rows_where(lists: pa.Array, items: pa.Array) -> np.ndarray:
+    """bool[len(lists)]: whether one of the items of a row is true."""
+    hit = np.zeros(len(lists), dtype=np.bool_)
+    hit[_parents(lists)[pc.fill_null(items, False).to_numpy(zero_copy_only=False)]] = True
+    return hit
+
+
+def _answers(found: np.ndarray, *sources: pa.Array) -> pa.Array:
+    """Booleans, null where a source is."""
+    mask = np.zeros(len(found), dtype=np.bool_)
+    for source in sources:
+        mask |= source.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, pa.bool_(), mask=mask)
+
+
+def has(lists: Value, item: Value) -> pa.Array:
+    """Whether an item occurs in a list; null when the item is null."""
+    lists, items = arrays(lists, item)
+    flat = pc.list_flatten(lists)
+    beside = item if isinstance(item, pa.Scalar) else taken(items, pa.array(_parents(lists)))
+    found = _rows_where(lists, compare("=", flat, beside))
+    return _answers(found, lists, items)
+
+
+def _keys(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each item of two columns of lists: the same for equal items (nulls included) of one row."""
+    flat = [pc.list_flatten(left), pc.list_flatten(right)]
+    numbers = codes(pa.concat_arrays(flat))
+    width = int(numbers.max(initial=0)) + 1
+    cut = len(flat[0])
+    return _parents(left) * width + numbers[:cut], _parents(right) * width + numbers[cut:]
+
+
+def has_any(left: Value, right: Value) -> pa.Array:
+    """Whether two lists have an item in common."""
+    left, right = arrays(left, right)
+    ours, theirs = _keys(left, right)
+    found = np.zeros(len(left), dtype=np.bool_)
+    found[_parents(left)[np.isin(ours, theirs)]] = True
+    return _answers(found, left, right)
+
+
+def has_all(left: Value, right: Value) -> pa.Array:
+    """Whether the first list holds all items of the second; of an empty literal every row does."""
+    if isinstance(right, pa.Scalar) and right.is_valid and len(right) == 0:
+        return pa.array(np.ones(len(left), dtype=np.bool_))
+    left, right = arrays(left, right)
+    ours, theirs = _keys(left, right)
+    found = np.ones(len(left), dtype=np.bool_)
+    found[_parents(right)[~np.isin(theirs, ours)]] = False
+    return _answers(found, left, right)
+
+
+def length(lists: Value, dimension: Value | None = None) -> pa.Array:
+    """The number of items, u64; null for other dimensions than the first."""
+    counted = cardinality(lists)
+    if dimension is None:
+        return counted
+    return pc.if_else(pc.equal(dimension, 1), counted, pa.scalar(None, pa.uint64()))
+
+
+def cardinality(lists: Value) -> pa.Array:
+    """The number of items, u64."""
+    return pc.list_value_length(lists).cast(pa.uint64())
+
+
+def is_empty(lists: Value) -> pa.Array:
+    """Whether there are no items."""
+    return pc.equal(pc.list_value_length(lists), 0)
+
+
+def element(lists: Value, index: Value) -> pa.Array:
+    """The item at a position: 1 is the first, -1 the last; null where there is none."""
+    lists, indices = arrays(lists, index)
+    if not pa.types.is_large_list(lists.type):
+        lists = lists.cast(pa.large_list(lists.type.value_type))
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    wanted = pc.fill_null(indices, 0).to_numpy()
+    offsets = np.where(wanted > 0, wanted - 1, wanted + lengths)
+    inside = (wanted != 0) & (offsets >= 0) & (offsets < lengths)
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) if len(lengths) else lengths
+    return taken(pc.list_flatten(lists), pa.array(starts + offsets, mask=~inside))
+
+
+def make(*values: Value) -> Value:
+    """Lists of the arguments, one per row."""
+    if not values:
+        return pa.array([[]], pa.list_(pa.null()))[0]
+    columns = arrays(*values)
+    num_rows, num_items = len(columns[0]), len(columns)
+    order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
+    offsets = np.arange(0, num_rows * num_items + 1, num_items, dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), taken(pa.concat_arrays(columns), pa.array(order)))
+
+
+def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
+    """The items joined by a separator; null items are left out, or shown as the third argument."""
+    (lists,) = arrays(lists)
+    items = pc.list_flatten(lists)
+    items = positional(items) if pt.is_floating(items.type) else sql_cast(items, pa.string(), lenient=False)
+    if null is not None and null.is_valid:
+        items = pc.fill_null(items, null)
+    present = items.is_valid()
+    counts = np.bincount(_parents(lists)[present.to_numpy(zero_copy_only=False)], minlength=len(lists))
+    texts = _from_counts(counts, kept(items, present))
+    return pc.if_else(lists.is_valid(), pc.binary_join(texts, separator.as_py() or ""), pa.scalar(None, pa.string()))
+
+
+def _from_counts(counts: np.ndarray, items: pa.Array) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), items)
+
+
+def distinct(lists: Value) -> pa.Array:
+    """The items without repetitions, where each occurs first."""
+    (lists,) = arrays(lists)
+    keys, _ = _keys(lists, lists)
+    firsts = np.sort(np.unique(keys, return_index=True)[1])
+    counts = np.bincount(_parents(lists)[firsts], minlength=len(lists))
+    made = _from_counts(counts, taken(pc.list_flatten(lists), pa.array(firsts)))
+    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
+
+
+def _ranks(items: pa.Array, *, down: bool, nulls_last: bool, nulls_below: bool | None = None) -> np.ndarray:
+    """The place of each item when all are sorted.
+
+    nulls_below  nulls inside of an item are below everything else, or above; None puts them where nulls beside it go
+    """
+    if pt.is_nested(items.type):
+        keys = sort_keys(items, nulls_below=nulls_last is down if nulls_below is None else nulls_below)
+        present = [place for place, key in enumerate(keys) if key is not None]
+        present.sort(key=keys.__getitem__, reverse=down)
+        absent = [place for place, key in enumerate(keys) if key is None]
+        places = np.array([*present, *absent] if nulls_last else [*absent, *present], dtype=np.int64)
+    else:
+        order = "descending" if down else "ascending"
+        null_placement = "at_end" if nulls_last else "at_start"
+        places = pc.array_sort_indices(items, order=order, null_placement=null_placement).to_numpy()
+    ranks = np.empty(len(items), dtype=np.int64)
+    ranks[places] = np.arange(len(items))
+    return ranks
+
+
+def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
+    """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
+    (lists,) = arrays(lists)
+    down = order is not None and (order.as_py() or "").lower() == "desc"
+    last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
+    flat = pc.list_flatten(lists)
+    ranks = _ranks(flat, down=down, nulls_last=last)
+    sorted_items = taken(flat, pa.array(np.lexsort((ranks, _parents(lists)))))
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+    made = _from_counts(counts, sorted_items)
+    return pc.if_else(lists.is_valid(), made, pa.scalar(None, made.type))
+
+
+def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
+    (lists,) = arrays(lists)
+    flat, parents = pc.list_flatten(lists), _parents(lists)
+    if pt.is_struct(flat.type):  # in pylance structs with a null inside compare with none: the order of items decides
+        raise pa.ArrowNotImplementedError("the least or greatest of structs")
+    ranks = _ranks(flat, down=largest_first, nulls_last=True, nulls_below=False)
+    order = np.lexsort((ranks, parents))
+    rows, firsts = np.unique(parents[order], return_index=True)
+    chosen = np.zeros(len(lists), dtype=np.int64)
+    chosen[rows] = order[firsts]
+    none = np.ones(len(lists), dtype=np.bool_)
+    none[rows] = False
+    return taken(flat, pa.array(chosen, mask=none))
+
+
+def smallest(lists: Value) -> pa.Array:
+    """The smallest item; null when there is none."""
+    return _extreme(lists, largest_first=False)
+
+
+def largest(lists: Value) -> pa.Array:
+    """The largest item; null when there is none."""
+    return _extreme(lists, largest_first=True)

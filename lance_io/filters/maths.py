@@ -1,0 +1,244 @@
+"""Numeric functions of text filters. Floats keep their width, integers wrap where nothing else is said."""
+
+from __future__ import annotations
+
+import decimal
+import math
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io._kernels import float_function
+from lance_io.filters.rows import arrays, by_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lance_io.filters.rows import Value
+
+_FLOAT, _INT = pa.float64(), pa.int64()
+_EXACT_DIGITS = 240  # more than two decimals of 76 digits can make
+_FACTORIAL_MAX = 20  # 21! does not fit in 64 bits
+
+
+def by_kernel(name: str) -> Callable[[Value], pa.Array]:
+    """The function of one float of that name, which keeps nulls; the same on every machine."""
+
+    def compute(value: Value) -> pa.Array:
+        (array,) = arrays(value)
+        values = array.to_numpy(zero_copy_only=False)
+        found = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
+        return _masked(found, array)
+
+    return compute
+
+
+def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
+    mask = np.zeros(len(found), dtype=np.bool_)
+    for source in sources:
+        if source.null_count:
+            mask |= source.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(found, mask=mask)
+
+
+def rounded(value: Value, digits: Value | None = None) -> Value:
+    """To a number of digits, halves away from zero."""
+    if pa.types.is_decimal(value.type):
+        return _rounded_decimal(value, pa.scalar(0) if digits is None else digits)
+    return _at_digits(_to_nearest, value, digits)
+
+
+def _rounded_decimal(value: Value, digits: Value) -> pa.Array:
+    """With as many digits behind the point as a literal says; one digit more in front of it where a column says."""
+    found = value.type
+    make = pa.decimal256 if found.bit_width > 128 else pa.decimal128
+    if isinstance(digits, pa.Scalar):
+        to = make(found.precision, min(max(digits.as_py() or 0, 0), found.scale))
+    else:
+        to = make(min(found.precision + 1, 76 if found.bit_width > 128 else 38), found.scale)
+
+    def one(number: decimal.Decimal, places: int) -> decimal.Decimal:
+        with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_HALF_UP):
+            unit = decimal.Decimal((0, (1,), -max(min(places, found.scale), -found.precision - 1)))
+            return number.quantize(unit).quantize(decimal.Decimal((0, (1,), -to.scale)))
+
+    return by_value(one, to, value, digits)
+
+
+def truncated(value: Value, digits: Value | None = None) -> Value:
+    """Cut after a number of digits."""
+    if digits is not None:
+        return _at_digits(pc.trunc, value, digits)
+    zero = pa.scalar(0, value.type)
+    return pc.if_else(pc.equal(value, zero), zero, pc.trunc(value))  # -0.0 gives 0.0, but -0.5 gives -0.0
+
+
+def _to_nearest(value: Value) -> Value:
+    return pc.round(value, round_mode="half_towards_infinity")
+
+
+def _at_digits(function: Callable[[Value], Value], value: Value, digits: Value | None) -> Value:
+    """A function of the value times a power of ten, which the result is divided by: in the value's own width."""
+    if digits is None:
+        return function(value)
+    scale = pc.power(pa.scalar(10, value.type), digits.cast(value.type))
+    return pc.divide(function(pc.multiply(value, scale)), scale)
+
+
+_common_logarithm, _natural_logarithm = by_kernel("log"), by_kernel("ln")
+
+
+def logarithm(first: Value, second: Value | None = None) -> Value:
+    """`log(x)` to the base 10, `log(base, x)` to another."""
+    if second is None:
+        return _common_logarithm(first)
+    base, value = arrays(pc.cast(first, second.type, safe=False), second)
+    return pc.divide(_natural_logarithm(value), _natural_logarithm(base))
+
+
+def is_zero(value: Value) -> Value:
+    """True for 0.0 and -0.0."""
+    return pc.equal(value, pa.scalar(0, value.type))
+
+
+def first_number(value: Value, otherwise: Value) -> Value:
+    """The second argument where the first is NaN."""
+    return pc.if_else(pc.is_nan(value), otherwise, value)
+
+
+def remainder(left: Value, right: Value) -> Value:
+    """What division leaves, with the sign of the dividend. Raises pa.ArrowInvalid for integers divided by zero."""
+    if pa.types.is_integer(left.type):
+        if pa.types.is_signed_integer(left.type):  # the smallest has no quotient by -1, but the rest is that by 1
+            one, minus_one = pa.scalar(1, right.type), pa.scalar(-1, right.type)
+            right = pc.if_else(pc.equal(right, minus_one), one, right)
+        return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
+    both = arrays(left, right)
+    with np.errstate(all="ignore"):
+        found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
+    return _masked(found, *both).cast(left.type)
+
+
+def decimal_type(operation: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    """What the arithmetic of two decimal types gives: digits beyond those of the type are cut off its precision.
+
+    Raises pa.ArrowInvalid where not even the digits behind the point have room.
+    """
+    most = 76 if max(left.bit_width, right.bit_width) > 128 else 38
+    precision, scale = _digits(operation, left, right, most)
+    make = pa.decimal256 if most > 38 else pa.decimal128
+    if scale > most:
+        raise pa.ArrowInvalid(f"decimals of {left} and {right} have a result of {scale} digits behind the point")
+    return make(min(precision, most), scale)
+
+
+def _digits(operation: str, left: pa.DataType, right: pa.DataType, most: int) -> tuple[int, int]:
+    """Precision and scale that hold every result of an operation."""
+    whole = left.precision - left.scale, right.precision - right.scale
+    scale = max(left.scale, right.scale)
+    match operation:
+        case "multiply":
+            return left.precision + right.precision + 1, left.scale + right.scale
+        case "divide":
+            scale = min(left.scale + 4, most)
+            return whole[0] + right.scale + scale, scale
+        case "remainder":
+            return min(whole) + scale, scale
+        case _:
+            return max(whole) + scale + 1, scale
+
+
+def by_decimals(operation: str) -> Callable[[Value, Value], Value]:
+    """Arithmetic of decimals of any number of digits: `add`, `subtract`, `multiply`, `divide` or `remainder`.
+
+    Quotients are cut; Arrow does not compute them, because its long division fails for some powers of two. Raises
+    pa.ArrowInvalid for a result that does not fit its type, and for a division by zero.
+    """
+
+    def compute(left: Value, right: Value) -> Value:
+        to = decimal_type(operation, left.type, right.type)
+        fast = _WIDE.get(operation)
+        found = fast(left, right, to) if fast else None
+        if found is not None:
+            return found
+        exactly, unit = _EXACT[operation], decimal.Decimal((0, (1,), -to.scale))
+
+        def one(above: decimal.Decimal, below: decimal.Decimal) -> decimal.Decimal:
+            if not below and operation in ("divide", "remainder"):
+                raise pa.ArrowInvalid("divide by zero")
+            return exactly(above, below).quantize(unit)
+
+        with decimal.localcontext(prec=_EXACT_DIGITS, rounding=decimal.ROUND_DOWN):
+            return by_value(one, to, left, right)
+
+    return compute
+
+
+_EXACT: dict[str, Callable[[decimal.Decimal, decimal.Decimal], decimal.Decimal]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "divide": operator.truediv,
+    "remainder": operator.mod,
+}
+
+
+def _wide(value: Value) -> Value:
+    return pc.cast(value, pa.decimal256(value.type.precision, value.type.scale))
+
+
+def _by_arrow(operation: str) -> Callable[[Value, Value, pa.DataType], Value | None]:
+    """The operation with twice the digits; None where Arrow has not even those."""
+
+    def compute(left: Value, right: Value, to: pa.DataType) -> Value | None:
+        if _digits(operation, left.type, right.type, 76)[0] > 76:
+            return None
+        return pc.cast(getattr(pc, operation)(_wide(left), _wide(right)), to)
+
+    return compute
+
+
+_WIDE = {
+    "add": _by_arrow("add"),
+    "subtract": _by_arrow("subtract"),
+    "multiply": _by_arrow("multiply"),
+}
+
+
+def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
+    both = arrays(left, right)
+    return _masked(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
+
+
+def greatest_common_divisor(left: Value, right: Value) -> pa.Array:
+    """Of the absolute values; gcd(0, 0) is 0."""
+    return _of_integers(np.gcd, left, right)
+
+
+def least_common_multiple(left: Value, right: Value) -> pa.Array:
+    """Of the absolute values; 0 when one of them is 0."""
+    return _of_integers(np.lcm, left, right)
+
+
+def factorial(value: Value) -> pa.Array:
+    """Of 0 to 20; 1 for negative numbers. Raises pa.ArrowInvalid above."""
+
+    def one(number: int) -> int:
+        if number > _FACTORIAL_MAX:
+            raise pa.ArrowInvalid(f"Overflow happened on FACTORIAL({number})")
+        return math.factorial(max(number, 0))
+
+    return by_value(one, _INT, value)
+
+
+def pi() -> pa.Scalar:
+    """The number."""
+    return pa.scalar(math.pi)
+
+
+def random(num_rows: int) -> pa.Array:
+    """Numbers from 0 to 1, another one for each row."""
+    return pa.array(np.random.default_rng().random(num_rows))

@@ -1,0 +1,258 @@
+"""Date and time functions of text filters. Timestamps without a zone are UTC."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from lance_io.errors import BindError
+from lance_io.filters.casts import sql_cast
+from lance_io.filters.coerce import is_string
+from lance_io.filters.rows import by_value
+from lance_io.filters.timeformats import DAY, read_time, read_time_of_day
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lance_io.filters.rows import Value
+
+_PARTS: dict[str, Callable[[Value], Value]] = {
+    "year": pc.year,
+    "isoyear": pc.iso_year,
+    "quarter": pc.quarter,
+    "month": pc.month,
+    "week": pc.iso_week,
+    "day": pc.day,
+    "dow": lambda value: pc.day_of_week(value, week_start=7),
+    "isodow": lambda value: pc.day_of_week(value, count_from_zero=False, week_start=1),
+    "doy": pc.day_of_year,
+    "hour": lambda value: pc.hour(_stamp(value)),
+    "minute": lambda value: pc.minute(_stamp(value)),
+    "second": lambda value: pc.second(_stamp(value)),
+    "millisecond": lambda value: _below_minute(value, 10**3),
+    "microsecond": lambda value: _below_minute(value, 10**6),
+    "nanosecond": lambda value: _below_minute(value, 10**9),
+    "epoch": lambda value: _seconds(value),
+}
+_OF_DAYS = ("year", "isoyear", "quarter", "month", "week", "day", "dow", "isodow", "doy")
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+_TIMES = ("%H:%M:%S%.f", "%H:%M")
+
+
+def _stamp(value: Value) -> Value:
+    """As a timestamp; a time of a day as one of the first day of 1970."""
+    if pt.is_time(value.type):
+        ticks = pc.cast(value, pa.int32() if pt.is_time32(value.type) else pa.int64())
+        return pc.cast(pc.cast(ticks, pa.int64()), pa.timestamp(value.type.unit))
+    return value if pt.is_timestamp(value.type) else pc.cast(value, pa.timestamp("us"))
+
+
+def _seconds(value: Value) -> Value:
+    """Since 1970, with their fraction, as f64."""
+    stamp = _stamp(value)
+    ticks = pc.cast(pc.cast(stamp, pa.int64()), pa.float64(), safe=False)
+    return pc.divide(ticks, float(_PER_SECOND[stamp.type.unit]))
+
+
+def _below_minute(value: Value, per_second: int) -> Value:
+    """Seconds with their fraction, in whole smaller units, i64."""
+    return pc.divide(_nanoseconds(_stamp(value), "minute"), 10**9 // per_second)
+
+
+def _nanoseconds(stamp: Value, since: str) -> Value:
+    """How many went by since the minute or second began, i64."""
+    passed = pc.subtract(stamp, pc.floor_temporal(stamp, unit=since))
+    return pc.cast(pc.cast(passed, pa.duration("ns")), pa.int64())
+
+
+def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value], Value]]) -> str:
+    text = (word.as_py() or "").lower()
+    name = text[:-1] if text not in names and text.endswith("s") else text
+    if name not in names:
+        raise BindError(f"Date part {text!r} not supported; known are {', '.join(names)}")
+    return name
+
+
+def part(word: pa.Scalar, value: Value) -> Value:
+    """A component as i32, `nanosecond` as i64; of `epoch` the seconds since 1970 as f64."""
+    name = _known(word, _PARTS)
+    if pt.is_time(value.type) and name in _OF_DAYS:
+        raise BindError(f"Date part {name!r} not supported for {value.type}, which belongs to no day")
+    found = _PARTS[name](value)
+    return found if name in ("epoch", "nanosecond") else pc.cast(found, pa.int32())
+
+
+def truncated(word: pa.Scalar, value: Value) -> Value:
+    """The beginning of the year, quarter, month, week (Monday), day and so on, as a timestamp."""
+    stamp = _stamp(value)
+    return pc.floor_temporal(stamp, unit=_known(word, _UNITS))
+
+
+def _read(read: Callable[[str, str], int], value: Value, patterns: Iterable[str], what: str) -> pa.Array:
+    """What `read` makes of texts by the first pattern that fits, i64; raises pa.ArrowInvalid where none does."""
+
+    def one(text: str) -> int:
+        failed = ValueError("there is no pattern")
+        for pattern in patterns:
+            try:
+                return read(text, pattern)
+            except ValueError as error:
+                failed = ValueError(f"using format {pattern!r}: {error}")
+        raise pa.ArrowInvalid(f"Error parsing {what} from {text!r} {failed}")
+
+    try:
+        return by_value(one, pa.int64(), value)
+    except OverflowError as error:
+        raise pa.ArrowInvalid(f"a {what} beyond what nanoseconds since 1970 can tell: {error}") from None
+
+
+def _words(patterns: tuple[pa.Scalar, ...]) -> list[str]:
+    return [pattern.as_py() for pattern in patterns if pattern.is_valid]
+
+
+def to_date(value: Value, *patterns: pa.Scalar) -> Value:
+    """From text, by the first pattern that fits if there are some, a timestamp, or days since 1970."""
+    if patterns and is_string(value.type):
+        days = _read(lambda text, pattern: read_time(text, pattern) // DAY, value, _words(patterns), "timestamp")
+        return days.cast(pa.int32()).cast(pa.date32())
+    return sql_cast(value, pa.date32(), lenient=False)
+
+
+def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ()) -> Value:
+    """Numbers count `unit`s since 1970; the result has that unit."""
+    to = pa.timestamp(unit)
+    if pt.is_timestamp(value.type):
+        return pc.cast(value, to, safe=False)
+    if patterns and is_string(value.type):
+        return _read(read_time, value, _words(patterns), "timestamp").cast(pa.timestamp("ns")).cast(to, safe=False)
+    if is_string(value.type) or pt.is_date(value.type):
+        return sql_cast(value, to, lenient=False)
+    return pc.cast(sql_cast(value, pa.int64(), lenient=False), to)
+
+
+def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970.
+
+    patterns  for text: the first that fits says how it is read (`timeformats`)
+    """
+    if pt.is_floating(value.type) or pt.is_decimal(value.type):
+        ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)
+        return pc.cast(ticks, pa.timestamp("ns"))
+    if pt.is_integer(value.type):
+        return pc.cast(_to_timestamp(value, "s"), pa.timestamp("ns"))
+    return _to_timestamp(value, "ns", patterns)
+
+
+def to_timestamp_seconds(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[s]; numbers are seconds."""
+    return _to_timestamp(value, "s", patterns)
+
+
+def to_timestamp_millis(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[ms]; numbers are milliseconds."""
+    return _to_timestamp(value, "ms", patterns)
+
+
+def to_timestamp_micros(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[us]; numbers are microseconds."""
+    return _to_timestamp(value, "us", patterns)
+
+
+def to_timestamp_nanos(value: Value, *patterns: pa.Scalar) -> Value:
+    """As timestamp[ns]; numbers are nanoseconds."""
+    return _to_timestamp(value, "ns", patterns)
+
+
+def to_time(value: Value, *patterns: pa.Scalar) -> Value:
+    """The time of the day, time64[ns]: of text, by patterns if there are some, or of a timestamp, in its own zone."""
+    if pt.is_timestamp(value.type):
+        return pc.cast(pc.cast(to_local_time(value), pa.timestamp("ns")), pa.time64("ns"))
+    if not is_string(value.type):
+        raise pa.ArrowInvalid(f"Unsupported data type {value.type} for function to_time")
+    return _read(read_time_of_day, value, _words(patterns) or _TIMES, "time").cast(pa.time64("ns"))
+
+
+def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
+    """Whole seconds since 1970, i64: of text, by patterns if there are some, a date or a timestamp; integers are.
+
+    Fractions are cut, towards 1970.
+    """
+    if pt.is_integer(value.type):
+        return pc.cast(value, pa.int64())
+    if is_string(value.type):
+        value = _to_timestamp(value, "ns", patterns)
+    stamp = _stamp(value)
+    return pc.divide(pc.cast(stamp, pa.int64()), _PER_SECOND[stamp.type.unit])
+
+
+def shown_as(value: Value, pattern: pa.Scalar) -> Value:
+    """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its kin are digits of the second."""
+    stamp = _stamp(value)
+    digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
+    # Arrow writes the digits of the unit behind `%S`
+    seconds = pc.cast(pc.floor_temporal(stamp, unit="second"), pa.timestamp("s", stamp.type.tz))
+    pieces = re.split(r"(%\.?[369]?f)", pattern.as_py() or "")
+    texts = [pc.strftime(seconds, format=piece, locale="C") for piece in pieces[::2]]
+    for number, piece in enumerate(pieces[1::2]):
+        texts.insert(2 * number + 1, _fraction(digits, piece))
+    return pc.binary_join_element_wise(*texts, "")
+
+
+def _fraction(digits: pa.Array, piece: str) -> pa.Array:
+    """Nine digits after `%.3f` and the like: a point, and so many of them; `%.f` leaves out threes of zeros."""
+    count, point = piece.strip("%.f"), "." if "." in piece else ""
+    if not count and point:
+        kept = pc.replace_substring_regex(digits, r"^0{9}$|0{6}$|0{3}$", "")
+        return pc.replace_substring_regex(kept, r"^(.)", r".\1")
+    return pc.binary_join_element_wise(point, pc.utf8_slice_codeunits(digits, 0, int(count or 9)), "")
+
+
+def make_date(year: Value, month: Value, day: Value) -> Value:
+    """From numbers; raises pa.ArrowInvalid for a day that does not exist."""
+
+    def one(y: int, m: int, d: int) -> dt.date:
+        try:
+            return dt.date(y, m, d)
+        except (ValueError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"Unable to make a date from {y}, {m}, {d}: {error}") from None
+
+    return by_value(one, pa.date32(), year, month, day)
+
+
+def now() -> pa.Scalar:
+    """This moment in UTC, timestamp[ns] without a zone."""
+    return pa.scalar(dt.datetime.now(dt.UTC).replace(tzinfo=None), pa.timestamp("us")).cast(pa.timestamp("ns"))
+
+
+def today() -> pa.Scalar:
+    """This day in UTC."""
+    return pa.scalar(dt.datetime.now(dt.UTC).date(), pa.date32())
+
+
+def time_of_day() -> pa.Scalar:
+    """The time of the day in UTC, time64[ns]."""
+    return pa.scalar(dt.datetime.now(dt.UTC).time(), pa.time64("us")).cast(pa.time64("ns"))
+
+
+def make_time(hour: Value, minute: Value, second: Value) -> pa.Array:
+    """From numbers, time32[s]; raises pa.ArrowInvalid for a time that does not exist."""
+
+    def one(h: int, m: int, s: int) -> dt.time:
+        try:
+            return dt.time(h, m, s)
+        except (ValueError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"Unable to make a time from {h}, {m}, {s}: {error}") from None
+
+    return by_value(one, pa.time32("s"), hour, minute, second)
+
+
+def to_local_time(value: Value) -> Value:
+    """The time on the clocks of the value's own zone, without a zone."""
+    stamp = _stamp(value)
+    return pc.local_timestamp(stamp) if stamp.type.tz else stamp

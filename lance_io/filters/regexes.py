@@ -1,0 +1,89 @@
+"""Functions of text filters with regular expressions, in RE2's syntax."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lance_io.errors import BindError
+from lance_io.filters.lists import make
+from lance_io.filters.rows import arrays
+
+if TYPE_CHECKING:
+    from lance_io.filters.rows import Value
+
+_TEXT, _BOOL, _I32, _I64, _BYTES = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.binary()
+
+
+def _pattern(pattern: pa.Scalar, flags: pa.Scalar | None, allowed: str) -> str:
+    """The pattern with its flags in front. Raises BindError for null, unknown flags and bad syntax."""
+    text, given = pattern.as_py(), "" if flags is None else flags.as_py() or ""
+    if set(given) - set(allowed):
+        raise BindError(f"the flags {given!r} of a regular expression are unknown; known are {', '.join(allowed)}")
+    kept = "".join(flag for flag in given if flag != "g")
+    full = f"(?{kept}){text}" if kept else text
+    try:
+        pc.match_substring_regex(pa.array([""]), full)
+    except pa.ArrowInvalid as error:
+        raise BindError(f"the regular expression {text!r}: {error}") from None
+    return str(full)
+
+
+def matches_regex(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
+    """Whether a regular expression matches some part. Flags: `i`, `m`, `s`."""
+    if not pattern.is_valid:
+        return pa.nulls(len(value), _BOOL)
+    return pc.match_substring_regex(value, _pattern(pattern, flags, "ims"))
+
+
+def count_regex(value: Value, pattern: pa.Scalar) -> Value:
+    """How often a regular expression matches, i64; 0 in a null."""
+    return pc.cast(pc.fill_null(pc.count_substring_regex(value, _pattern(pattern, None, "")), 0), _I64)
+
+
+def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
+    """Where a regular expression matches first, i64; 0 if it does not."""
+    (texts,) = arrays(value)
+    at = pc.find_substring_regex(texts, _pattern(pattern, None, ""))
+    pairs = zip(texts.cast(_BYTES).to_pylist(), at.to_pylist(), strict=True)
+    return pa.array([None if n is None else len(text[:n].decode()) + 1 if n >= 0 else 0 for text, n in pairs], _I64)
+
+
+def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> pa.Array:
+    """The groups of the first match as a list, the whole match if there are none; null without a match."""
+    (texts,) = arrays(value)
+    names, full = _named_groups(_pattern(pattern, flags, "ims"))
+    found = pc.extract_regex(texts.cast(_TEXT), full)
+    groups = [pc.struct_field(found, [i]) for i in range(len(names))]
+    return pc.if_else(found.is_valid(), made := make(*groups), pa.scalar(None, made.type))
+
+
+def _named_groups(pattern: str) -> tuple[list[str], str]:
+    """The pattern with a name for each of its groups, or for itself if it has none; Arrow returns only named ones."""
+    out, names, i, in_class = [], list[str](), 0, False
+    while i < len(pattern):
+        piece = pattern[i : i + 2] if pattern[i] == "\\" else pattern[i]
+        if piece == "[":
+            in_class = True
+        elif piece == "]":
+            in_class = False
+        elif piece == "(" and not in_class:
+            given = re.match(r"\(\?P?<(\w+)>", pattern[i:])
+            if given or pattern[i + 1 : i + 2] != "?":
+                names.append(f"g{len(names)}")
+                piece, i = f"(?P<{names[-1]}>", i + (given.end() - 1 if given else 0)
+        out.append(piece)
+        i += len(piece) if not piece.startswith("(?P<g") else 1
+    return (names, "".join(out)) if names else (["g0"], f"(?P<g0>{pattern})")
+
+
+def replaced_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
+    """The first match, or with the flag `g` every match, by a text in which `\\1` or `$1` stands for a group."""
+    everywhere = flags is not None and "g" in (flags.as_py() or "")
+    replacement = re.sub(r"\$\{?(\d)\}?", r"\\\1", new.as_py() or "")
+    return pc.replace_substring_regex(
+        value, _pattern(pattern, flags, "gims"), replacement, max_replacements=None if everywhere else 1
+    )
