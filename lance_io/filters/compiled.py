@@ -8,10 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import BindError, EvaluationError, UsageError
-from lance_io.filters.arrow import from_arrow
-from lance_io.filters.bind import bind_filter
-from lance_io.filters.evaluate import evaluate
-from lance_io.filters.tree import (
+from lance_io.filters.binding.binder import bind_filter
+from lance_io.filters.binding.expression_tree import (
     Column,
     Function,
     IsNull,
@@ -22,13 +20,15 @@ from lance_io.filters.tree import (
     describe,
     dotted,
 )
+from lance_io.filters.evaluate import evaluate
+from lance_io.filters.syntax.arrow_expressions import from_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
 
-    from lance_io.filters.tree import Expr
+    from lance_io.filters.binding.expression_tree import Expr
     from lance_io.spans import IntArray
 
 
@@ -147,8 +147,8 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     schema  of the dataset, without the pseudo columns
     Raises BindError for text that cannot be parsed or does not fit the schema.
     """
-    from lance_io.filters.bindsql import SqlBinder  # the parser takes a while to load: only for text
-    from lance_io.filters.text import from_text
+    from lance_io.filters.binding.sql_binder import SqlBinder  # the parser takes a while to load: only for text
+    from lance_io.filters.syntax.sql_text import from_text
 
     tree = from_text(text)
     binder = SqlBinder(schema)
@@ -158,8 +158,8 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
 
 
 def _bind_text(text: str, schema: pa.Schema) -> Expr:
-    from lance_io.filters.bindsql import SqlBinder
-    from lance_io.filters.text import from_text
+    from lance_io.filters.binding.sql_binder import SqlBinder
+    from lance_io.filters.syntax.sql_text import from_text
 
     tree = from_text(text)
     bound, found = SqlBinder(schema).bind_top(tree)

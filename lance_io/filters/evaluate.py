@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters import nested, order
-from lance_io.filters.casts import sql_cast
-from lance_io.filters.coerce import cast
-from lance_io.filters.tree import (
+from lance_io.filters import order, value_order
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.coercion import cast
+from lance_io.filters.binding.expression_tree import (
     And,
     Call,
     Cast,
@@ -44,7 +44,7 @@ from lance_io.levels.compact import compact_batch, taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.tree import CompareOp, Expr
+    from lance_io.filters.binding.expression_tree import CompareOp, Expr
 
 Value: TypeAlias = pa.Array | pa.Scalar
 
@@ -172,7 +172,7 @@ def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
 def compare(op: CompareOp, left: Value, right: Value) -> Value:
     """Compare two values of one type, floats by total order."""
     if pa.types.is_nested(left.type):
-        return nested.compare(op, left, right)
+        return value_order.compare(op, left, right)
     if left.type in order.BITS and right.type in order.BITS and not _is_ordinary(op, left, right):
         same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
         left, right = _order_keys(left, same_zero), _order_keys(right, same_zero)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters import nested
+from lance_io.filters import value_order
 from lance_io.levels.arrays import scalar
 
 BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
@@ -36,7 +36,7 @@ def sortable(values: pa.ChunkedArray, *, nulls_below: bool) -> pa.ChunkedArray:
     if pt.is_floating(t):
         return pa.chunked_array([total_order(chunk) for chunk in values.chunks], BITS[t])
     if pt.is_nested(t):
-        return pa.chunked_array([_ranks(nested.sort_keys(values, nulls_below=nulls_below))])
+        return pa.chunked_array([_ranks(value_order.sort_keys(values, nulls_below=nulls_below))])
     return values
 
 

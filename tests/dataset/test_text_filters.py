@@ -21,7 +21,7 @@ import lance_io
 from lance_io.dataset import ScannerBuilder
 from lance_io.errors import BindError
 from lance_io.filters import compile_column, compile_filter
-from lance_io.filters.functions import FUNCTIONS
+from lance_io.filters.functions.function_registry import FUNCTIONS
 
 if TYPE_CHECKING:
     from lance_io import LanceDataset

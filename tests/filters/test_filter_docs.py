@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io.filters import compile_filter
-from lance_io.filters.functions import FUNCTIONS
+from lance_io.filters.functions.function_registry import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "filters.md").read_text()

@@ -64,19 +64,29 @@ def test_the_first_beyond_a_limit_is_refused(table: lance_io.LanceDataset, name:
 @pytest.mark.parametrize(
     ("limit", "value", "answered", "refused"),
     [
-        ("dialect.TEXT_CHARS_MAX", 12, f"{'a = 2':12}", f"{'a = 2':13}"),
-        ("texts.TEXT_BYTES_MAX", 7, "lpad(s, 7) = '      y'", "lpad(s, 8) = '       y'"),
-        ("texts.TEXT_BYTES_MAX", 7, "rpad(s, 7) = 'y      '", "rpad(s, 8) = 'y       '"),
-        ("texts.TEXT_BYTES_MAX", 7, "repeat(s, 7) = 'yyyyyyy'", "repeat(s, 8) = 'yyyyyyyy'"),
-        ("listedit.ITEMS_MAX", 9, "array_repeat(a, 3) = [2, 2, 2]", "array_repeat(a, 4) = [2, 2, 2, 2]"),
-        ("listedit.ITEMS_MAX", 6, "array_length(array_resize(l, 3)) = 3 and a = 2", "array_resize(l, 4) is null"),
-        ("listedit.ITEMS_MAX", 6, "array_length(array_resize([1], 6)) = 6 and a = 2", "array_resize([1], 7) is null"),
+        ("syntax.sql_dialect.TEXT_CHARS_MAX", 12, f"{'a = 2':12}", f"{'a = 2':13}"),
+        ("functions.text.TEXT_BYTES_MAX", 7, "lpad(s, 7) = '      y'", "lpad(s, 8) = '       y'"),
+        ("functions.text.TEXT_BYTES_MAX", 7, "rpad(s, 7) = 'y      '", "rpad(s, 8) = 'y       '"),
+        ("functions.text.TEXT_BYTES_MAX", 7, "repeat(s, 7) = 'yyyyyyy'", "repeat(s, 8) = 'yyyyyyyy'"),
+        ("functions.list_edits.ITEMS_MAX", 9, "array_repeat(a, 3) = [2, 2, 2]", "array_repeat(a, 4) = [2, 2, 2, 2]"),
+        (
+            "functions.list_edits.ITEMS_MAX",
+            6,
+            "array_length(array_resize(l, 3)) = 3 and a = 2",
+            "array_resize(l, 4) is null",
+        ),
+        (
+            "functions.list_edits.ITEMS_MAX",
+            6,
+            "array_length(array_resize([1], 6)) = 6 and a = 2",
+            "array_resize([1], 7) is null",
+        ),
     ],
 )
 def test_limits_that_are_lowered(
     table: lance_io.LanceDataset, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, answered: str, refused: str
 ) -> None:
-    module, name = limit.split(".")
+    module, _, name = limit.rpartition(".")
     monkeypatch.setattr(import_module(f"lance_io.filters.{module}"), name, value)
     assert table.to_table(filter=answered)["a"].to_pylist() == [2]
     with pytest.raises(LanceError):

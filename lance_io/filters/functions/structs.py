@@ -12,15 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.casts import sql_cast
-from lance_io.filters.coerce import common_type
-from lance_io.filters.listedit import dimensions
-from lance_io.filters.nested import is_list
-from lance_io.filters.rows import arrays
-from lance_io.filters.typenames import parse_type, type_name
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.coercion import common_type
+from lance_io.filters.elementwise import arrays
+from lance_io.filters.functions.arrow_types import parse_type, type_name
+from lance_io.filters.functions.list_edits import dimensions
+from lance_io.filters.value_order import is_list
 
 if TYPE_CHECKING:
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 
 def struct_of(*values: Value) -> pa.Array:
@@ -118,7 +118,7 @@ def map_extract(maps: Value, key: Value) -> pa.Array:
 
 
 def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
-    """A value as the Arrow type with a name (see `typenames`)."""
+    """A value as the Arrow type with a name (see `arrow_types`)."""
     return _as_type(value, parse_type(name.as_py() or ""))
 
 

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.casts import positional, sql_cast
+from lance_io.filters.binding.casts import positional, sql_cast
+from lance_io.filters.elementwise import arrays
 from lance_io.filters.evaluate import compare
-from lance_io.filters.nested import codes, sort_keys
-from lance_io.filters.rows import arrays
+from lance_io.filters.value_order import codes, sort_keys
 from lance_io.levels.compact import kept, taken
 
 if TYPE_CHECKING:
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 
 def _parents(lists: pa.Array) -> np.ndarray:

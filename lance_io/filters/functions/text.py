@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters import search
-from lance_io.filters.rows import by_value
+from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions import text_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _TEXT, _BOOL, _I32, _I64, _BYTES = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.binary()
 _LIKE_CONTAINS = re.compile(r"%+([^%_\\]+)%+", re.DOTALL)
@@ -70,7 +70,7 @@ def _like_regex(pattern: str) -> str:
 def _matches(value: Value, pattern: Value, ignore_case: bool) -> Value:
     wanted = _literal(pattern)
     if wanted is not None and not ignore_case and (part := _LIKE_CONTAINS.fullmatch(wanted)):
-        return search.contains(value, part[1])
+        return text_search.contains(value, part[1])
     if wanted is not None and not wanted.endswith("\\"):
         return pc.match_like(value, wanted, ignore_case=ignore_case)
     flags = re.DOTALL | (re.IGNORECASE if ignore_case else 0)
@@ -101,7 +101,7 @@ def _part_test(kernel: Callable[..., Value], slow: Callable[[str, str], bool]) -
 
 starts_with = _part_test(pc.starts_with, str.startswith)
 ends_with = _part_test(pc.ends_with, str.endswith)
-contains = _part_test(search.contains, lambda text, wanted: wanted in text)
+contains = _part_test(text_search.contains, lambda text, wanted: wanted in text)
 
 
 def position(value: Value, wanted: Value) -> pa.Array:

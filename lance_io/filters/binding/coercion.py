@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.nested import is_list
+from lance_io.filters.value_order import is_list
 from lance_io.levels.arrays import from_scalars, scalar
 
 if TYPE_CHECKING:
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _DECIMAL_DIGITS_MAX = 38  # of decimal128
 _UNITS = ("s", "ms", "us", "ns")  # coarse to fine

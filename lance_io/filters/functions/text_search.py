@@ -18,7 +18,7 @@ from lance_io.levels.arrays import booleans
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
     Bytes = npt.NDArray[np.uint8]
     Positions = npt.NDArray[np.int64]

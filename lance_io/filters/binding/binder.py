@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError, UnsupportedError
-from lance_io.filters.coerce import (
+from lance_io.filters.binding.coercion import (
     cast,
     common_type,
     decimal_of,
@@ -31,8 +31,7 @@ from lance_io.filters.coerce import (
     narrowest,
     with_both_zeros,
 )
-from lance_io.filters.evaluate import can_compare, contained, convert
-from lance_io.filters.tree import (
+from lance_io.filters.binding.expression_tree import (
     And,
     Call,
     Cast,
@@ -49,13 +48,14 @@ from lance_io.filters.tree import (
     describe,
     dotted,
 )
+from lance_io.filters.evaluate import can_compare, contained, convert
 from lance_io.format.schema import first_member
 from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.filters.tree import Expr
+    from lance_io.filters.binding.expression_tree import Expr
 
 PSEUDO_COLUMNS = {
     "_rowid": pa.uint64(),
@@ -122,7 +122,7 @@ class Binder:
             case Call():
                 return self._call(expr, [self.bind(arg) for arg in expr.args])
             case InList() | SqlCast() | Function():
-                raise AssertionError("comes from text only, which `bindsql` binds")
+                raise AssertionError("comes from text only, which `sql_binder` binds")
 
     def _resolve(self, path: tuple[str | int, ...]) -> tuple[Column, pa.DataType]:
         name = path[0]

@@ -4,10 +4,10 @@
     Literal      one value with its Arrow type                     And Or Not   three-valued logic
     Cast         conversion to an Arrow type                       IsNull       null test, NaN counted on request
     Call         a function by its Arrow name                      In           membership in a list of values
-    Function     a function of SQL text, see `functions`           InList       the same before binding, in SQL text
+    Function     a function of SQL text, see functions/           InList       the same before binding, in SQL text
     SqlCast      conversion as SQL text has it
 
-Nodes are frozen and hold nothing but what they mean; `bind` checks them against a schema and returns a tree of the
+Nodes are frozen and hold nothing but what they mean; `binder` checks them against a schema and returns a tree of the
 same classes with casts made explicit, `evaluate` runs that tree over record batches.
 """
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.filters import compile_filter, search
+from lance_io.filters import compile_filter
+from lance_io.filters.functions import text_search
 
 TEXTS = st.lists(st.none() | st.text(alphabet="abä€", max_size=9), max_size=30)
 NEEDLES = st.text(alphabet="abä€", min_size=1, max_size=4)
@@ -18,27 +19,27 @@ NEEDLES = st.text(alphabet="abä€", min_size=1, max_size=4)
 def test_rows_are_those_of_a_plain_search(texts: list[str | None], wanted: str, start: int, large: bool) -> None:
     column = pa.array(texts, pa.large_string() if large else pa.string()).slice(start)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "DENSITY_MAX", 1.0)  # never give up
-        found = search.contains(column, wanted)
+        patch.setattr(text_search, "DENSITY_MAX", 1.0)  # never give up
+        found = text_search.contains(column, wanted)
     assert found.to_pylist() == [None if text is None else wanted in text for text in texts[start:]]
     assert found.equals(pc.match_substring(column, wanted))
 
 
 def test_what_lies_across_two_rows_does_not_count() -> None:
     column = pa.array(["xxxxxxxxxxxxxa", "bxxxxxxxxxxxxx", None, "xxxxxxxxxxxxab"])
-    assert search.contains(column, "ab").to_pylist() == [False, False, None, True]
+    assert text_search.contains(column, "ab").to_pylist() == [False, False, None, True]
 
 
 def test_many_places_are_searched_row_by_row() -> None:
     column = pa.array(["aaaaaaaa", "aaaa", "aaab"])
-    assert search.contains(column, "aaaab").to_pylist() == [False, False, False]
-    assert search.contains(column, "aaab").to_pylist() == [False, False, True]
+    assert text_search.contains(column, "aaaab").to_pylist() == [False, False, False]
+    assert text_search.contains(column, "aaab").to_pylist() == [False, False, True]
 
 
 def test_bytes_under_nulls_are_not_looked_at() -> None:
     offsets, data = pa.array([0, 2, 4], pa.int32()).buffers()[1], pa.py_buffer(b"abab")
     column = pa.Array.from_buffers(pa.string(), 2, [pa.py_buffer(b"\x01"), offsets, data])
-    assert search.contains(column, "ab").to_pylist() == [True, None]
+    assert text_search.contains(column, "ab").to_pylist() == [True, None]
 
 
 @pytest.mark.parametrize("pattern", ["%ab%", "%%ab%", "%a%b%", "%a_b%", "ab%", "%ab", r"%a\%b%", "%", "%\n%"])

@@ -1,9 +1,9 @@
-"""Binds trees that come from SQL text: the same as `bind`, and
+"""Binds trees that come from SQL text: the same as `binder`, and
 
 names        an unquoted one that no column has matches without regard to case
 comparison   directly below the top (inside `and` and `or` only) a literal must fit the column beside it; deeper
              inside, and beside a computed value, both sides are widened, and text is read as the other side's type
-functions    arguments are checked against the kinds in `functions`
+functions    arguments are checked against the kinds in `function_registry`
 constants    are computed once
 """
 
@@ -17,12 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError, EvaluationError
-from lance_io.filters.arguments import Arguments, bound_cast
-from lance_io.filters.bind import Binder, _as, decoded
-from lance_io.filters.coerce import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
-from lance_io.filters.evaluate import can_compare, evaluate
-from lance_io.filters.functions import DECIMALS, FUNCTIONS
-from lance_io.filters.tree import (
+from lance_io.filters.binding.arguments import Arguments, bound_cast
+from lance_io.filters.binding.binder import Binder, _as, decoded
+from lance_io.filters.binding.coercion import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
+from lance_io.filters.binding.expression_tree import (
     And,
     Call,
     Cast,
@@ -39,14 +37,16 @@ from lance_io.filters.tree import (
     children,
     describe,
 )
+from lance_io.filters.evaluate import can_compare, evaluate
+from lance_io.filters.functions.function_registry import DECIMALS, FUNCTIONS
 from lance_io.format.schema import first_member
 from lance_io.levels.arrays import from_scalars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.filters.functions import SqlFunction
-    from lance_io.filters.tree import Expr
+    from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.functions.function_registry import SqlFunction
 
     Operand = tuple[Expr, pa.DataType]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.rows import arrays
+from lance_io.filters.elementwise import arrays
 
 if TYPE_CHECKING:
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _SECOND: Final = 10**9
 _DAY: Final = 86_400 * _SECOND

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_io.errors import BindError
-from lance_io.filters.blake3 import blake3
-from lance_io.filters.rows import by_value
+from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions.blake3 import blake3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _TEXT, _BOOL, _I32, _I64, _BYTES = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.binary()
 

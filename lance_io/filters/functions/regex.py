@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import BindError
-from lance_io.filters.lists import make
-from lance_io.filters.rows import arrays
+from lance_io.filters.elementwise import arrays
+from lance_io.filters.functions.list_items import make
 
 if TYPE_CHECKING:
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _TEXT, _BOOL, _I32, _I64, _BYTES = pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.binary()
 

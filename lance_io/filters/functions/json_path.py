@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from lance_io.filters.tokens import END, tokens
+from lance_io.filters.syntax.tokens import END, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

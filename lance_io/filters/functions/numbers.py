@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io._kernels import float_function
-from lance_io.filters.rows import arrays, by_value
+from lance_io.filters.elementwise import arrays, by_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _FLOAT, _INT = pa.float64(), pa.int64()
 _EXACT_DIGITS = 240  # more than two decimals of 76 digits can make

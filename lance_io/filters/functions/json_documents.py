@@ -1,6 +1,6 @@
 """JSON functions of text filters. They take documents as they are stored (JSONB, see `levels/jsonb.py`).
 
-A path leads to values inside a document (see `jsonpath`); a key is the name of a member, or the place of an item.
+A path leads to values inside a document (see `json_path`); a key is the name of a member, or the place of an item.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from lance_io.errors import FormatError, SchemaError
-from lance_io.filters.jsonpath import items, members, select
-from lance_io.filters.rows import by_value
+from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions.json_path import items, members, select
 from lance_io.levels.jsonb import json_texts
 from lance_io.levels.jsonb_write import jsonb_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _TEXT, _BOOL, _I64, _FLOAT = pa.string(), pa.bool_(), pa.int64(), pa.float64()
 _I64_RANGE: Final = range(-(1 << 63), 1 << 63)

@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.intervals import dates_between
-from lance_io.filters.nested import codes, is_list
-from lance_io.filters.rows import arrays, by_value
+from lance_io.filters.elementwise import arrays, by_value
+from lance_io.filters.functions.date_arithmetic import dates_between
+from lance_io.filters.value_order import codes, is_list
 from lance_io.levels.compact import taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 Places: TypeAlias = "range | list[int]"
 

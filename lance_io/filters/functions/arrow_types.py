@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.tokens import END, tokens
+from lance_io.filters.syntax.tokens import END, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.casts import sql_cast
-from lance_io.filters.coerce import is_string
-from lance_io.filters.rows import by_value
-from lance_io.filters.timeformats import DAY, read_time, read_time_of_day
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.coercion import is_string
+from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions.time_formats import DAY, read_time, read_time_of_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 _PARTS: dict[str, Callable[[Value], Value]] = {
     "year": pc.year,
@@ -139,7 +139,7 @@ def _to_timestamp(value: Value, unit: str, patterns: tuple[pa.Scalar, ...] = ())
 def to_timestamp(value: Value, *patterns: pa.Scalar) -> Value:
     """As timestamp[ns]: from text, a date or a timestamp, or a number of seconds since 1970.
 
-    patterns  for text: the first that fits says how it is read (`timeformats`)
+    patterns  for text: the first that fits says how it is read (`time_formats`)
     """
     if pt.is_floating(value.type) or pt.is_decimal(value.type):
         ticks = sql_cast(pc.multiply(pc.cast(value, pa.float64()), 1e9), pa.int64(), lenient=False)

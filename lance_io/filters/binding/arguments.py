@@ -1,4 +1,4 @@
-"""Arguments of a function call, checked against the kinds that `functions` gives and converted to them."""
+"""Arguments of a function call, checked against the kinds that `function_registry` gives and converted to them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.bind import _as as as_type
-from lance_io.filters.bind import _fold as fold_types
-from lance_io.filters.casts import sql_cast
-from lance_io.filters.coerce import cast, common_type, is_string, is_text, kind
-from lance_io.filters.nested import is_list
-from lance_io.filters.tree import Cast, Literal, SqlCast, describe
+from lance_io.filters.binding.binder import _as as as_type
+from lance_io.filters.binding.binder import _fold as fold_types
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.coercion import cast, common_type, is_string, is_text, kind
+from lance_io.filters.binding.expression_tree import Cast, Literal, SqlCast, describe
+from lance_io.filters.value_order import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lance_io.filters.functions import SqlFunction
-    from lance_io.filters.tree import Expr, Function
+    from lance_io.filters.binding.expression_tree import Expr, Function
+    from lance_io.filters.functions.function_registry import SqlFunction
 
     Operand = tuple[Expr, pa.DataType]
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from lance_io.filters.rows import arrays
+from lance_io.filters.elementwise import arrays
 from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
     from lance_io.spans import IntArray
 
     Null = tuple[int]

@@ -13,12 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.rows import arrays
+from lance_io.filters.elementwise import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lance_io.filters.rows import Value
+    from lance_io.filters.elementwise import Value
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.float64]

@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.coerce import cast, decimal_of, is_string
-from lance_io.filters.intervals import parse_interval
-from lance_io.filters.nested import is_list
+from lance_io.filters.binding.coercion import cast, decimal_of, is_string
+from lance_io.filters.functions.date_arithmetic import parse_interval
+from lance_io.filters.value_order import is_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
