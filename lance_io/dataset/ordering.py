@@ -74,7 +74,7 @@ class Ordering:
 
     def _sorted(self, table: pa.Table) -> pa.Array:
         assert self._asked.order_by is not None
-        from lance_io.filters.order import sortable
+        from lance_io.filters.value_order import sortable
 
         first_key = 0 if self._late else len(self._output.outputs)
         keys, ways = {}, []

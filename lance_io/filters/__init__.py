@@ -6,7 +6,7 @@
     evaluate.py     checked tree + batch -> values
     compiled.py     the face of the room
     elementwise.py  values computed row by row, where Arrow has no kernel
-    value_order.py, order.py  the order of values of every type
+    value_order.py  the order of values of every type
 
 `compile_filter(text_or_expression, schema)` gives a `Predicate`, with the columns it reads and a mask for each batch;
 `compile_column(text, schema)` a column computed from others. docs/filters.md has the language.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Value: TypeAlias = pa.Array | pa.Scalar
 
 
-def arrays(*values: Value) -> list[pa.Array]:
+def broadcast(*values: Value) -> list[pa.Array]:
     """The values as arrays of one length; at least one is an array."""
     num_rows = next(len(value) for value in values if isinstance(value, pa.Array))
     return [_repeated(value, num_rows) if isinstance(value, pa.Scalar) else value for value in values]
@@ -36,5 +36,5 @@ def by_value(compute: Callable[..., Any], result: pa.DataType, *values: Value) -
 
 
 def _each(compute: Callable[..., Any], result: pa.DataType, values: list[Value]) -> pa.Array:
-    rows = zip(*[array.to_pylist() for array in arrays(*values)], strict=True)
+    rows = zip(*[array.to_pylist() for array in broadcast(*values)], strict=True)
     return pa.array([None if None in row else compute(*row) for row in rows], result)

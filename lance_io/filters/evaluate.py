@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters import order, value_order
 from lance_io.filters.binding.casts import sql_cast
 from lance_io.filters.binding.coercion import cast
 from lance_io.filters.binding.expression_tree import (
@@ -38,6 +37,7 @@ from lance_io.filters.binding.expression_tree import (
     SqlCast,
     cannot_fail,
 )
+from lance_io.filters.value_order import BITS, compare_nested, total_order
 from lance_io.format.schema import first_member
 from lance_io.levels.compact import compact_batch, taken
 
@@ -172,8 +172,8 @@ def _column(path: tuple[str | int, ...], batch: pa.RecordBatch) -> pa.Array:
 def compare(op: CompareOp, left: Value, right: Value) -> Value:
     """Compare two values of one type, floats by total order."""
     if pa.types.is_nested(left.type):
-        return value_order.compare(op, left, right)
-    if left.type in order.BITS and right.type in order.BITS and not _is_ordinary(op, left, right):
+        return compare_nested(op, left, right)
+    if left.type in BITS and right.type in BITS and not _is_ordinary(op, left, right):
         same_zero = isinstance(left, pa.Scalar) or isinstance(right, pa.Scalar)
         left, right = _order_keys(left, same_zero), _order_keys(right, same_zero)
     return _KERNELS[op](left, right)
@@ -208,7 +208,7 @@ def _has_nan(floats: pa.Array) -> bool:
 
 
 def _order_keys(value: Value, same_zero: bool) -> Value:
-    keys = order.total_order(_as_array(value), same_zero=same_zero)
+    keys = total_order(_as_array(value), same_zero=same_zero)
     return keys[0] if isinstance(value, pa.Scalar) else keys
 
 

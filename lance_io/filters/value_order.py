@@ -1,7 +1,14 @@
-"""Comparing lists, maps and structs: item by item, the first difference decides, a shorter list comes first.
+"""The order of values that Arrow cannot compare, or compares otherwise: by keys that have the order.
 
-Inside a value nulls are equal to each other and below everything else; floats compare by total order. A value that is
-null itself gives null.
+    type                          `sort_keys`, in Python             `sortable`, for Arrow
+    floats                        integers by IEEE total order: -NaN, -inf .. -0.0, 0.0 .. inf, NaN
+    lists, structs, maps          lists of the keys of their items   ranks
+    dictionaries, extensions      the values, as they are stored     the same
+    others                        themselves                         themselves
+
+Lists, maps and structs are compared item by item: the first difference decides, a shorter list comes first. A value
+that is null itself stays null, and its comparison is null. Nulls inside a value are equal to each other and below
+everything else, or above where that is asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.elementwise import broadcast
+from lance_io.levels.arrays import scalar
 from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
@@ -34,11 +44,8 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 _SIGN: Final = 1 << 63
-
-
-def is_list(t: pa.DataType) -> bool:
-    """Whether values are lists, in any of Arrow's layouts but views."""
-    return bool(pt.is_list(t) or pt.is_large_list(t) or pt.is_fixed_size_list(t))
+BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+"""Types of floats that `total_order` takes, and what it makes of them."""
 
 
 def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -> list[Any]:
@@ -61,12 +68,12 @@ def codes(values: pa.Array) -> IntArray:
     return encoded
 
 
-def compare(op: str, left: Value, right: Value) -> Value:
-    """`left op right` for each row; both have one type."""
+def compare_nested(op: str, left: Value, right: Value) -> Value:
+    """`left op right` for each row; both have one type, of lists, maps or structs."""
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
-        return compare(op, pa.repeat(left, 1), right)[0]
+        return compare_nested(op, pa.repeat(left, 1), right)[0]
     test = _TESTS[op]
-    pairs = zip(*[sort_keys(array) for array in arrays(left, right)], strict=True)
+    pairs = zip(*[sort_keys(array) for array in broadcast(left, right)], strict=True)
     return pa.array([None if a is None or b is None else test(a, b) for a, b in pairs], pa.bool_())
 
 
@@ -99,7 +106,7 @@ def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
         members = [(field.name, _or_null(field.type, null)) for field in t]
         return lambda members_of: [member(members_of[name]) for name, member in members]
     if pt.is_floating(t):
-        return _total_order
+        return _key_of_float
     return lambda value: value
 
 
@@ -108,7 +115,45 @@ def _or_null(t: pa.DataType, null: Null) -> Callable[[Any], Any]:
     return lambda value: null if value is None else (1, to_key(value))
 
 
-def _total_order(number: float) -> int:
+def _key_of_float(number: float) -> int:
     """An integer that grows with the float: NaN above or below all numbers, -0.0 below 0.0."""
     bits = int.from_bytes(struct.pack(">d", number), "big")
     return bits ^ _SIGN if bits < _SIGN else ~bits & (2 * _SIGN - 1)
+
+
+def sortable(values: pa.ChunkedArray, *, nulls_below: bool) -> pa.ChunkedArray:
+    """Keys for the values of a column (see the module's table)."""
+    t = values.type
+    if isinstance(t, pa.BaseExtensionType):
+        stored = pa.chunked_array([chunk.storage for chunk in values.chunks], t.storage_type)
+        return sortable(stored, nulls_below=nulls_below)
+    if pt.is_dictionary(t):
+        return sortable(values.cast(t.value_type), nulls_below=nulls_below)
+    if pt.is_float16(t):
+        return sortable(values.cast(pa.float32()), nulls_below=nulls_below)
+    if pt.is_floating(t):
+        return pa.chunked_array([total_order(chunk) for chunk in values.chunks], BITS[t])
+    if pt.is_nested(t):
+        return pa.chunked_array([_ranks(sort_keys(values, nulls_below=nulls_below))])
+    return values
+
+
+def total_order(floats: pa.Array, *, same_zero: bool = False) -> pa.Array:
+    """Signed integers that sort as floats do in total order: a negative float gets its lower bits flipped.
+
+    same_zero  give -0.0 the key of 0.0; the sum with 0.0 changes nothing else, NaN bits included
+    """
+    bits = (pc.add(floats, scalar(0.0, floats.type)) if same_zero else floats).view(BITS[floats.type])
+    zero, magnitude = scalar(0, bits.type), scalar((1 << (bits.type.bit_width - 1)) - 1, bits.type)
+    return pc.if_else(pc.less(bits, zero), pc.bit_wise_xor(bits, magnitude), bits)
+
+
+def _ranks(keys: list[object]) -> pa.Array:
+    """For each key how many distinct ones are smaller; null for None."""
+    present = [number for number, key in enumerate(keys) if key is not None]
+    ranks = np.zeros(len(keys), dtype=np.int64)
+    rank, before = 0, None
+    for number in sorted(present, key=lambda one: keys[one]):  # type: ignore[arg-type, return-value]
+        rank += keys[number] != before
+        ranks[number], before = rank, keys[number]
+    return pa.array(ranks, mask=np.array([key is None for key in keys], dtype=np.bool_))

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
-from lance_io.filters.binding.binder import _as as as_type
-from lance_io.filters.binding.binder import _fold as fold_types
+from lance_io.filters.binding.binder import as_type, fold_types
 from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import cast, common_type, is_string, is_text, kind
+from lance_io.filters.binding.coercion import cast, common_type
 from lance_io.filters.binding.expression_tree import Cast, Literal, SqlCast, describe
-from lance_io.filters.value_order import is_list
+from lance_io.filters.binding.sql_types import is_list, is_string, is_text, kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

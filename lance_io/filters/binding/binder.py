@@ -20,17 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError, UnsupportedError
-from lance_io.filters.binding.coercion import (
-    cast,
-    common_type,
-    decimal_of,
-    fit_literal,
-    fit_values,
-    is_string,
-    kind,
-    narrowest,
-    with_both_zeros,
-)
+from lance_io.filters.binding.coercion import cast, common_type, fit_literal, fit_values, narrowest, with_both_zeros
 from lance_io.filters.binding.expression_tree import (
     And,
     Call,
@@ -48,6 +38,7 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
+from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
 from lance_io.filters.evaluate import can_compare, contained, convert
 from lance_io.format.schema import first_member
 from lance_io.levels.lists import with_inner
@@ -156,8 +147,8 @@ class Binder:
         elif isinstance(left, Literal) and not isinstance(right, Literal):
             right, left, common = _meet_literal(expr.right, right, right_type, left)
         else:
-            common = _fold([(left, left_type), (right, right_type)], expr, exact=True)
-            left, right = _as(left, left_type, common)[0], _as(right, right_type, common)[0]
+            common = fold_types([(left, left_type), (right, right_type)], expr, exact=True)
+            left, right = as_type(left, left_type, common)[0], as_type(right, right_type, common)[0]
         if pt.is_null(common):
             return Literal(pa.scalar(None, _BOOL))
         # Lists and structs have an order in text filters only.
@@ -205,12 +196,12 @@ class Binder:
             if function == "divide" and not any(pt.is_floating(found) for _, found in operands):
                 function = "divide_checked"  # the smallest integer divided by -1 is an error, as division by zero is
         elif function == "power":
-            operands = [_as(bound, found, pa.float64()) for bound, found in operands]
+            operands = [as_type(bound, found, pa.float64()) for bound, found in operands]
         elif function in _SAME_TYPE_FROM:
             head = _SAME_TYPE_FROM[function]
             tail = _adapted(operands[head:])
-            common = _fold(tail, expr, exact=False)
-            operands = operands[:head] + [_as(bound, found, common) for bound, found in tail]
+            common = fold_types(tail, expr, exact=False)
+            operands = operands[:head] + [as_type(bound, found, common) for bound, found in tail]
         if function == "if_else" and operands:
             condition = self._boolean(expr.args[0], "if_else")
             operands[0] = Call("coalesce", (condition, Literal(pa.scalar(False)))), _BOOL
@@ -251,7 +242,7 @@ def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
 
     `_decoded` leaves those inside a column alone: items, fields and whole lists that are computed keep their types.
     """
-    return _as(bound, found, _without_codes(found))
+    return as_type(bound, found, _without_codes(found))
 
 
 def _without_codes(t: pa.DataType) -> pa.DataType:
@@ -274,7 +265,7 @@ def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Litera
             f"Received literal {describe(literal)} and could not convert to literal of type {found} "
             f"to compare it with {describe(source)}"
         )
-    return _as(bound, found, common)[0], _as(literal, of_literal, common)[0], common
+    return as_type(bound, found, common)[0], as_type(literal, of_literal, common)[0], common
 
 
 def _adapted(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
@@ -306,13 +297,13 @@ def _arithmetic(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr
         return adapted
     if any(pt.is_decimal(found) for found in types) and not any(pt.is_floating(found) for found in types):
         return [
-            _as(bound, found, found if pt.is_null(found) else _decimal_operand(bound, found))
+            as_type(bound, found, found if pt.is_null(found) else _decimal_operand(bound, found))
             for bound, found in adapted
         ]
     common = types[0]
     for found in types[1:]:
         common = common_type(common, found) or common
-    return [_as(bound, found, common) for bound, found in adapted]
+    return [as_type(bound, found, common) for bound, found in adapted]
 
 
 def _decimal_operand(bound: Expr, found: pa.DataType) -> pa.DataType:
@@ -322,7 +313,7 @@ def _decimal_operand(bound: Expr, found: pa.DataType) -> pa.DataType:
     return decimal_of(found)
 
 
-def _fold(operands: Sequence[tuple[Expr, pa.DataType]], source: Expr, *, exact: bool) -> pa.DataType:
+def fold_types(operands: Sequence[tuple[Expr, pa.DataType]], source: Expr, *, exact: bool) -> pa.DataType:
     common: pa.DataType = pa.null()
     for _, found in operands:
         both = common_type(common, found, exact=exact)
@@ -332,7 +323,7 @@ def _fold(operands: Sequence[tuple[Expr, pa.DataType]], source: Expr, *, exact: 
     return common
 
 
-def _as(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.DataType]:
+def as_type(bound: Expr, found: pa.DataType, to: pa.DataType) -> tuple[Expr, pa.DataType]:
     """An operand widened: literals converted at once, everything else by a cast node."""
     if found == to:
         return bound, to

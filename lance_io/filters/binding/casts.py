@@ -1,13 +1,4 @@
-"""Casts as SQL text writes them: the names of types, and conversions that are looser than Arrow's.
-
-    name                                     Arrow type
-    boolean                                  bool
-    tinyint, smallint, int, integer, bigint  int8, int16, int32, int32, int64; with `unsigned` uint8 .. uint64
-    float, double                            float32, float64
-    decimal(p,s)                             decimal128(p, s), decimal256 above 38 digits
-    string, text, varchar, char              string
-    binary, date                             binary, date32
-    timestamp, datetime                      timestamp[us]; (0), (3), (6), (9) choose s, ms, us, ns
+"""Casts as SQL text writes them: conversions that are looser than Arrow's, and what a text says as an interval.
 
 `cast` fails on a value that does not fit (`pyarrow.ArrowInvalid`), `try_cast` makes it null. Fractions are cut by
 casts to integers and rounded, halves away from zero, by casts to decimals.
@@ -16,45 +7,20 @@ casts to integers and rounded, halves away from zero, by casts to decimals.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.errors import BindError
-from lance_io.filters.binding.coercion import cast, decimal_of, is_string
-from lance_io.filters.functions.date_arithmetic import parse_interval
-from lance_io.filters.value_order import is_list
+from lance_io.filters.binding.coercion import cast
+from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Value: TypeAlias = pa.Array | pa.Scalar
-
-_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "TINYINT UNSIGNED": pa.uint8(),
-    "SMALLINT UNSIGNED": pa.uint16(),
-    "INT UNSIGNED": pa.uint32(),
-    "INTEGER UNSIGNED": pa.uint32(),
-    "BIGINT UNSIGNED": pa.uint64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "CHAR": pa.string(),
-    "BINARY": pa.binary(),
-    "DATE": pa.date32(),
-}
-_UNITS = {"0": "s", "3": "ms", "6": "us", "9": "ns"}
 
 _FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -64,26 +30,28 @@ _NUMBER = r"(?i)^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$|^[+-]?(nan|inf|
 _INTEGER = r"^[+-]?[0-9]+$"
 _ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
 
-
-def sql_type(name: str) -> pa.DataType:
-    """The Arrow type of a type name in upper case, as `DECIMAL(10,2)`. Raises BindError for an unknown one."""
-    found = _TYPES.get(name)
-    if found is not None:
-        return found
-    matched = re.fullmatch(r"DECIMAL\((\d{1,2}),(\d{1,2})\)", name)
-    if matched:
-        precision, scale = map(int, matched.groups())
-        if 1 <= precision <= 76 and scale <= precision:
-            return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-    if name == "INTERVAL":
-        return pa.month_day_nano_interval()
-    matched = re.fullmatch(r"(?:TIMESTAMP|DATETIME)(?:\((\d)\))?", name)
-    if matched and (matched[1] or "6") in _UNITS:
-        return pa.timestamp(_UNITS[matched[1] or "6"])
-    raise BindError(
-        f"Unsupported data type: {name}. Supported are boolean, tinyint, smallint, int, bigint (each also unsigned), "
-        "float, double, decimal(p,s), string, binary, date, timestamp(0|3|6|9)"
-    )
+_SECOND: Final = 10**9
+_DAY: Final = 86_400 * _SECOND
+_NANOSECONDS_OF: Final = {
+    "hour": 3600 * _SECOND,
+    "minute": 60 * _SECOND,
+    "second": _SECOND,
+    "millisecond": 10**6,
+    "microsecond": 10**3,
+    "nanosecond": 1,
+}
+_MONTHS_OF: Final = {"month": 1, "year": 12, "decade": 120, "century": 1200}
+_DAYS_OF: Final = {"day": 1, "week": 7}
+_SHORT_UNITS: Final = {
+    **dict.fromkeys(("h", "hr"), "hour"),
+    **dict.fromkeys(("m", "min"), "minute"),
+    **dict.fromkeys(("s", "sec"), "second"),
+    **{"ms": "millisecond", "us": "microsecond", "ns": "nanosecond", "d": "day", "w": "week"},
+    **dict.fromkeys(("mon",), "month"),
+    **dict.fromkeys(("y", "yr"), "year"),
+    "centuries": "century",
+}
+_INTERVAL_PART: Final = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
 
 def sql_cast(value: Value, to: pa.DataType, *, lenient: bool) -> Value:
@@ -301,3 +269,28 @@ def _to_timestamp(value: pa.Array, to: pa.DataType) -> pa.Array:
         return cast(local, to)
     shifted = pc.cast(pc.if_else(zoned, value, nothing), pa.timestamp(to.unit, "UTC"))
     return pc.coalesce(shifted.cast(to), cast(local, to))
+
+
+def parse_interval(text: str) -> pa.MonthDayNano:
+    """The span that a text such as `1 hour 30 minutes` means. Raises pa.ArrowInvalid for other text."""
+    wrong = pa.ArrowInvalid(f"Invalid input syntax for type interval: {text[:100]!r}")
+    months = days = nanoseconds = at = 0
+    while at < len(text.rstrip()):
+        found = _INTERVAL_PART.match(text, at)
+        if found is None or len(found[1]) > 18:
+            raise wrong
+        at, word = found.end(), found[2].lower()
+        unit = _SHORT_UNITS.get(word) or _SHORT_UNITS.get(word.removesuffix("s"), word.removesuffix("s"))
+        number = float(found[1]) if "." in found[1] else int(found[1])
+        if unit in _NANOSECONDS_OF:
+            nanoseconds += int(number * _NANOSECONDS_OF[unit])
+        elif unit in _DAYS_OF:
+            whole = int(number * _DAYS_OF[unit])
+            days, nanoseconds = days + whole, nanoseconds + int((number * _DAYS_OF[unit] - whole) * _DAY)
+        elif unit in _MONTHS_OF and number == int(number):
+            months += int(number) * _MONTHS_OF[unit]
+        else:
+            raise wrong
+    if at == 0 or max(abs(months), abs(days)) >= 1 << 31 or abs(nanoseconds) >= 1 << 63:
+        raise wrong
+    return pa.MonthDayNano([months, days, nanoseconds])

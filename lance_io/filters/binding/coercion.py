@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.value_order import is_list
+from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string, is_text, kind
 from lance_io.levels.arrays import from_scalars, scalar
 
 if TYPE_CHECKING:
@@ -27,31 +27,6 @@ if TYPE_CHECKING:
 
 _DECIMAL_DIGITS_MAX = 38  # of decimal128
 _UNITS = ("s", "ms", "us", "ns")  # coarse to fine
-
-
-def kind(t: pa.DataType) -> str:
-    """The row of the table above, or the type's own name: types of one kind can be compared."""
-    if pt.is_integer(t) or pt.is_floating(t) or pt.is_decimal(t):
-        return "number"
-    if is_text(t):
-        return "text"
-    if pt.is_date(t) or pt.is_timestamp(t):
-        return "calendar"
-    if pt.is_time(t):
-        return "time"
-    return "duration" if pt.is_duration(t) else str(t)
-
-
-def is_string(t: pa.DataType) -> bool:
-    """Whether values are UTF-8, in any of Arrow's layouts."""
-    return bool(pt.is_string(t) or pt.is_large_string(t) or pt.is_string_view(t))
-
-
-def is_text(t: pa.DataType) -> bool:
-    """Whether values are strings or byte strings."""
-    return bool(
-        is_string(t) or pt.is_binary(t) or pt.is_large_binary(t) or pt.is_binary_view(t) or pt.is_fixed_size_binary(t)
-    )
 
 
 def common_type(left: pa.DataType, right: pa.DataType, *, exact: bool = False) -> pa.DataType | None:
@@ -103,13 +78,6 @@ def _common_integer(left: pa.DataType, right: pa.DataType, exact: bool) -> pa.Da
     if bits > 64:
         return pa.decimal128(20, 0) if exact else pa.int64()
     return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
-
-
-def decimal_of(t: pa.DataType) -> pa.DataType:
-    """The decimal type that holds every value of an integer type; a decimal type is its own."""
-    if pt.is_decimal(t):
-        return t
-    return pa.decimal128({8: 3, 16: 5, 32: 10, 64: 20}[t.bit_width], 0)
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType:

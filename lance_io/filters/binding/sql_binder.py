@@ -18,8 +18,8 @@ import pyarrow.types as pt
 
 from lance_io.errors import BindError, EvaluationError
 from lance_io.filters.binding.arguments import Arguments, bound_cast
-from lance_io.filters.binding.binder import Binder, _as, decoded
-from lance_io.filters.binding.coercion import common_type, decimal_of, fit_literal, is_string, kind, with_both_zeros
+from lance_io.filters.binding.binder import Binder, as_type, decoded
+from lance_io.filters.binding.coercion import common_type, fit_literal, with_both_zeros
 from lance_io.filters.binding.expression_tree import (
     And,
     Call,
@@ -37,6 +37,7 @@ from lance_io.filters.binding.expression_tree import (
     children,
     describe,
 )
+from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
 from lance_io.filters.evaluate import can_compare, evaluate
 from lance_io.filters.functions.function_registry import DECIMALS, FUNCTIONS
 from lance_io.format.schema import first_member
@@ -143,7 +144,7 @@ class SqlBinder(Binder):
         """Two operands with a common type."""
         common = common_type(left[1], right[1], exact=True)
         if common is not None:
-            return _as(*left, common), _as(*right, common)
+            return as_type(*left, common), as_type(*right, common)
         for text, other, swapped in ((left, right, False), (right, left, True)):
             if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
                 read = bound_cast(*text, other[1], lenient=False), other[1]

@@ -1,8 +1,7 @@
-"""Spans of time in text filters: `interval '1 month 2 days'`, times moved by spans, and times cut to whole spans."""
+"""Times moved by intervals, and times cut to whole intervals."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,59 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.binding.casts import parse_interval
+from lance_io.filters.elementwise import broadcast
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
 
 _SECOND: Final = 10**9
 _DAY: Final = 86_400 * _SECOND
-_NANOSECONDS: Final = {
-    "hour": 3600 * _SECOND,
-    "minute": 60 * _SECOND,
-    "second": _SECOND,
-    "millisecond": 10**6,
-    "microsecond": 10**3,
-    "nanosecond": 1,
-}
 _PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_MONTHS: Final = {"month": 1, "year": 12, "decade": 120, "century": 1200}
-_DAYS: Final = {"day": 1, "week": 7}
-_SHORT: Final = {
-    **dict.fromkeys(("h", "hr"), "hour"),
-    **dict.fromkeys(("m", "min"), "minute"),
-    **dict.fromkeys(("s", "sec"), "second"),
-    **{"ms": "millisecond", "us": "microsecond", "ns": "nanosecond", "d": "day", "w": "week"},
-    **dict.fromkeys(("mon",), "month"),
-    **dict.fromkeys(("y", "yr"), "year"),
-    "centuries": "century",
-}
-_PART: Final = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
-
-
-def parse_interval(text: str) -> pa.MonthDayNano:
-    """The span that a text such as `1 hour 30 minutes` means. Raises pa.ArrowInvalid for other text."""
-    wrong = pa.ArrowInvalid(f"Invalid input syntax for type interval: {text[:100]!r}")
-    months = days = nanoseconds = at = 0
-    while at < len(text.rstrip()):
-        found = _PART.match(text, at)
-        if found is None or len(found[1]) > 18:
-            raise wrong
-        at, word = found.end(), found[2].lower()
-        unit = _SHORT.get(word) or _SHORT.get(word.removesuffix("s"), word.removesuffix("s"))
-        number = float(found[1]) if "." in found[1] else int(found[1])
-        if unit in _NANOSECONDS:
-            nanoseconds += int(number * _NANOSECONDS[unit])
-        elif unit in _DAYS:
-            whole = int(number * _DAYS[unit])
-            days, nanoseconds = days + whole, nanoseconds + int((number * _DAYS[unit] - whole) * _DAY)
-        elif unit in _MONTHS and number == int(number):
-            months += int(number) * _MONTHS[unit]
-        else:
-            raise wrong
-    if at == 0 or max(abs(months), abs(days)) >= 1 << 31 or abs(nanoseconds) >= 1 << 63:
-        raise wrong
-    return pa.MonthDayNano([months, days, nanoseconds])
 
 
 def later(value: Value, span: Value) -> pa.Array:
@@ -80,7 +35,7 @@ def earlier(value: Value, span: Value) -> pa.Array:
 
 
 def _moved_all(value: Value, span: Value, sign: int) -> pa.Array:
-    values, spans = arrays(value, span)
+    values, spans = broadcast(value, span)
     parts = [each or (0, 0, 0) for each in spans.to_pylist()]
     months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
     is_null = np.asarray(pc.or_(values.is_null(), spans.is_null()))
@@ -177,7 +132,7 @@ def dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, it
     rows, left = list[list[int] | None](), items_max
     is_date = pt.is_date(first.type)
     kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
-    firsts, stops, steps = arrays(pc.cast(first, kind), pc.cast(stop, kind), step)
+    firsts, stops, steps = broadcast(pc.cast(first, kind), pc.cast(stop, kind), step)
     ticks = [one.cast(pa.int32() if is_date else pa.int64()).to_pylist() for one in (firsts, stops)]
     for begin, end, span in zip(*ticks, steps.to_pylist(), strict=True):
         if begin is None or end is None or span is None:

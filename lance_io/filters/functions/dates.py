@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
-from lance_io.filters.binding.coercion import is_string
+from lance_io.filters.binding.sql_types import is_string
 from lance_io.filters.elementwise import by_value
 from lance_io.filters.functions.time_formats import DAY, read_time, read_time_of_day
 

@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.elementwise import arrays, by_value
+from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.elementwise import broadcast, by_value
 from lance_io.filters.functions.date_arithmetic import dates_between
-from lance_io.filters.value_order import codes, is_list
+from lance_io.filters.value_order import codes
 from lance_io.levels.compact import taken
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _pool(*values: Value) -> _Pool:
     columns, start = list[pa.Array](), 0
     arguments: list[list[Any]] = []
     deepest = max(_depth(value.type) for value in values)  # those are the lists, the others items of such lists
-    for value in arrays(*values):
+    for value in broadcast(*values):
         is_item = _depth(value.type) < deepest
         items = value if is_item else pc.list_flatten(value)
         arguments.append(list(range(start, start + len(value))) if is_item else _pool_places(value, start))
@@ -126,7 +127,7 @@ def position(lists: Value, item: Value, start: Value | None = None) -> pa.Array:
     all_of_them = positions(lists, item).to_pylist()
     if start is None:
         return pa.array([found[0] if found else None for found in all_of_them], pa.uint64())
-    lists, starts = arrays(lists, start)
+    lists, starts = broadcast(lists, start)
     rows = zip(all_of_them, pc.list_value_length(lists).to_pylist(), starts.to_pylist(), strict=True)
     first: list[int | None] = []
     for found, length, begin in rows:
@@ -150,8 +151,8 @@ def _without(lists: Value, item: Value, counts: list[int | None]) -> pa.Array:
 
 def _counts(count: Value | int, *beside: Value) -> list[int | None]:
     if isinstance(count, int):
-        return [count] * len(arrays(*beside)[0])
-    counts: list[int | None] = arrays(count, *beside)[0].to_pylist()
+        return [count] * len(broadcast(*beside)[0])
+    counts: list[int | None] = broadcast(count, *beside)[0].to_pylist()
     return counts
 
 
@@ -162,7 +163,7 @@ def without_first(lists: Value, item: Value) -> pa.Array:
 
 def without_some(lists: Value, item: Value, count: Value) -> pa.Array:
     """The items without the first `count` that equal `item`."""
-    lists, item, count = arrays(lists, item, count)
+    lists, item, count = broadcast(lists, item, count)
     return _without(lists, item, _counts(count, lists))
 
 
@@ -192,7 +193,7 @@ def replaced_all(lists: Value, old: Value, new: Value) -> pa.Array:
 
 def replaced_some(lists: Value, old: Value, new: Value, count: Value) -> pa.Array:
     """The items with `new` in place of the first `count` that equal `old`."""
-    lists, old, new, count = arrays(lists, old, new, count)
+    lists, old, new, count = broadcast(lists, old, new, count)
     return _replaced(lists, old, new, _counts(count, lists))
 
 
@@ -235,7 +236,7 @@ without_first_item = _rearranged(lambda row: row[1:])
 
 def part(lists: Value, start: Value, stop: Value, step: Value | None = None) -> pa.Array:
     """The items from a position to another, both counted from 1, or from the end when negative."""
-    lists, *bounds = arrays(lists, start, stop, *([] if step is None else [step]))
+    lists, *bounds = broadcast(lists, start, stop, *([] if step is None else [step]))
     pool = _pool(lists)
     rows: list[Places | None] = []
     for row, *ends in zip(pool.arguments[0], *[one.to_pylist() for one in bounds], strict=True):
@@ -256,7 +257,7 @@ def _slice(row: range, start: int, stop: int, step: int = 1) -> Places:
 
 def resized(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
     """The items cut, or filled up with nulls or another item, to a number. Raises pa.ArrowInvalid below zero."""
-    lists, size, *filling = arrays(lists, size, *([] if fill is None else [fill]))
+    lists, size, *filling = broadcast(lists, size, *([] if fill is None else [fill]))
     pool = _pool(lists, *filling)
     fills = pool.arguments[1] if filling else [-1] * len(lists)
     rows: list[Places | None] = []
@@ -270,7 +271,7 @@ def resized(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
 
 def repeated(item: Value, count: Value) -> pa.Array:
     """A list that holds an item several times; null for a null count."""
-    items, counts = arrays(item, count)
+    items, counts = broadcast(item, count)
     wanted = [None if n is None else max(n, 0) for n in counts.to_pylist()]
     if sum(n or 0 for n in wanted) > ITEMS_MAX:
         raise pa.ArrowInvalid(f"array_repeat: more than {ITEMS_MAX} items")
@@ -279,7 +280,7 @@ def repeated(item: Value, count: Value) -> pa.Array:
 
 def flattened(lists: Value) -> pa.Array:
     """The items of the inner lists, null ones left out; lists of no lists are as they are."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     if not is_list(lists.type.value_type):
         return lists
     outer, inner = _pool_places(lists), pc.list_flatten(lists)
@@ -296,7 +297,7 @@ def _pool_places(lists: pa.Array, start: int = 0) -> list[range | None]:
 
 def zipped(*lists: Value) -> pa.Array:
     """Lists of structs with the fields `1`, `2` ... of the items side by side, short lists filled up with nulls."""
-    columns = arrays(*lists)
+    columns = broadcast(*lists)
     places = [_pool_places(one) for one in columns]
     longest = [
         None if all(row is None for row in rows) else max(len(row or ()) for row in rows)
@@ -318,7 +319,7 @@ def zipped(*lists: Value) -> pa.Array:
 
 def num_dimensions(lists: Value) -> pa.Array:
     """How many levels of lists the type has, u64; null for a null list."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     depth, inner = 0, lists.type
     while is_list(inner):
         depth, inner = depth + 1, inner.value_type
@@ -343,12 +344,12 @@ def dimensions(lists: Value) -> pa.Array:
             sizes.append(size_of_null if inner is None else len(inner))
         return sizes if items else None
 
-    return by_value(one, pa.list_(pa.uint64()), pa.array(arrays(lists)[0].to_pylist(), lists.type))
+    return by_value(one, pa.list_(pa.uint64()), pa.array(broadcast(lists)[0].to_pylist(), lists.type))
 
 
 def first_valid(lists: Value) -> pa.Array:
     """The first item that is not null."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     items = pc.list_flatten(lists)
     valid = items.is_valid().to_pylist()
     places = [next((at for at in row or () if valid[at]), None) for row in _pool_places(lists)]

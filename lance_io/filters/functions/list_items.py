@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.filters.binding.casts import positional, sql_cast
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.evaluate import compare
 from lance_io.filters.value_order import codes, sort_keys
 from lance_io.levels.compact import kept, taken
@@ -42,7 +42,7 @@ def _answers(found: np.ndarray, *sources: pa.Array) -> pa.Array:
 
 def has(lists: Value, item: Value) -> pa.Array:
     """Whether an item occurs in a list; null when the item is null."""
-    lists, items = arrays(lists, item)
+    lists, items = broadcast(lists, item)
     flat = pc.list_flatten(lists)
     beside = item if isinstance(item, pa.Scalar) else taken(items, pa.array(_parents(lists)))
     found = _rows_where(lists, compare("=", flat, beside))
@@ -60,7 +60,7 @@ def _keys(left: pa.Array, right: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 def has_any(left: Value, right: Value) -> pa.Array:
     """Whether two lists have an item in common."""
-    left, right = arrays(left, right)
+    left, right = broadcast(left, right)
     ours, theirs = _keys(left, right)
     found = np.zeros(len(left), dtype=np.bool_)
     found[_parents(left)[np.isin(ours, theirs)]] = True
@@ -71,7 +71,7 @@ def has_all(left: Value, right: Value) -> pa.Array:
     """Whether the first list holds all items of the second; of an empty literal every row does."""
     if isinstance(right, pa.Scalar) and right.is_valid and len(right) == 0:
         return pa.array(np.ones(len(left), dtype=np.bool_))
-    left, right = arrays(left, right)
+    left, right = broadcast(left, right)
     ours, theirs = _keys(left, right)
     found = np.ones(len(left), dtype=np.bool_)
     found[_parents(right)[~np.isin(theirs, ours)]] = False
@@ -98,7 +98,7 @@ def is_empty(lists: Value) -> pa.Array:
 
 def element(lists: Value, index: Value) -> pa.Array:
     """The item at a position: 1 is the first, -1 the last; null where there is none."""
-    lists, indices = arrays(lists, index)
+    lists, indices = broadcast(lists, index)
     if not pa.types.is_large_list(lists.type):
         lists = lists.cast(pa.large_list(lists.type.value_type))
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
@@ -113,7 +113,7 @@ def make(*values: Value) -> Value:
     """Lists of the arguments, one per row."""
     if not values:
         return pa.array([[]], pa.list_(pa.null()))[0]
-    columns = arrays(*values)
+    columns = broadcast(*values)
     num_rows, num_items = len(columns[0]), len(columns)
     order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
     offsets = np.arange(0, num_rows * num_items + 1, num_items, dtype=np.int32)
@@ -122,7 +122,7 @@ def make(*values: Value) -> Value:
 
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
     """The items joined by a separator; null items are left out, or shown as the third argument."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     items = pc.list_flatten(lists)
     items = positional(items) if pt.is_floating(items.type) else sql_cast(items, pa.string(), lenient=False)
     if null is not None and null.is_valid:
@@ -140,7 +140,7 @@ def _from_counts(counts: np.ndarray, items: pa.Array) -> pa.Array:
 
 def distinct(lists: Value) -> pa.Array:
     """The items without repetitions, where each occurs first."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     keys, _ = _keys(lists, lists)
     firsts = np.sort(np.unique(keys, return_index=True)[1])
     counts = np.bincount(_parents(lists)[firsts], minlength=len(lists))
@@ -170,7 +170,7 @@ def _ranks(items: pa.Array, *, down: bool, nulls_last: bool, nulls_below: bool |
 
 def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | None = None) -> pa.Array:
     """The items sorted, `asc` or `desc`, with `nulls first` (as without the argument) or `nulls last`."""
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     down = order is not None and (order.as_py() or "").lower() == "desc"
     last = nulls is not None and (nulls.as_py() or "").lower() == "nulls last"
     flat = pc.list_flatten(lists)
@@ -182,7 +182,7 @@ def in_order(lists: Value, order: pa.Scalar | None = None, nulls: pa.Scalar | No
 
 
 def _extreme(lists: Value, *, largest_first: bool) -> pa.Array:
-    (lists,) = arrays(lists)
+    (lists,) = broadcast(lists)
     flat, parents = pc.list_flatten(lists), _parents(lists)
     if pt.is_struct(flat.type):  # in pylance structs with a null inside compare with none: the order of items decides
         raise pa.ArrowNotImplementedError("the least or greatest of structs")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io._kernels import float_function
-from lance_io.filters.elementwise import arrays, by_value
+from lance_io.filters.elementwise import broadcast, by_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def by_kernel(name: str) -> Callable[[Value], pa.Array]:
     """The function of one float of that name, which keeps nulls; the same on every machine."""
 
     def compute(value: Value) -> pa.Array:
-        (array,) = arrays(value)
+        (array,) = broadcast(value)
         values = array.to_numpy(zero_copy_only=False)
         found = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
         return _masked(found, array)
@@ -95,7 +95,7 @@ def logarithm(first: Value, second: Value | None = None) -> Value:
     """`log(x)` to the base 10, `log(base, x)` to another."""
     if second is None:
         return _common_logarithm(first)
-    base, value = arrays(pc.cast(first, second.type, safe=False), second)
+    base, value = broadcast(pc.cast(first, second.type, safe=False), second)
     return pc.divide(_natural_logarithm(value), _natural_logarithm(base))
 
 
@@ -116,7 +116,7 @@ def remainder(left: Value, right: Value) -> Value:
             one, minus_one = pa.scalar(1, right.type), pa.scalar(-1, right.type)
             right = pc.if_else(pc.equal(right, minus_one), one, right)
         return pc.subtract(left, pc.multiply(pc.divide(left, right), right))
-    both = arrays(left, right)
+    both = broadcast(left, right)
     with np.errstate(all="ignore"):
         found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
     return _masked(found, *both).cast(left.type)
@@ -209,7 +209,7 @@ _WIDE = {
 
 
 def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
-    both = arrays(left, right)
+    both = broadcast(left, right)
     return _masked(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
 
 

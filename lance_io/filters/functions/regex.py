@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.errors import BindError
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.list_items import make
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def count_regex(value: Value, pattern: pa.Scalar) -> Value:
 
 def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
     """Where a regular expression matches first, i64; 0 if it does not."""
-    (texts,) = arrays(value)
+    (texts,) = broadcast(value)
     at = pc.find_substring_regex(texts, _pattern(pattern, None, ""))
     pairs = zip(texts.cast(_BYTES).to_pylist(), at.to_pylist(), strict=True)
     return pa.array([None if n is None else len(text[:n].decode()) + 1 if n >= 0 else 0 for text, n in pairs], _I64)
@@ -54,7 +54,7 @@ def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
 
 def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> pa.Array:
     """The groups of the first match as a list, the whole match if there are none; null without a match."""
-    (texts,) = arrays(value)
+    (texts,) = broadcast(value)
     names, full = _named_groups(_pattern(pattern, flags, "ims"))
     found = pc.extract_regex(texts.cast(_TEXT), full)
     groups = [pc.struct_field(found, [i]) for i in range(len(names))]

@@ -14,10 +14,10 @@ import pyarrow.types as pt
 from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
 from lance_io.filters.binding.coercion import common_type
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.elementwise import broadcast
 from lance_io.filters.functions.arrow_types import parse_type, type_name
 from lance_io.filters.functions.list_edits import dimensions
-from lance_io.filters.value_order import is_list
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def struct_of(*values: Value) -> pa.Array:
     """A struct with the fields `c0`, `c1` ..."""
-    return pa.StructArray.from_arrays(arrays(*values), [f"c{i}" for i in range(len(values))])
+    return pa.StructArray.from_arrays(broadcast(*values), [f"c{i}" for i in range(len(values))])
 
 
 def named_struct(*values: Value) -> pa.Array:
@@ -33,7 +33,7 @@ def named_struct(*values: Value) -> pa.Array:
     names = [_field_name(value, i) for i, value in enumerate(values[::2])]
     if len(values) % 2:
         raise BindError(f"named_struct requires an even number of arguments, got {len(values)} instead")
-    return pa.StructArray.from_arrays(arrays(*values)[1::2], names)
+    return pa.StructArray.from_arrays(broadcast(*values)[1::2], names)
 
 
 def _field_name(value: Value, place: int) -> str:
@@ -46,7 +46,7 @@ def _field_name(value: Value, place: int) -> str:
 
 def map_of(keys: Value, values: Value) -> pa.Array:
     """A map from a list of keys and one of values. Raises pa.ArrowInvalid for keys that are null or come twice."""
-    keys, values = arrays(keys, values)
+    keys, values = broadcast(keys, values)
     if not (is_list(keys.type) and is_list(values.type)):
         raise pa.ArrowTypeError("a map is made from a list of keys and a list of values")
     lengths = pc.list_value_length(keys)
@@ -65,7 +65,7 @@ def map_of(keys: Value, values: Value) -> pa.Array:
 
 
 def _entries(maps: Value) -> pa.ListArray:
-    (array,) = arrays(maps)
+    (array,) = broadcast(maps)
     if not pt.is_map(array.type):
         raise pa.ArrowTypeError(f"a map is needed, found {array.type}")
     entry = pa.struct([array.type.key_field, array.type.item_field])
@@ -107,7 +107,7 @@ def map_values(maps: Value) -> pa.Array:
 
 def map_extract(maps: Value, key: Value) -> pa.Array:
     """The value of a key in a list of one; of null where the key is not there."""
-    maps, keys = arrays(maps, key)
+    maps, keys = broadcast(maps, key)
     entries = _entries(maps)
     wanted = keys if common_type(keys.type, maps.type.key_type) else sql_cast(keys, maps.type.key_type, lenient=True)
     found = [
@@ -129,7 +129,7 @@ def _as_type(value: Value, to: pa.DataType) -> Value:
     if pt.is_null(source):
         return pa.nulls(len(value), to) if isinstance(value, pa.Array) else pa.scalar(None, to)
     if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
-        (items,) = arrays(_as_type(value, to.value_type))
+        (items,) = broadcast(_as_type(value, to.value_type))
         return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
     if pt.is_duration(to) and pt.is_integer(source):
         return pc.cast(pc.cast(value, pa.int64()), to)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lance_io.filters.elementwise import arrays
+from lance_io.filters.elementwise import broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,7 @@ def _pairs(left: Value, right: Value, name: str, *, nulls_first: bool) -> tuple[
 
     nulls_first  vectors with nulls may differ in length
     """
-    one, other = (_Vectors.of(lists) for lists in arrays(left, right))
+    one, other = (_Vectors.of(lists) for lists in broadcast(left, right))
     is_whole = one.is_whole & other.is_whole
     differs = (one.lengths != other.lengths) & (is_whole if nulls_first else one.is_there & other.is_there)
     if differs.any():
@@ -119,7 +119,7 @@ def cosine_distance(left: Value, right: Value) -> pa.Array:
 
 def normalized(lists: Value) -> pa.Array:
     """Vectors of length 1 that point the same way; null for vectors of length 0 and with nulls."""
-    (column,) = arrays(lists)
+    (column,) = broadcast(lists)
     vectors = _Vectors.of(column)
     items, is_known = vectors.items.copy(), vectors.is_whole
     for rows, width in _by_width(vectors):

@@ -13,7 +13,6 @@ import pyarrow as pa
 from sqlglot import exp
 
 from lance_io.errors import BindError
-from lance_io.filters.binding.casts import sql_type
 from lance_io.filters.binding.expression_tree import (
     And,
     Call,
@@ -27,6 +26,7 @@ from lance_io.filters.binding.expression_tree import (
     Or,
     SqlCast,
 )
+from lance_io.filters.binding.sql_types import sql_type
 from lance_io.filters.syntax.sql_dialect import parse_syntax
 from lance_io.levels.arrays import scalar
 
