@@ -39,7 +39,7 @@ from lance_io.filters.binding.expression_tree import (
 )
 from lance_io.filters.binding.sql_types import decimal_of, is_string, kind
 from lance_io.filters.evaluate import can_compare, evaluate
-from lance_io.filters.functions.function_registry import DECIMALS, FUNCTIONS
+from lance_io.filters.functions.function_registry import FUNCTIONS, decimal_arithmetic
 from lance_io.format.schema import first_member
 from lance_io.levels.arrays import from_scalars
 
@@ -203,7 +203,7 @@ class SqlBinder(Binder):
             common = common_type(*types)
         pairs = [(one, common or decimal_of(one[1])) for one in operands]
         converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
-        return self._applied(Function(name, expr.args), DECIMALS[name], converted)
+        return self._applied(Function(name, expr.args), decimal_arithmetic(name), converted)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed

@@ -1,4 +1,4 @@
-"""Arrow types as `arrow_typeof` writes and `arrow_cast` reads them.
+"""Arrow types by name, as `arrow_typeof` writes and `arrow_cast` reads them.
 
     Int8 .. UInt64, Float16 .. Float64, Boolean, Null, Utf8, LargeUtf8, Utf8View, Binary, LargeBinary, BinaryView
     FixedSizeBinary(4)   Decimal32(5, 2) .. Decimal256(40, 2)   Date32, Date64
@@ -15,13 +15,20 @@ import re
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError
+from lance_io.filters.binding.casts import sql_cast
+from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.elementwise import broadcast
+from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.syntax.tokens import END, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lance_io.filters.elementwise import Value
 
 _SIMPLE: Final[dict[str, pa.DataType]] = {
     **{f"Int{bits}": getattr(pa, f"int{bits}")() for bits in (8, 16, 32, 64)},
@@ -214,3 +221,40 @@ class _Parser:
             self._expect(":")
             fields.append(self._field(name, depth))
         return pa.struct(fields)
+
+
+def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
+    """A value as the Arrow type with a name."""
+    return _converted(value, parse_type(name.as_py() or ""))
+
+
+def _converted(value: Value, to: pa.DataType) -> Value:
+    source = value.type
+    if source == to:
+        return value
+    if pt.is_null(source):
+        return pa.nulls(len(value), to) if isinstance(value, pa.Array) else pa.scalar(None, to)
+    if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
+        (items,) = broadcast(_converted(value, to.value_type))
+        return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
+    if pt.is_duration(to) and pt.is_integer(source):
+        return pc.cast(pc.cast(value, pa.int64()), to)
+    if pt.is_time(to) and pt.is_integer(source):
+        if source.bit_width != to.bit_width:
+            raise pa.ArrowNotImplementedError(f"Unsupported CAST from {source} to {to}")
+        return pc.cast(value, to)
+    if pt.is_nested(to) or pt.is_dictionary(to) or pt.is_dictionary(source):
+        return pc.dictionary_encode(value) if pt.is_dictionary(to) and source == to.value_type else pc.cast(value, to)
+    return sql_cast(value, to, lenient=False)
+
+
+def arrow_type(value: Value) -> pa.Array:
+    """The name of the Arrow type, for each row."""
+    name = pa.scalar(type_name(value.type))
+    num_rows = len(value) if isinstance(value, pa.Array) else 1
+    return pa.repeat(name, num_rows) if num_rows else pa.nulls(0, pa.string())
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("arrow_cast", "any word", cast_to_arrow)
+FUNCTIONS.define("arrow_typeof", "any", arrow_type)

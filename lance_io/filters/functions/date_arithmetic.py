@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from lance_io.filters.binding.casts import parse_interval
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.functions.function_registry import SqlFunctions
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -124,45 +125,7 @@ def _month_floors(ticks: np.ndarray, origin: int, months: int) -> np.ndarray:
     return found
 
 
-def dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, items_max: int) -> pa.Array:
-    """Lists of the dates or times from one to another in steps of an interval; null where an argument is.
-
-    Raises pa.ArrowInvalid for an empty step, and for more items than `items_max` in all.
-    """
-    rows, left = list[list[int] | None](), items_max
-    is_date = pt.is_date(first.type)
-    kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
-    firsts, stops, steps = broadcast(pc.cast(first, kind), pc.cast(stop, kind), step)
-    ticks = [one.cast(pa.int32() if is_date else pa.int64()).to_pylist() for one in (firsts, stops)]
-    for begin, end, span in zip(*ticks, steps.to_pylist(), strict=True):
-        if begin is None or end is None or span is None:
-            rows.append(None)
-            continue
-        if not any(span):
-            raise pa.ArrowInvalid("Interval argument to range must not be 0")
-        found, at, times = list[int](), begin, 0
-        forward = (span.months * 31 + span.days) * _DAY + span.nanoseconds > 0
-        last = end if inclusive or not is_date else _moved(end, span, -1, is_date)  # of dates a whole step is left out
-        closed = inclusive or is_date
-        while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
-            found.append(at)
-            left, times = left - 1, times + 1
-            if left < 0:
-                raise pa.ArrowInvalid(f"range: more than {items_max} items")
-            at = _moved(begin, span, times, is_date)
-        rows.append(found)
-    return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
-
-
-def _moved(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
-    """A date (days) or time (nanoseconds) moved by a span several times; months end with their last day."""
-    per_day = 1 if is_date else _DAY
-    if span.months:
-        day, rest = divmod(begin, per_day)
-        date = np.datetime64(day, "D")
-        month = date.astype("M8[M]") + span.months * times
-        last = (month + 1).astype("M8[D]") - np.timedelta64(1, "D")
-        date = min(month.astype("M8[D]") + (date - date.astype("M8[M]").astype("M8[D]")), last)
-        begin = int(date.astype(np.int64)) * per_day + rest
-    nanoseconds = (span.days * _DAY + span.nanoseconds) * times
-    return begin + int(nanoseconds // _DAY if is_date else nanoseconds)
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("date_bin", "span when when?", binned)
+FUNCTIONS.define("+", "when any", later)  # of times and spans; what Arrow adds up is a `Call`
+FUNCTIONS.define("-", "when any", earlier)

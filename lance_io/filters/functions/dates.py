@@ -14,6 +14,7 @@ from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
 from lance_io.filters.binding.sql_types import is_string
 from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.time_formats import DAY, read_time, read_time_of_day
 
 if TYPE_CHECKING:
@@ -256,3 +257,23 @@ def to_local_time(value: Value) -> Value:
     """The time on the clocks of the value's own zone, without a zone."""
     stamp = _stamp(value)
     return pc.local_timestamp(stamp) if stamp.type.tz else stamp
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("date_part datepart", "word clock", part)
+FUNCTIONS.define("date_trunc datetrunc", "word when", truncated)
+FUNCTIONS.define("to_date", "any word*", to_date)
+FUNCTIONS.define("to_timestamp", "any word*", to_timestamp)
+FUNCTIONS.define("to_timestamp_seconds from_unixtime", "any word*", to_timestamp_seconds)
+FUNCTIONS.define("to_timestamp_millis", "any word*", to_timestamp_millis)
+FUNCTIONS.define("to_timestamp_micros", "any word*", to_timestamp_micros)
+FUNCTIONS.define("to_timestamp_nanos", "any word*", to_timestamp_nanos)
+FUNCTIONS.define("to_unixtime", "any word*", to_unixtime)
+FUNCTIONS.define("to_time", "any word*", to_time)
+FUNCTIONS.define("to_char date_format", "clock word", shown_as)
+FUNCTIONS.define("make_date", "int int int", make_date)
+FUNCTIONS.define("make_time", "int int int", make_time)
+FUNCTIONS.define("to_local_time", "when", to_local_time)
+FUNCTIONS.define("now current_timestamp", "", now, at_bind=True)
+FUNCTIONS.define("current_date today", "", today, at_bind=True)
+FUNCTIONS.define("current_time", "", time_of_day, at_bind=True)

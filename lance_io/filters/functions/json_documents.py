@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from lance_io.errors import FormatError, SchemaError
 from lance_io.filters.elementwise import by_value
+from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.json_path import items, members, select
 from lance_io.levels.jsonb import json_texts
 from lance_io.levels.jsonb_write import jsonb_values
@@ -156,3 +157,15 @@ got_string = _getter(_to_string, _TEXT)
 got_integer = _getter(_to_integer, _I64)
 got_float = _getter(_to_float, _FLOAT)
 got_boolean = _getter(_to_boolean, _BOOL)
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("json_extract", "json shown", extracted)
+FUNCTIONS.define("json_exists", "json shown", exists)
+FUNCTIONS.define("json_get", "json shown", got)
+FUNCTIONS.define("json_get_string", "json shown", got_string)
+FUNCTIONS.define("json_get_int", "json shown", got_integer)
+FUNCTIONS.define("json_get_float", "json shown", got_float)
+FUNCTIONS.define("json_get_bool", "json shown", got_boolean)
+FUNCTIONS.define("json_array_contains", "json shown shown", array_contains)
+FUNCTIONS.define("json_array_length", "json shown", array_length)

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast, by_value
-from lance_io.filters.functions.date_arithmetic import dates_between
+from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.functions.list_columns import in_same_layout
 from lance_io.filters.value_order import codes
 from lance_io.levels.compact import taken
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 Places: TypeAlias = "range | list[int]"
 
+_DAY: Final = 86_400 * 10**9  # in nanoseconds
 ITEMS_MAX = 1 << 26  # of all lists that one call makes: `range` and `repeat` could ask for any number
 
 
@@ -73,17 +76,6 @@ def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:
     chosen = taken(items, pa.array(places, mask=places < 0))
     mask = pa.array([row is None for row in rows], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen, mask=mask)
-
-
-def in_same_layout(compute: Callable[..., Value]) -> Callable[..., Value]:
-    """A function of lists that gives large lists where an argument is one."""
-
-    def computed(*values: Value) -> Value:
-        found = compute(*values)
-        is_large = any(pa.types.is_large_list(value.type) for value in values)
-        return found.cast(pa.large_list(found.type.value_type)) if is_large else found
-
-    return computed
 
 
 def appended(lists: Value, item: Value) -> pa.Array:
@@ -317,36 +309,6 @@ def zipped(*lists: Value) -> pa.Array:
     return pa.ListArray.from_arrays(fields[0].offsets, items, mask=fields[0].is_null())
 
 
-def num_dimensions(lists: Value) -> pa.Array:
-    """How many levels of lists the type has, u64; null for a null list."""
-    (lists,) = broadcast(lists)
-    depth, inner = 0, lists.type
-    while is_list(inner):
-        depth, inner = depth + 1, inner.value_type
-    return pc.if_else(lists.is_valid(), pa.scalar(depth, pa.uint64()), pa.scalar(None, pa.uint64()))
-
-
-def dimensions(lists: Value) -> pa.Array:
-    """The number of items on each level, along the first items, list of u64; null for an empty list.
-
-    Where the first item is null, or there is none, a level has no items; those of a fixed size hold them even so.
-    """
-    sizes_of_nulls, inner_type = list[int](), lists.type.value_type
-    while is_list(inner_type):
-        sizes_of_nulls.append(inner_type.list_size if pa.types.is_fixed_size_list(inner_type) else 0)
-        inner_type = inner_type.value_type
-
-    def one(items: list[Any]) -> list[int] | None:
-        sizes = [len(items)]
-        inner: list[Any] | None = items
-        for size_of_null in sizes_of_nulls:
-            inner = inner[0] if inner else None
-            sizes.append(size_of_null if inner is None else len(inner))
-        return sizes if items else None
-
-    return by_value(one, pa.list_(pa.uint64()), pa.array(broadcast(lists)[0].to_pylist(), lists.type))
-
-
 def first_valid(lists: Value) -> pa.Array:
     """The first item that is not null."""
     (lists,) = broadcast(lists)
@@ -356,10 +318,54 @@ def first_valid(lists: Value) -> pa.Array:
     return taken(items, pa.array(places, pa.int64()))
 
 
+def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, items_max: int) -> pa.Array:
+    """Lists of the dates or times from one to another in steps of an interval; null where an argument is.
+
+    Raises pa.ArrowInvalid for an empty step, and for more items than `items_max` in all.
+    """
+    rows, left = list[list[int] | None](), items_max
+    is_date = pt.is_date(first.type)
+    kind = pa.date32() if is_date else pa.timestamp("ns", getattr(first.type, "tz", None))
+    firsts, stops, steps = broadcast(pc.cast(first, kind), pc.cast(stop, kind), step)
+    ticks = [one.cast(pa.int32() if is_date else pa.int64()).to_pylist() for one in (firsts, stops)]
+    for begin, end, span in zip(*ticks, steps.to_pylist(), strict=True):
+        if begin is None or end is None or span is None:
+            rows.append(None)
+            continue
+        if not any(span):
+            raise pa.ArrowInvalid("Interval argument to range must not be 0")
+        found, at, times = list[int](), begin, 0
+        forward = (span.months * 31 + span.days) * _DAY + span.nanoseconds > 0
+        last = end if inclusive or not is_date else _moved(end, span, -1, is_date)  # of dates a whole step is left out
+        closed = inclusive or is_date
+        while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
+            found.append(at)
+            left, times = left - 1, times + 1
+            if left < 0:
+                raise pa.ArrowInvalid(f"range: more than {items_max} items")
+            at = _moved(begin, span, times, is_date)
+        rows.append(found)
+    return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
+
+
+def _moved(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
+    """A date (days) or time (nanoseconds) moved by a span several times; months end with their last day."""
+    per_day = 1 if is_date else _DAY
+    if span.months:
+        day, rest = divmod(begin, per_day)
+        date = np.datetime64(day, "D")
+        month = date.astype("M8[M]") + span.months * times
+        last = (month + 1).astype("M8[D]") - np.timedelta64(1, "D")
+        date = min(month.astype("M8[D]") + (date - date.astype("M8[M]").astype("M8[D]")), last)
+        begin = int(date.astype(np.int64)) * per_day + rest
+    nanoseconds = (span.days * _DAY + span.nanoseconds) * times
+    return begin + int(nanoseconds // _DAY if is_date else nanoseconds)
+
+
 def _series(*, inclusive: bool) -> Callable[..., pa.Array]:
     def series(first: Value, stop: Value | None = None, step: Value | None = None) -> pa.Array:
         if stop is not None and step is not None and pa.types.is_interval(step.type):
-            return dates_between(first, stop, step, inclusive=inclusive, items_max=ITEMS_MAX)
+            return _dates_between(first, stop, step, inclusive=inclusive, items_max=ITEMS_MAX)
         if any(one is not None and not pa.types.is_integer(one.type) for one in (first, stop, step)):
             raise pa.ArrowTypeError("range takes integers, or two dates and an interval")
         if stop is None:
@@ -384,3 +390,31 @@ def _series(*, inclusive: bool) -> Callable[..., pa.Array]:
 
 numbers_below = _series(inclusive=False)
 numbers_up_to = _series(inclusive=True)
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("array_position array_indexof list_position list_indexof", "list item int?", position)
+FUNCTIONS.define("array_positions list_positions", "list item", positions)
+FUNCTIONS.define("array_append list_append array_push_back list_push_back", "list item", in_same_layout(appended))
+FUNCTIONS.define("array_prepend list_prepend array_push_front list_push_front", "item list", in_same_layout(prepended))
+FUNCTIONS.define("array_concat array_cat list_concat list_cat", "lists lists*", in_same_layout(concatenated))
+FUNCTIONS.define("array_remove list_remove", "list item", in_same_layout(without_first))
+FUNCTIONS.define("array_remove_n list_remove_n", "list item int", in_same_layout(without_some))
+FUNCTIONS.define("array_remove_all list_remove_all", "list item", in_same_layout(without_all))
+FUNCTIONS.define("array_replace list_replace", "list item item", in_same_layout(replaced_first))
+FUNCTIONS.define("array_replace_n list_replace_n", "list item item int", in_same_layout(replaced_some))
+FUNCTIONS.define("array_replace_all list_replace_all", "list item item", in_same_layout(replaced_all))
+FUNCTIONS.define("array_union list_union", "lists lists", in_same_layout(union))
+FUNCTIONS.define("array_intersect list_intersect", "lists lists", in_same_layout(intersection))
+FUNCTIONS.define("array_except list_except", "lists lists", in_same_layout(difference))
+FUNCTIONS.define("array_reverse list_reverse", "list", in_same_layout(backwards))
+FUNCTIONS.define("array_pop_back list_pop_back", "list", in_same_layout(without_last_item))
+FUNCTIONS.define("array_pop_front list_pop_front", "list", in_same_layout(without_first_item))
+FUNCTIONS.define("array_slice list_slice", "list int int int?", in_same_layout(part))
+FUNCTIONS.define("array_resize list_resize", "list int item?", in_same_layout(resized))
+FUNCTIONS.define("array_repeat list_repeat", "any int", repeated)
+FUNCTIONS.define("array_any_value list_any_value", "list", first_valid)
+FUNCTIONS.define("arrays_zip list_zip", "list list*", zipped)
+FUNCTIONS.define("flatten", "list", flattened)
+FUNCTIONS.define("range", "steps steps? steps?", numbers_below)
+FUNCTIONS.define("generate_series", "steps steps? steps?", numbers_up_to)

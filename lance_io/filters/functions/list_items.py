@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.filters.binding.casts import positional, sql_cast
-from lance_io.filters.elementwise import broadcast
+from lance_io.filters.binding.sql_types import is_list
+from lance_io.filters.elementwise import broadcast, by_value
 from lance_io.filters.evaluate import compare
+from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.functions.list_columns import in_same_layout, lists_of_rows, map_entries
 from lance_io.filters.value_order import codes, sort_keys
 from lance_io.levels.compact import kept, taken
 
@@ -91,6 +95,46 @@ def cardinality(lists: Value) -> pa.Array:
     return pc.list_value_length(lists).cast(pa.uint64())
 
 
+def num_dimensions(lists: Value) -> pa.Array:
+    """How many levels of lists the type has, u64; null for a null list."""
+    (lists,) = broadcast(lists)
+    depth, inner = 0, lists.type
+    while is_list(inner):
+        depth, inner = depth + 1, inner.value_type
+    return pc.if_else(lists.is_valid(), pa.scalar(depth, pa.uint64()), pa.scalar(None, pa.uint64()))
+
+
+def dimensions(lists: Value) -> pa.Array:
+    """The number of items on each level, along the first items, list of u64; null for an empty list.
+
+    Where the first item is null, or there is none, a level has no items; those of a fixed size hold them even so.
+    """
+    sizes_of_nulls, inner_type = list[int](), lists.type.value_type
+    while is_list(inner_type):
+        sizes_of_nulls.append(inner_type.list_size if pa.types.is_fixed_size_list(inner_type) else 0)
+        inner_type = inner_type.value_type
+
+    def one(items: list[Any]) -> list[int] | None:
+        sizes = [len(items)]
+        inner: list[Any] | None = items
+        for size_of_null in sizes_of_nulls:
+            inner = inner[0] if inner else None
+            sizes.append(size_of_null if inner is None else len(inner))
+        return sizes if items else None
+
+    return by_value(one, pa.list_(pa.uint64()), pa.array(broadcast(lists)[0].to_pylist(), lists.type))
+
+
+def num_entries(value: Value) -> pa.Array:
+    """The number of entries of a map, or of items of a list, u64; of a list of lists the product of its dimensions."""
+    if is_list(value.type) and is_list(value.type.value_type):
+        sizes = [None if row is None else math.prod(row) for row in dimensions(value).to_pylist()]
+        return pc.if_else(
+            pc.is_valid(value), pc.fill_null(pa.array(sizes, pa.uint64()), 0), pa.scalar(None, pa.uint64())
+        )
+    return pc.list_value_length(map_entries(value) if pt.is_map(value.type) else value).cast(pa.uint64())
+
+
 def is_empty(lists: Value) -> pa.Array:
     """Whether there are no items."""
     return pc.equal(pc.list_value_length(lists), 0)
@@ -111,13 +155,7 @@ def element(lists: Value, index: Value) -> pa.Array:
 
 def make(*values: Value) -> Value:
     """Lists of the arguments, one per row."""
-    if not values:
-        return pa.array([[]], pa.list_(pa.null()))[0]
-    columns = broadcast(*values)
-    num_rows, num_items = len(columns[0]), len(columns)
-    order = np.arange(num_rows * num_items).reshape(num_items, num_rows).T.reshape(-1)
-    offsets = np.arange(0, num_rows * num_items + 1, num_items, dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), taken(pa.concat_arrays(columns), pa.array(order)))
+    return lists_of_rows(*values) if values else pa.array([[]], pa.list_(pa.null()))[0]
 
 
 def to_text(lists: Value, separator: pa.Scalar, null: pa.Scalar | None = None) -> pa.Array:
@@ -204,3 +242,21 @@ def smallest(lists: Value) -> pa.Array:
 def largest(lists: Value) -> pa.Array:
     """The largest item; null when there is none."""
     return _extreme(lists, largest_first=True)
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("array_has array_contains list_has list_contains", "list item", has)
+FUNCTIONS.define("array_has_any list_has_any arrays_overlap", "lists lists", has_any)
+FUNCTIONS.define("array_has_all list_has_all", "lists lists", has_all)
+FUNCTIONS.define("array_length list_length", "list int?", length)
+FUNCTIONS.define("cardinality", "any", num_entries)
+FUNCTIONS.define("empty array_empty list_empty", "list", is_empty)
+FUNCTIONS.define("array_element array_extract list_element list_extract", "list int", element)
+FUNCTIONS.define("make_array make_list", "same*", make)
+FUNCTIONS.define("array_ndims list_ndims", "list", num_dimensions)
+FUNCTIONS.define("array_dims list_dims", "list", dimensions)
+FUNCTIONS.define("array_to_string array_join list_to_string list_join", "list word word?", to_text)
+FUNCTIONS.define("array_distinct list_distinct", "list", in_same_layout(distinct))
+FUNCTIONS.define("array_sort list_sort", "list word? word?", in_same_layout(in_order))
+FUNCTIONS.define("array_min list_min", "list", smallest)
+FUNCTIONS.define("array_max list_max", "list", largest)

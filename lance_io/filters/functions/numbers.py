@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from lance_io._kernels import float_function
 from lance_io.filters.elementwise import broadcast, by_value
+from lance_io.filters.functions.function_registry import SqlFunction, SqlFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,11 +235,29 @@ def factorial(value: Value) -> pa.Array:
     return by_value(one, _INT, value)
 
 
-def pi() -> pa.Scalar:
-    """The number."""
-    return pa.scalar(math.pi)
+DECIMALS = {
+    name: SqlFunction(("any", "any"), by_decimals(name))
+    for name in ("add", "subtract", "multiply", "divide", "remainder")
+}
+"""Arithmetic of decimals, which has no names in texts."""
 
-
-def random(num_rows: int) -> pa.Array:
-    """Numbers from 0 to 1, another one for each row."""
-    return pa.array(np.random.default_rng().random(num_rows))
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("%", "same same", remainder)
+FUNCTIONS.define("abs", "number", pc.abs_checked)
+FUNCTIONS.define("power pow", "float float", pc.power)
+FUNCTIONS.define("round", "exact int?", rounded)
+FUNCTIONS.define("trunc", "real int?", truncated)
+FUNCTIONS.define("floor", "real", pc.floor)
+FUNCTIONS.define("ceil", "real", pc.ceil)
+FUNCTIONS.define("log", "real real?", logarithm)
+for _name in (
+    "sin cos tan cot asin acos atan sinh cosh tanh asinh acosh atanh sqrt cbrt exp ln log2 log10 degrees radians signum"
+).split():
+    FUNCTIONS.define(_name, "real", by_kernel(_name))
+FUNCTIONS.define("atan2", "reals reals", pc.atan2)
+FUNCTIONS.define("isnan", "real", pc.is_nan)
+FUNCTIONS.define("iszero", "real", is_zero)
+FUNCTIONS.define("nanvl", "reals reals", first_number)
+FUNCTIONS.define("gcd", "int int", greatest_common_divisor)
+FUNCTIONS.define("lcm", "int int", least_common_multiple)
+FUNCTIONS.define("factorial", "int", factorial)

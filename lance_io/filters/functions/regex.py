@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from lance_io.errors import BindError
 from lance_io.filters.elementwise import broadcast
-from lance_io.filters.functions.list_items import make
+from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.functions.list_columns import lists_of_rows
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -58,7 +59,7 @@ def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = Non
     names, full = _named_groups(_pattern(pattern, flags, "ims"))
     found = pc.extract_regex(texts.cast(_TEXT), full)
     groups = [pc.struct_field(found, [i]) for i in range(len(names))]
-    return pc.if_else(found.is_valid(), made := make(*groups), pa.scalar(None, made.type))
+    return pc.if_else(found.is_valid(), made := lists_of_rows(*groups), pa.scalar(None, made.type))
 
 
 def _named_groups(pattern: str) -> tuple[list[str], str]:
@@ -87,3 +88,11 @@ def replaced_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.S
     return pc.replace_substring_regex(
         value, _pattern(pattern, flags, "gims"), replacement, max_replacements=None if everywhere else 1
     )
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("regexp_like", "text word word?", matches_regex)
+FUNCTIONS.define("regexp_match", "shown word word?", regex_groups)
+FUNCTIONS.define("regexp_instr", "text word", position_of_regex)
+FUNCTIONS.define("regexp_count", "shown word", count_regex)
+FUNCTIONS.define("regexp_replace", "shown word word word?", replaced_regex)

@@ -1,23 +1,19 @@
-"""Structs and maps that text filters make and take apart, and what they say and do about Arrow types."""
+"""Structs and maps made and taken apart."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import math
-import uuid as uuids
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from lance_io.errors import BindError
 from lance_io.filters.binding.casts import sql_cast
 from lance_io.filters.binding.coercion import common_type
 from lance_io.filters.binding.sql_types import is_list
 from lance_io.filters.elementwise import broadcast
-from lance_io.filters.functions.arrow_types import parse_type, type_name
-from lance_io.filters.functions.list_edits import dimensions
+from lance_io.filters.functions.function_registry import SqlFunctions
+from lance_io.filters.functions.list_columns import map_entries
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value
@@ -64,35 +60,12 @@ def map_of(keys: Value, values: Value) -> pa.Array:
     return pa.MapArray.from_arrays(offsets, pc.list_flatten(keys), pc.list_flatten(values), mask=pc.invert(present))
 
 
-def _entries(maps: Value) -> pa.ListArray:
-    (array,) = broadcast(maps)
-    if not pt.is_map(array.type):
-        raise pa.ArrowTypeError(f"a map is needed, found {array.type}")
-    entry = pa.struct([array.type.key_field, array.type.item_field])
-    return array.cast(pa.list_(pa.field("item", entry, nullable=False)))
-
-
-def num_entries(value: Value) -> pa.Array:
-    """The number of entries of a map, or of items of a list, u64; of a list of lists the product of its dimensions."""
-    if is_list(value.type) and is_list(value.type.value_type):
-        sizes = [None if row is None else math.prod(row) for row in dimensions(value).to_pylist()]
-        return pc.if_else(
-            pc.is_valid(value), pc.fill_null(pa.array(sizes, pa.uint64()), 0), pa.scalar(None, pa.uint64())
-        )
-    return pc.list_value_length(_entries(value) if pt.is_map(value.type) else value).cast(pa.uint64())
-
-
 def _column_of(maps: Value, place: int) -> pa.Array:
-    entries = _entries(maps)
+    entries = map_entries(maps)
     inside = pc.struct_field(entries.flatten(), [place])
     lengths = pc.fill_null(pc.list_value_length(entries), 0)
     offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
     return pa.ListArray.from_arrays(offsets, inside, mask=entries.is_null())
-
-
-def map_entries(maps: Value) -> pa.Array:
-    """A list of structs of key and value."""
-    return _entries(maps)
 
 
 def map_keys(maps: Value) -> pa.Array:
@@ -108,7 +81,7 @@ def map_values(maps: Value) -> pa.Array:
 def map_extract(maps: Value, key: Value) -> pa.Array:
     """The value of a key in a list of one; of null where the key is not there."""
     maps, keys = broadcast(maps, key)
-    entries = _entries(maps)
+    entries = map_entries(maps)
     wanted = keys if common_type(keys.type, maps.type.key_type) else sql_cast(keys, maps.type.key_type, lenient=True)
     found = [
         [next((one["value"] for one in row or () if one["key"] == at), None)]
@@ -117,43 +90,11 @@ def map_extract(maps: Value, key: Value) -> pa.Array:
     return pa.array(found, pa.list_(maps.type.item_type))
 
 
-def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
-    """A value as the Arrow type with a name (see `arrow_types`)."""
-    return _as_type(value, parse_type(name.as_py() or ""))
-
-
-def _as_type(value: Value, to: pa.DataType) -> Value:
-    source = value.type
-    if source == to:
-        return value
-    if pt.is_null(source):
-        return pa.nulls(len(value), to) if isinstance(value, pa.Array) else pa.scalar(None, to)
-    if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
-        (items,) = broadcast(_as_type(value, to.value_type))
-        return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
-    if pt.is_duration(to) and pt.is_integer(source):
-        return pc.cast(pc.cast(value, pa.int64()), to)
-    if pt.is_time(to) and pt.is_integer(source):
-        if source.bit_width != to.bit_width:
-            raise pa.ArrowNotImplementedError(f"Unsupported CAST from {source} to {to}")
-        return pc.cast(value, to)
-    if pt.is_nested(to) or pt.is_dictionary(to) or pt.is_dictionary(source):
-        return pc.dictionary_encode(value) if pt.is_dictionary(to) and source == to.value_type else pc.cast(value, to)
-    return sql_cast(value, to, lenient=False)
-
-
-def arrow_type(value: Value) -> pa.Array:
-    """The name of the Arrow type, for each row."""
-    name = pa.scalar(type_name(value.type))
-    num_rows = len(value) if isinstance(value, pa.Array) else 1
-    return pa.repeat(name, num_rows) if num_rows else pa.nulls(0, pa.string())
-
-
-def uuid(num_rows: int) -> pa.Array:
-    """A random UUID (version 4) for each row, as text."""
-    return pa.array([str(uuids.uuid4()) for _ in range(num_rows)], pa.string())
-
-
-def version() -> pa.Scalar:
-    """Name and version of this library."""
-    return pa.scalar(f"lance_io {importlib.metadata.version('lance_io')}")
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("struct row", "any any*", struct_of)
+FUNCTIONS.define("named_struct", "any any*", named_struct)
+FUNCTIONS.define("map make_map", "any any", map_of)
+FUNCTIONS.define("map_keys", "any", map_keys)
+FUNCTIONS.define("map_values", "any", map_values)
+FUNCTIONS.define("map_entries", "any", map_entries)
+FUNCTIONS.define("map_extract element_at", "any any", map_extract)

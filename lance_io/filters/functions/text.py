@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from lance_io.filters.elementwise import by_value
 from lance_io.filters.functions import text_search
+from lance_io.filters.functions.function_registry import SqlFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -296,3 +297,40 @@ def contains_tokens(value: Value, wanted: Value) -> pa.Array:
         return set(re.findall(r"[^\W_]+", tokens)) <= set(re.findall(r"[^\W_]+", text))
 
     return by_value(one, _BOOL, value, wanted)
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("upper", "text", pc.utf8_upper)
+FUNCTIONS.define("lower", "text", pc.utf8_lower)
+FUNCTIONS.define("reverse", "shown", pc.utf8_reverse)
+FUNCTIONS.define("initcap", "text", capitalized)
+FUNCTIONS.define("length char_length character_length", "shown", pc.utf8_length)
+FUNCTIONS.define("octet_length", "bytes", num_bytes)
+FUNCTIONS.define("bit_length", "bytes", num_bits)
+FUNCTIONS.define("concat", "shown shown*", joined)
+FUNCTIONS.define("concat_ws", "text shown*", joined_with)
+FUNCTIONS.define("||", "shown shown", joined_strictly)
+FUNCTIONS.define("like", "bytes text", matches_like)
+FUNCTIONS.define("ilike", "bytes text", matches_like_ignoring_case)
+FUNCTIONS.define("starts_with", "text text", starts_with)
+FUNCTIONS.define("ends_with", "text text", ends_with)
+FUNCTIONS.define("contains", "text text", contains)
+FUNCTIONS.define("strpos instr position", "text text", position)
+FUNCTIONS.define("replace", "text text text", replaced)
+FUNCTIONS.define("translate", "shown text text", translated)
+FUNCTIONS.define("left", "shown int", left)
+FUNCTIONS.define("right", "shown int", right)
+FUNCTIONS.define("substr substring", "text int int?", substring)
+FUNCTIONS.define("lpad", "shown int text?", padded_left)
+FUNCTIONS.define("rpad", "shown int text?", padded_right)
+FUNCTIONS.define("ltrim", "text text?", trimmed_left)
+FUNCTIONS.define("rtrim", "text text?", trimmed_right)
+FUNCTIONS.define("btrim trim", "text text?", trimmed)
+FUNCTIONS.define("repeat", "text int", repeated)
+FUNCTIONS.define("split_part", "text text int", split_part)
+FUNCTIONS.define("substr_index substring_index", "shown text int", substring_index)
+FUNCTIONS.define("find_in_set", "shown text", find_in_set)
+FUNCTIONS.define("levenshtein", "text text", edit_distance)
+FUNCTIONS.define("overlay", "shown text int int?", overlaid)
+FUNCTIONS.define("contains_tokens", "text text", contains_tokens)
+FUNCTIONS.define("string_to_array string_to_list", "text text", parts)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lance_io.filters.elementwise import broadcast
+from lance_io.filters.functions.function_registry import SqlFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,3 +132,10 @@ def normalized(lists: Value) -> pa.Array:
     ends = np.concatenate([[0], np.cumsum(vectors.lengths)])
     made = pa.LargeListArray.from_arrays(ends, items, mask=pa.array(~is_known))
     return made.cast(pa.large_list(pa.float64()) if pa.types.is_large_list(column.type) else pa.list_(pa.float64()))
+
+
+FUNCTIONS = SqlFunctions()
+FUNCTIONS.define("array_distance list_distance", "vector vector", distance)
+FUNCTIONS.define("inner_product dot_product", "vector vector", inner_product)
+FUNCTIONS.define("cosine_distance", "vector vector", cosine_distance)
+FUNCTIONS.define("array_normalize list_normalize", "vector", normalized)
