@@ -20,6 +20,7 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
+from lance_io.filters.binding.sql_binder import SqlBinder
 from lance_io.filters.evaluate import evaluate
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 
@@ -147,10 +148,7 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     schema  of the dataset, without the pseudo columns
     Raises BindError for text that cannot be parsed or does not fit the schema.
     """
-    from lance_io.filters.binding.sql_binder import SqlBinder  # the parser takes a while to load: only for text
-    from lance_io.filters.syntax.sql_text import from_text
-
-    tree = from_text(text)
+    tree = _parsed(text)
     binder = SqlBinder(schema)
     if isinstance(tree, Column):
         return tuple(str(part) for part in binder.resolved(tree).path)
@@ -158,13 +156,16 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
 
 
 def _bind_text(text: str, schema: pa.Schema) -> Expr:
-    from lance_io.filters.binding.sql_binder import SqlBinder
-    from lance_io.filters.syntax.sql_text import from_text
-
-    tree = from_text(text)
+    tree = _parsed(text)
     bound, found = SqlBinder(schema).bind_top(tree)
     if isinstance(bound, Function) and bound.name == "regexp_match":
         return Not(IsNull(bound))
     if found != pa.bool_():
         raise BindError(f"the filter {describe(tree)} does not return a boolean, it returns {found}")
     return bound
+
+
+def _parsed(text: str) -> Expr:
+    from lance_io.filters.syntax.sql_text import from_text  # the parser takes a while to load: only for text
+
+    return from_text(text)

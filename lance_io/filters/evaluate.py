@@ -13,7 +13,7 @@ Where the meaning differs from Arrow's kernels it is that of the reference reade
 from __future__ import annotations
 
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.filters.binding.expression_tree import CompareOp, Expr
-
-Value: TypeAlias = pa.Array | pa.Scalar
+    from lance_io.filters.elementwise import Value
 
 _KERNELS = {
     "=": pc.equal,

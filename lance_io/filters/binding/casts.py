@@ -7,7 +7,7 @@ casts to integers and rounded, halves away from zero, by casts to decimals.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from lance_io.filters.binding.sql_types import decimal_of, is_list, is_string
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Value: TypeAlias = pa.Array | pa.Scalar
+    from lance_io.filters.elementwise import Value
 
 _FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import math
 import uuid as uuids
 
@@ -29,6 +28,8 @@ def pi() -> pa.Scalar:
 
 def version() -> pa.Scalar:
     """Name and version of this library."""
+    import importlib.metadata  # which loads much that nothing else here needs
+
     return pa.scalar(f"lance_io {importlib.metadata.version('lance_io')}")
 
 
