@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.store.download import Download
-from lance_io.store.s3 import S3Store, open_s3
-from lance_io.store.sigv4 import Signer
+from lance_io.store.http.sigv4 import Signer
+from lance_io.store.policies.download import Download
+from lance_io.store.s3.bucket import S3Store, open_s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -89,7 +89,7 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         paths.append(os.readlink(f"/proc/self/fd/{fd}"))
         fsync(fd)
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", noted)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.fsync", noted)
     return paths
 
 

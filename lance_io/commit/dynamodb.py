@@ -22,13 +22,13 @@ from lance_io import runtime
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, AlreadyExists, FormatError, LanceError, NotFound, UsageError
 from lance_io.store.failures import OutcomeUnknown, StoreFailure, Throttled, Transient
-from lance_io.store.s3_session import credentials_of, load_library, make_session
+from lance_io.store.s3.loop_state import credentials_of, load_library, make_session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.commit.steps import Plan
-    from lance_io.store.s3_options import S3Options
+    from lance_io.store.s3.bucket_options import S3Options
 
 COMMITTER: Final = "lancedb"
 ATTEMPTS: Final = 5

@@ -106,7 +106,7 @@ def open_options(
     from lance_io.dataset.moments import moment
     from lance_io.dataset.opening import OpenOptions
     from lance_io.dataset.session import Session, checked_size
-    from lance_io.store.options import options_of
+    from lance_io.store.storage_options import options_of
 
     if default_scan_options:
         from lance_io.dataset.options import scan_options

@@ -35,6 +35,7 @@ from lance_io.limits import (
 )
 from lance_io.records import dataclass
 from lance_io.store.costs import CLIENT_GETS, SIGNED_GETS, requests_within_descriptors
+from lance_io.store.counters import StatsSnapshot, StoreStats
 from lance_io.store.failures import (
     ConflictRetry,
     InvalidRange,
@@ -48,14 +49,13 @@ from lance_io.store.failures import (
     Transient,
     Unsent,
 )
-from lance_io.store.stats import StatsSnapshot, StoreStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from lance_io.spans import Fetched, Ranges
-    from lance_io.store.throttle import Flow
+    from lance_io.store.policies.throttle import Flow
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any

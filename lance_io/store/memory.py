@@ -34,7 +34,7 @@ from lance_io.store.upload import PartUpload
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-    from lance_io.store.stats import Operation
+    from lance_io.store.counters import Operation
 
 _numbers = count()
 

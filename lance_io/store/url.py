@@ -22,7 +22,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
 from lance_io.runtime import loaded
 from lance_io.store.api import LOCAL, MEMORY
-from lance_io.store.options import durability, normalized, planning
+from lance_io.store.storage_options import durability, normalized, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,10 +35,10 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SHORT_FILE = re.compile(r"file:(?!//)", re.IGNORECASE)
 _NOT_YET = frozenset({"s3+ddb", "gs", "az", "abfs", "abfss", "hf", "oss", "cos", "tos"})
 _CLIENTS = {  # what a scheme's store imports
-    **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local",)),
+    **dict.fromkeys(("file", "file-object-store"), ("lance_io.store.local.disk",)),
     **dict.fromkeys(("memory", "shared-memory"), ("lance_io.store.memory",)),
-    "s3": ("lance_io.store.s3", "lance_io.store.http.gets"),
-    "s3+ddb": ("lance_io.store.s3", "aiobotocore.session"),
+    "s3": ("lance_io.store.s3.bucket", "lance_io.store.http.gets"),
+    "s3+ddb": ("lance_io.store.s3.bucket", "aiobotocore.session"),
 }
 _TEXT_MISTAKES = str.maketrans("", "", "\t\r\n")  # what a URL loses wherever it stands
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -82,7 +82,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     scheme = match[1].lower() if match else "file"
     rest = text[match.end() :] if match else text
     if scheme in ("file", "file-object-store"):
-        from lance_io.store.local import LocalStore
+        from lance_io.store.local.disk import LocalStore
 
         path = _file_path(rest) if match else os.path.abspath(os.path.expanduser(rest))
         planned = planning(options)
@@ -98,7 +98,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
         store = _shared.setdefault(name, MemoryStore(name))
         return Location(store, path.strip("/"), text)
     if scheme == "s3":
-        from lance_io.store.s3 import open_s3
+        from lance_io.store.s3.bucket import open_s3
 
         bucket, path = _s3_place(rest)
         return Location(open_s3(bucket, options), path, f"s3://{_without_end(rest)}".rstrip("/"))

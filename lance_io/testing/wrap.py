@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         StoreProfile,
         StoreStats,
     )
-    from lance_io.store.stats import Operation
+    from lance_io.store.counters import Operation
 
 T = TypeVar("T")
 WRITES: frozenset[str] = frozenset({"put", "put_create", "part", "delete"})

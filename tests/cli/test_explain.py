@@ -23,7 +23,7 @@ from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.session import Session
 from lance_io.dataset.take import take_positions
 from lance_io.store.api import CLOUD
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.testing.record import RecordingStore, record
 
 if TYPE_CHECKING:

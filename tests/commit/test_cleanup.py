@@ -22,7 +22,7 @@ from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
 from lance_io.store.api import ALL as ALL_KEYS
 from lance_io.store.failures import OutcomeUnknown, Transient
-from lance_io.store.local_writes import NewFile
+from lance_io.store.local.atomic_writes import NewFile
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops

@@ -21,7 +21,7 @@ from lance_io.commit.latest import (
 from lance_io.commit.steps import Head, List, Read, drive, drive_now
 from lance_io.errors import FormatError, NotFound
 from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.table.paths import HINT_NAME, manifest_name
 

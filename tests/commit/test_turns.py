@@ -20,7 +20,7 @@ from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget, Listing
 from lance_io.commit.turns import TURNS, Made, Turns
 from lance_io.errors import CommitConflictError
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table import operations as ops

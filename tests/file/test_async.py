@@ -416,7 +416,7 @@ PRELUDE = """
 import asyncio, contextlib, os, signal, sys, threading, time
 import lance_io
 from lance_io.dataset.session import Session
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import Location
 from lance_io.runtime import engine
 from lance_io.testing.wrap import WrappedStore

@@ -512,7 +512,7 @@ def test_a_small_file_is_written_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         sizes.append(real(fd, views, offset))
         return sizes[-1]
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.pwritev", pwritev)
     with LanceFileWriter(tmp_path / "one.lance") as writer:
         writer.write_batch(batch(0, 1000))
     assert sizes == [writer.size_bytes]

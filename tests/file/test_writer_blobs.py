@@ -15,7 +15,7 @@ from lance_io.file.blobwrite import sidecar_name
 from lance_io.file.writing import FileWritingNow, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from tests.encodings.harness import Opened
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from lance_io.io.reads import RangeRead, Request
 from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.spans import Ranges
-from lance_io.store.download import Download
-from lance_io.store.hedge import Race
 from lance_io.store.http import sockets
 from lance_io.store.http.attempt import DownloadAttempt
 from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.range_get import RangeGet
-from lance_io.store.reading import Reading
-from lance_io.store.s3 import S3Store, open_s3
+from lance_io.store.policies.download import Download
+from lance_io.store.policies.hedge import Race
+from lance_io.store.policies.logical_read import Reading
+from lance_io.store.s3.bucket import S3Store, open_s3
 from tests.http_faults import FaultServer, head, read_asked
 from tests.seeds import seed_of
 

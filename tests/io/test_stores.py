@@ -12,7 +12,7 @@ from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.stats import io_stats
 from lance_io.runtime import run
 from lance_io.spans import Ranges
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import open_store
 from lance_io.testing.latency import LatencyStore, run_virtual

@@ -19,8 +19,8 @@ import pytest
 
 import lance_io
 from lance_io.errors import CommitUnknownError, LanceError
-from lance_io.store import local_writes
-from lance_io.store.local_files import TEMPORARY_PREFIX
+from lance_io.store.local import atomic_writes
+from lance_io.store.local.system_calls import TEMPORARY_PREFIX
 from tests.simulate.world import SIZE
 
 if TYPE_CHECKING:
@@ -128,15 +128,15 @@ def test_any_call_may_fail(
     change, expected = CHANGES[name]
     code, is_done, knows_links = KINDS[kind]
     if not knows_links:
-        monkeypatch.setattr(local_writes, "_renameat2", None)
+        monkeypatch.setattr(atomic_writes, "_renameat2", None)
 
     def tried(fails_at: int | None) -> tuple[FailingSystem, Path, LanceError | None]:
         root = Path(shutil.copytree(original, tmp_path / f"{fails_at}"))
         system = FailingSystem(fails_at, code, is_done=is_done, knows_links=knows_links)
         with monkeypatch.context() as patch:
-            patch.setattr(local_writes, "os", system)
-            patch.setattr("lance_io.store.local.os", system)
-            patch.setattr(local_writes.FOLDERS, "_durable", {})
+            patch.setattr(atomic_writes, "os", system)
+            patch.setattr("lance_io.store.local.disk.os", system)
+            patch.setattr(atomic_writes.FOLDERS, "_durable", {})
             try:
                 change(str(root), {"durability": durability})
             except LanceError as error:

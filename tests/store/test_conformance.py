@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from minio.error import S3Error
 
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import open_store
 from lance_io.testing.conformance import Place, StoreConformance

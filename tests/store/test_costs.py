@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lance_io.limits import KIB, MIB
 from lance_io.store.api import CLOUD, SLOW_CLIENT
 from lance_io.store.costs import CLIENT_GETS, SIGNED_GETS, RequestCosts, requests_within_descriptors
-from lance_io.store.s3 import open_s3
+from lance_io.store.s3.bucket import open_s3
 
 
 def test_the_numbers_of_the_profiles() -> None:

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lance_io.errors import StoreError
-from lance_io.store.download import SMALL_BYTES, Download
 from lance_io.store.failures import InvalidRange, LongBody, Transient
+from lance_io.store.policies.download import SMALL_BYTES, Download
 
 SIZE = 4 * SMALL_BYTES
 CONTENT = bytes(range(256)) * (SIZE // 256)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.store.download import SMALL_BYTES, TRUSTED_BYTES, Download
 from lance_io.store.failures import LongBody, RangeIgnored
 from lance_io.store.http.connection import (
     COPIED_BYTES_MAX,
@@ -25,6 +24,7 @@ from lance_io.store.http.connection import (
     Scratch,
 )
 from lance_io.store.http.exchange import REFUSAL_BYTES_MAX, Exchange, Patience
+from lance_io.store.policies.download import SMALL_BYTES, TRUSTED_BYTES, Download
 
 if TYPE_CHECKING:
     from lance_io.errors import LanceError

@@ -19,15 +19,15 @@ import trustme
 
 from lance_io.errors import AccessDenied, NotFound
 from lance_io.store.api import StoreFailure, Transient, WantedRange
-from lance_io.store.download import Download
-from lance_io.store.hedge import SAMPLES_MIN, Hedging
 from lance_io.store.http import gets, pool, sockets, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
-from lance_io.store.retry import RetryPolicy
-from lance_io.store.s3 import S3Store, open_s3
-from lance_io.store.s3_options import S3Options, has_profiles, keys_at_hand
+from lance_io.store.policies.download import Download
+from lance_io.store.policies.hedge import SAMPLES_MIN, Hedging
+from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.s3.bucket import S3Store, open_s3
+from lance_io.store.s3.bucket_options import S3Options, has_profiles, keys_at_hand
 from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, hang_up, head, serve, status
 from tests.listening import Listener
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lance_io.store.api import StartedRead
-    from lance_io.store.reading import GetTransport
+    from lance_io.store.policies.logical_read import GetTransport
 
 CONTENT = random.Random(2).randbytes(300_000)
 SILENCE = "0.3s"
@@ -45,7 +45,7 @@ SILENCE = "0.3s"
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow at once: jitter draws 0."""
-    monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -464,7 +464,7 @@ async def test_silence_and_endless_answers_end(answer: Answer) -> None:
 
 
 async def test_silence_ends_before_the_time_for_a_long_answer_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3_site.STALL_S", 0.2)
+    monkeypatch.setattr("lance_io.store.s3.site.STALL_S", 0.2)
     async with Counting(stall_in_body) as server:
         store = store_at(server.endpoint, request_timeout="1000s")
         await read(store)
@@ -598,7 +598,7 @@ async def test_cancelling_while_a_connection_is_being_opened() -> None:
 
 
 async def test_cancelling_while_others_have_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3_site.STALL_S", 1e6)  # what is to be done, is done before the next sweep
+    monkeypatch.setattr("lance_io.store.s3.site.STALL_S", 1e6)  # what is to be done, is done before the next sweep
     monkeypatch.setattr(pool, "SWEEP_S", 1e6)
     async with Counting(stall, serve) as server:
         store = store_at(server.endpoint, requests_max="1", request_timeout="1000000s")
@@ -826,7 +826,7 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         assert looks == 1
         assert "AKIDEXAMPLE" in server.requests[-1].headers["authorization"]
         session.set_credentials("AKIDOTHER", "changed")
-        monkeypatch.setattr("lance_io.store.s3_session.LOOK_S", 0.0)  # the time has come
+        monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)  # the time has come
         await read(store)
         assert "AKIDOTHER" in server.requests[-1].headers["authorization"]
         await store.aclose()

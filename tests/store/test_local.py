@@ -17,9 +17,9 @@ import pytest
 import lance_io
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound, StoreError, UnsupportedError, UsageError
 from lance_io.spans import Ranges
-from lance_io.store import local
 from lance_io.store.api import Durability, InvalidRange, ShortRead
-from lance_io.store.local import LocalStore
+from lance_io.store.local import disk
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def test_a_claim_of_terabytes_costs_no_memory(store: LocalStore, tmp_path: Path)
 
 
 def test_open_files_are_bounded(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "OPEN_FILES_MAX", 4)
+    monkeypatch.setattr(disk, "OPEN_FILES_MAX", 4)
     store.start_over()
     for number in range(20):
         (tmp_path / str(number)).write_bytes(b"x" * number + b"y")
@@ -138,7 +138,7 @@ def test_the_system_is_told_not_to_read_ahead(
 
 
 def test_threads_read_while_files_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr(disk, "OPEN_FILES_MAX", 2)
     store, failures = LocalStore(), []
     for number in range(6):
         (tmp_path / str(number)).write_bytes(bytes([number]) * 1000)
@@ -181,7 +181,7 @@ def test_refused_access_is_named(store: LocalStore, tmp_path: Path, monkeypatch:
     def refuse(*_: object) -> int:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("lance_io.store.local_files.os.open", refuse)
+    monkeypatch.setattr("lance_io.store.local.system_calls.os.open", refuse)
     with pytest.raises(AccessDenied, match="Permission denied"):
         store.get_now(str(tmp_path / "x"))
     with pytest.raises(AccessDenied):
@@ -193,7 +193,7 @@ def test_a_file_is_replaced_without_flushing(
     store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr("lance_io.store.local_writes._renameat2", None)
+        monkeypatch.setattr("lance_io.store.local.atomic_writes._renameat2", None)
     key = f"{tmp_path}/hint"
     for content in (b"first", b"second", b"3"):
         meta = store.put_now(key, content, durability="none")
@@ -264,7 +264,7 @@ def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monke
         assert store.list_now(f"{tmp_path}/") == []
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", no_space)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.fsync", no_space)
     with pytest.raises(StoreError, match="No space left"):
         store.put_now(f"{tmp_path}/f", b"123")
     assert os.listdir(tmp_path) == []
@@ -339,7 +339,7 @@ def test_create_works_without_hard_links(store: LocalStore, tmp_path: Path, monk
     def no_links(*_: object) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.link", no_links)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.link", no_links)
     store.put_now(f"{tmp_path}/f", b"first", if_absent=True)
     with pytest.raises(AlreadyExists):
         store.put_now(f"{tmp_path}/f", b"second", if_absent=True)
@@ -375,7 +375,7 @@ def test_merged_reads_are_counted(
     assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
 
 
-@pytest.mark.parametrize("num_files", [0, 1, 3, 2 * local.FILES_AT_ONCE + 1])
+@pytest.mark.parametrize("num_files", [0, 1, 3, 2 * disk.FILES_AT_ONCE + 1])
 def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: Path, num_files: int) -> None:
     wanted = []
     for number in range(num_files):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.mounted import MountedStore, mounted_key
 

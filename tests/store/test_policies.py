@@ -16,15 +16,15 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store.api import CLOUD, LOCAL
 from lance_io.store.bounds import merged
-from lance_io.store.download import Download
+from lance_io.store.counters import StoreStats
 from lance_io.store.failures import Transient
-from lance_io.store.hedge import Hedging, Watch
-from lance_io.store.options import normalized, planning, seconds, switch
-from lance_io.store.reading import Sending, TaskAttempt, read_through
-from lance_io.store.retry import RetryPolicy
-from lance_io.store.s3_options import S3Options, parse_s3
-from lance_io.store.stats import StoreStats
-from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
+from lance_io.store.policies.download import Download
+from lance_io.store.policies.hedge import Hedging, Watch
+from lance_io.store.policies.logical_read import Sending, TaskAttempt, read_through
+from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
+from lance_io.store.s3.bucket_options import S3Options, parse_s3
+from lance_io.store.storage_options import normalized, planning, seconds, switch
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.record import merge
 

@@ -11,10 +11,10 @@ import pytest
 
 from lance_io.errors import AccessDenied, UnsupportedError
 from lance_io.store.api import Capabilities, OutcomeUnknown, StoreFailure
-from lance_io.store.local import LocalStore
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.probe import PROBE_PREFIX, ConditionalProbe
-from lance_io.store.s3 import open_s3
+from lance_io.store.s3.bucket import open_s3
 from lance_io.store.url import open_store
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.latency import LatencyStore, run_virtual

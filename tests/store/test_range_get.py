@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from lance_io import _kernels
 from lance_io.errors import LanceError
 from lance_io.store.api import WantedRange
-from lance_io.store.download import Download
 from lance_io.store.http.range_get import RangeGet
+from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.socket_group import IS_THERE
-from lance_io.store.s3 import S3Store, open_s3
-from lance_io.store.s3_options import parse_s3
-from lance_io.store.s3_site import S3Site
-from lance_io.store.sigv4 import Signer
+from lance_io.store.policies.download import Download
+from lance_io.store.s3.bucket import S3Store, open_s3
+from lance_io.store.s3.bucket_options import parse_s3
+from lance_io.store.s3.site import S3Site
 from tests.http_faults import (
     Answer,
     Asked,
@@ -323,7 +323,7 @@ CASES = [(name, end) for name in ANSWERS for end in (2000, 100_000, 350_000) if 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize(("name", "end"), CASES)
 async def test_both_ways_come_to_the_same(name: str, end: int, is_warm: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
     expected = await outcome(long_way, ANSWERS[name], end, is_warm)
     both = {IS_THERE} if name == "late" and is_warm else {IS_THERE, False}
     for has_kernel in both:  # which reads the answers, as long as they are usual

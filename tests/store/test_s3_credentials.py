@@ -17,11 +17,11 @@ from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import Row
 from lance_io.commit.steps import drive
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.store import s3_credentials
-from lance_io.store.s3 import S3Store, open_s3
-from lance_io.store.s3_credentials import Chain, Renewed
-from lance_io.store.s3_errors import credentials_error
-from lance_io.store.s3_session import _service_data
+from lance_io.store.s3 import credentials
+from lance_io.store.s3.bucket import S3Store, open_s3
+from lance_io.store.s3.credentials import Chain, Renewed
+from lance_io.store.s3.error_codes import credentials_error
+from lance_io.store.s3.loop_state import _service_data
 from tests.http_faults import Asked, FaultServer, head, serve, status
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     monkeypatch.setattr(
         RefreshableCredentials, "_seconds_remaining", lambda self: (self._expiry_time - clock.time()).total_seconds()
     )
-    monkeypatch.setattr("lance_io.store.s3_session.LOOK_S", 0.0)
+    monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)
     yield clock
 
 
@@ -176,7 +176,7 @@ async def test_hours_of_callers_none_of_whom_waits(
     fast_get: str, hours: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every other minute 32 callers read and one writes; they end before the service gives what it is asked for."""
-    monkeypatch.setattr(s3_credentials, "AGAIN_S", 0.0)  # for which the loop's clock counts
+    monkeypatch.setattr(credentials, "AGAIN_S", 0.0)  # for which the loop's clock counts
     async with World(clock) as world:
         store, service = store_of(world, monkeypatch, fast_get=fast_get), world.service
         await read_all(store)
@@ -198,7 +198,7 @@ async def test_hours_of_callers_none_of_whom_waits(
 
 
 async def test_an_error_is_told_when_nothing_is_left_that_holds(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_credentials, "AGAIN_FAILED_S", 0.0)
+    monkeypatch.setattr(credentials, "AGAIN_FAILED_S", 0.0)
     async with World(clock) as world:
         store, service = store_of(world, monkeypatch), world.service
         await read_all(store)
@@ -248,7 +248,7 @@ async def test_those_who_have_to_wait_wait_for_one_renewal(clock: Clock, monkeyp
 
 @pytest.mark.parametrize("loaded", [False, True])
 async def test_closing_a_store_ends_a_renewal(loaded: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_credentials, "CLOSE_S", 0.01)
+    monkeypatch.setattr(credentials, "CLOSE_S", 0.01)
     async with World(clock) as world:
         store, service = store_of(world, monkeypatch), world.service
         if loaded:
@@ -273,8 +273,8 @@ async def test_closing_a_store_ends_a_renewal(loaded: bool, clock: Clock, monkey
 
 async def test_a_database_is_asked_with_the_same_credentials(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Renewed in the background; where none are left, nothing is sent, so that a row was certainly not written."""
-    monkeypatch.setattr(s3_credentials, "AGAIN_S", 0.0)
-    monkeypatch.setattr(s3_credentials, "AGAIN_FAILED_S", 0.0)
+    monkeypatch.setattr(credentials, "AGAIN_S", 0.0)
+    monkeypatch.setattr(credentials, "AGAIN_FAILED_S", 0.0)
     async with World(clock) as world:
         service, rows = world.service, DynamoManifestStore("rows", store_of(world, monkeypatch).options, world.endpoint)
         row = Row(1, "t/_versions/1.manifest", 100)
@@ -339,7 +339,7 @@ async def test_credentials_that_never_hold_for_long_are_not_renewed_all_the_time
         names.append(await name_of(held))
         await asyncio.wait([held._renewal.begin()] if held._renewal._task is None else [held._renewal._task])
     assert (len(service.asked), names) == (2, ["KEY0", *["KEY1"] * 9])
-    monkeypatch.setattr(s3_credentials, "AGAIN_S", 0.0)
+    monkeypatch.setattr(credentials, "AGAIN_S", 0.0)
     held._not_before_s = 0.0
     await name_of(held)
     await held._renewal.result()

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from lance_io.errors import AccessDenied, LanceError, NotFound
 from lance_io.store.api import DIRECTLY_BELOW, Selection, StoreFailure, Throttled, Transient
 from lance_io.store.http import exchange
-from lance_io.store.s3_lists import parse_page
-from lance_io.store.sigv4 import Signer, wire_query
+from lance_io.store.http.sigv4 import Signer, wire_query
+from lance_io.store.s3.listing import parse_page
 from lance_io.store.url import open_store
 from tests.http_faults import Answer, Asked, FaultServer, head, status
 
@@ -88,7 +88,7 @@ async def test_botocore_lists_the_same(s3: S3Server, s3_prefix: str) -> None:
 
 
 async def test_pages_follow_each_other(s3: S3Server, s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.LIST_PAGE", 3)
+    monkeypatch.setattr("lance_io.store.s3.bucket.LIST_PAGE", 3)
     store = open_store(f"s3://{s3.bucket}", s3.options()).store
     keys = [f"{s3_prefix}/{number}" for number in range(8)]
     for key in keys:
@@ -180,7 +180,7 @@ async def listed(*script: Answer, plain_names: bool = False, **options: str) -> 
 
 
 async def test_failures_of_a_listing_are_those_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.random.random", lambda: 0.0)
+    monkeypatch.setattr("lance_io.store.s3.bucket.random.random", lambda: 0.0)
     found, server = await listed(status(503, "SlowDown"), status(500), page("a", "b", chunked=True))
     assert found == ["a", "b"]
     assert [request.line for request in server.requests] == [

@@ -17,7 +17,7 @@ import pytest
 from lance_io import runtime
 from lance_io.errors import AccessDenied, AlreadyExists, LanceError, NotFound
 from lance_io.store.api import ConflictRetry, Selection
-from lance_io.store.s3 import S3Store
+from lance_io.store.s3.bucket import S3Store
 from lance_io.store.url import open_store
 from minio import Minio
 
@@ -67,7 +67,7 @@ async def test_a_missing_bucket_is_not_found(s3: S3Server) -> None:
 
 
 async def test_a_listing_of_several_pages(store: S3Store, s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.store.s3.LIST_PAGE", 4)
+    monkeypatch.setattr("lance_io.store.s3.bucket.LIST_PAGE", 4)
     keys = [f"{s3_prefix}/{number:02}" for number in range(10)]
     await asyncio.gather(*(store.put(key, b"") for key in keys))
     assert [meta.key async for meta in store.list(f"{s3_prefix}/")] == keys

@@ -14,8 +14,8 @@ import trustme
 
 from lance_io.errors import LanceError, StoreError
 from lance_io.store.api import StoreFailure, Transient
-from lance_io.store.options import normalized
-from lance_io.store.s3_options import parse_s3
+from lance_io.store.s3.bucket_options import parse_s3
+from lance_io.store.storage_options import normalized
 from lance_io.store.url import open_store
 from tests.servers import load_minio_module
 from tests.store.forward_proxy import ForwardProxy

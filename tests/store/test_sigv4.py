@@ -12,7 +12,7 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.store.sigv4 import Signer, wire_path
+from lance_io.store.http.sigv4 import Signer, wire_path
 
 NOW_S = 1_790_000_000.7
 ODD = [

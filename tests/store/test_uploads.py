@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from lance_io.errors import AccessDenied, AlreadyExists, StoreError, UsageError
 from lance_io.limits import MIB
-from lance_io.store import local_writes
 from lance_io.store.api import OutcomeUnknown, Transient
-from lance_io.store.local import LocalStore
+from lance_io.store.local import atomic_writes
+from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.upload import PART_BYTES, PARTS_MAX, PartUpload, part_bytes_of
 from lance_io.store.url import open_store
@@ -200,7 +200,7 @@ def _fail_from_write(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
             return real(fd, views[:1], offset)  # short writes are right answers
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.pwritev", pwritev)
 
 
 @pytest.mark.parametrize("number", [0, 1, 5])
@@ -231,7 +231,7 @@ async def test_a_cancelled_write_ends_before_its_file_is_removed(
         order.append(os.path.exists(f"/proc/self/fd/{fd}"))
         return real(fd, views, offset)
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.pwritev", pwritev)
     store = LocalStore()
     for upload in (
         await store.open_upload(f"{tmp_path}/a"),
@@ -270,7 +270,7 @@ async def test_an_upload_that_is_cancelled_while_it_opens_leaves_nothing(
         opened.clear()
         go_on.clear()
         with monkeypatch.context() as patched:
-            patched.setattr("lance_io.store.local_writes.os.open", slow)
+            patched.setattr("lance_io.store.local.atomic_writes.os.open", slow)
             opening = asyncio.create_task(open_it(f"{tmp_path}/a"))
             await asyncio.to_thread(opened.wait, 60)
             opening.cancel()
@@ -288,7 +288,7 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def pwritev(fd: int, views: list[memoryview], offset: int) -> int:
         return real(fd, [b"".join(views)[: 1 + offset % 7]], offset)
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.pwritev", pwritev)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.pwritev", pwritev)
     content = random.Random(1).randbytes(500)
     LocalStore().put_now(f"{tmp_path}/a", content)
     with LocalStore().open_upload_now(f"{tmp_path}/b") as upload:
@@ -300,7 +300,7 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 # -- local disk: what is flushed, and when ----------------------------------------------------------------------------
 
 
-NAMED = "replace" if local_writes._renameat2 is None else "rename"  # without flushing
+NAMED = "replace" if atomic_writes._renameat2 is None else "rename"  # without flushing
 
 
 @pytest.fixture
@@ -320,9 +320,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             seen.append(" ".join([name, *map(short, paths)]))
             return real(*arguments, **named)
 
-        monkeypatch.setattr(f"lance_io.store.local_writes.os.{name}", call)
+        monkeypatch.setattr(f"lance_io.store.local.atomic_writes.os.{name}", call)
 
-    real_rename = local_writes.rename_new
+    real_rename = atomic_writes.rename_new
 
     def rename_new(one: str, other: str) -> bool:
         done = real_rename(one, other)
@@ -332,7 +332,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("fsync", "link", "replace"):
         spy(name)
-    monkeypatch.setattr("lance_io.store.local_writes.rename_new", rename_new)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.rename_new", rename_new)
     return seen
 
 
@@ -358,7 +358,7 @@ def test_durability_none_flushes_nothing(
     tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch, can_rename: bool
 ) -> None:
     if not can_rename:
-        monkeypatch.setattr("lance_io.store.local_writes._renameat2", None)
+        monkeypatch.setattr("lance_io.store.local.atomic_writes._renameat2", None)
     store = open_store(str(tmp_path), {"Durability": "none"}).store
     assert isinstance(store, LocalStore)
     store.put_now(f"{tmp_path}/t/data/file", b"1", if_absent=True)
@@ -419,7 +419,7 @@ def test_a_name_that_may_not_be_durable_is_an_unknown_outcome(tmp_path: Path, mo
             raise OSError(errno.EIO, "Input/output error")
         real(fd)
 
-    monkeypatch.setattr("lance_io.store.local_writes.os.fsync", fsync)
+    monkeypatch.setattr("lance_io.store.local.atomic_writes.os.fsync", fsync)
     with pytest.raises(OutcomeUnknown, match="could not be flushed"):
         store.put_now(f"{tmp_path}/b", b"1", if_absent=True)
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]

@@ -10,7 +10,7 @@ from lance_io.commit.steps import List, OwnFiles, Remove, RemoveEmptyFolders, dr
 from lance_io.dataset.session import Session
 from lance_io.errors import NotFound
 from lance_io.store.api import HoldsFolders, SyncReads
-from lance_io.store.options import options_of
+from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from lance_io.dataset.write.operations import LANCE_COMMIT_MESSAGE_KEY
 from lance_io.dataset.write.rows import WriteOptions, WriteTarget
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.writing import version_for_files
-from lance_io.store.options import options_of
+from lance_io.store.storage_options import options_of
 from lance_io.table.autoclean import INTERVAL_KEY, OLDER_THAN_KEY
 
 if TYPE_CHECKING:

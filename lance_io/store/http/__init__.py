@@ -10,6 +10,7 @@
     addresses.py     a host name's addresses, taken in turn
     tcp.py           connections over plain TCP without a task for each
     tls.py           whom to trust
+    sigv4.py         signatures of requests, as Amazon has them
 
 A GET costs no task and no timer: connections call back, and one sweep per pool looks at all deadlines.
 """

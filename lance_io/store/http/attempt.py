@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lance_io.store.download import Download
     from lance_io.store.http.exchange import Patience
     from lance_io.store.http.gets import HttpGets
+    from lance_io.store.policies.download import Download
 
 AGAIN_MAX: Final = 1  # times that a store sends us elsewhere
 
 
 class DownloadAttempt:
-    """A GET on its way; see `Attempt` in `store/reading.py`."""
+    """A GET on its way; see `Attempt` in `store/policies/logical_read.py`."""
 
     __slots__ = ("_download", "_ended", "_exchange", "_gets", "_num_sent", "_preparing", "_site")
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.store.api import WantedRange
-    from lance_io.store.download import Download
     from lance_io.store.http.exchange import Origin, Patience, Sink
     from lance_io.store.http.pool import OriginPool
+    from lance_io.store.policies.download import Download
 
 OPEN_AHEAD = 8  # connections to have after a question: what was asked about is read next, from several files at once
 

@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lance_io.store.download import Download
 from lance_io.store.http.attempt import DownloadAttempt
-from lance_io.store.reading import Reading, end_alone
+from lance_io.store.policies.download import Download
+from lance_io.store.policies.logical_read import Reading, end_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
     from lance_io.store.api import Buffer, RangesEnded, ToldAgain, WantedRange
-    from lance_io.store.hedge import Race
     from lance_io.store.http.connection import Connection
     from lance_io.store.http.exchange import Exchange, Patience
     from lance_io.store.http.gets import HttpGets
-    from lance_io.store.reading import Sending
-    from lance_io.store.throttle import Flow, Place
+    from lance_io.store.policies.hedge import Race
+    from lance_io.store.policies.logical_read import Sending
+    from lance_io.store.policies.throttle import Flow, Place
 
 
 class RangeGets:

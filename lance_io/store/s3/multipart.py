@@ -10,7 +10,7 @@ from lance_io.store.failures import StoreFailure
 
 if TYPE_CHECKING:
     from lance_io.store.api import Buffer
-    from lance_io.store.s3 import S3Store
+    from lance_io.store.s3.bucket import S3Store
 
 
 class S3PartWriter:

@@ -22,10 +22,10 @@ from lance_io.store.failures import Transient
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lance_io.store.download import Download
-    from lance_io.store.pace import Pace
-    from lance_io.store.reading import Attempt, GetTransport
-    from lance_io.store.stats import StoreStats
+    from lance_io.store.counters import StoreStats
+    from lance_io.store.policies.download import Download
+    from lance_io.store.policies.logical_read import Attempt, GetTransport
+    from lance_io.store.policies.pace import Pace
 
 SAMPLES_MIN: Final = 32  # answers to know before anything is asked again
 SAMPLES_MAX: Final = 256

@@ -1,9 +1,9 @@
 """Tables in S3 and in everything that speaks its protocol.
 
 aiobotocore finds credentials and sends PUT, LIST, HEAD, DELETE and multipart uploads; GETs are signed by us and go
-over connections of our own (`http/`), or through a client (`s3_gets.py`). Requests are repeated here and nowhere else,
-so that attempts are counted and do not multiply. A write under a condition is sent once: after a lost answer only
-reading back tells who won.
+over connections of our own (`http/`), or through a client (`client_gets.py`). Requests are repeated here and nowhere
+else, so that attempts are counted and do not multiply. A write under a condition is sent once: after a lost answer
+only reading back tells who won.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lance_io.errors import LanceError, NotFound
 from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
 from lance_io.store.bounds import check_range
-from lance_io.store.download import Download
+from lance_io.store.counters import StoreStats
 from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
 from lance_io.store.forking import never_finalize, survive_fork
-from lance_io.store.options import planning
-from lance_io.store.reading import Reading, end_alone, read_through
-from lance_io.store.s3_errors import client_error, coded_error, name_bucket
-from lance_io.store.s3_lasting import keep
-from lance_io.store.s3_lists import PLAIN_NAMES
-from lance_io.store.s3_loops import Connections, release
-from lance_io.store.s3_options import S3Options, parse_s3
-from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, load_library, missing_library
-from lance_io.store.stats import StoreStats
-from lance_io.store.throttle import flow
+from lance_io.store.policies.download import Download
+from lance_io.store.policies.logical_read import Reading, end_alone, read_through
+from lance_io.store.policies.throttle import flow
+from lance_io.store.s3.bucket_options import S3Options, parse_s3
+from lance_io.store.s3.connections import Connections, release
+from lance_io.store.s3.error_codes import client_error, coded_error, name_bucket
+from lance_io.store.s3.lasting import keep
+from lance_io.store.s3.listing import PLAIN_NAMES
+from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, load_library, missing_library
+from lance_io.store.storage_options import planning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
         ToldAgain,
         WantedRange,
     )
-    from lance_io.store.reading import Sending
-    from lance_io.store.s3_upload import S3PartWriter
-    from lance_io.store.stats import Operation
-    from lance_io.store.throttle import Place
+    from lance_io.store.counters import Operation
+    from lance_io.store.policies.logical_read import Sending
+    from lance_io.store.policies.throttle import Place
+    from lance_io.store.s3.multipart import S3PartWriter
     from lance_io.store.upload import PartUpload
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class S3Store:
         self._lock = threading.Lock()
 
     def linger(self) -> None:
-        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `s3_lasting`."""
+        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `lasting.py`."""
         for loop in list(self._loops):
             if loop.is_running():
                 loop.call_soon_threadsafe(keep, self)
@@ -198,7 +198,7 @@ class S3Store:
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> S3PartWriter:
         """Start an upload in parts."""
-        from lance_io.store.s3_upload import S3PartWriter
+        from lance_io.store.s3.multipart import S3PartWriter
 
         answer = await self.call("part", key, "create_multipart_upload", {"Key": key, **self.options.put_arguments})
         return S3PartWriter(self, key, answer["UploadId"], if_absent=if_absent)

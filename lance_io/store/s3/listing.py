@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus
 
 from lance_io.store.failures import Throttled, Transient
-from lance_io.store.s3_errors import coded_error
+from lance_io.store.s3.error_codes import coded_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

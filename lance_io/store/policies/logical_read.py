@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Protocol
 
 from lance_io.errors import LanceError
 from lance_io.runtime import set_done
+from lance_io.store.counters import on_retry
 from lance_io.store.failures import Throttled, Transient
-from lance_io.store.hedge import Race, Watch
-from lance_io.store.s3_errors import name_bucket
-from lance_io.store.stats import on_retry
+from lance_io.store.policies.hedge import Race, Watch
+from lance_io.store.s3.error_codes import name_bucket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
     from lance_io.store.api import Buffer, RangesEnded, StartedRead
-    from lance_io.store.download import Download
+    from lance_io.store.counters import StoreStats
     from lance_io.store.http.range_get import RangeGets
-    from lance_io.store.retry import RetryPolicy
-    from lance_io.store.stats import StoreStats
-    from lance_io.store.throttle import Flow, Gate, Place, Turn
+    from lance_io.store.policies.download import Download
+    from lance_io.store.policies.retry import RetryPolicy
+    from lance_io.store.policies.throttle import Flow, Gate, Place, Turn
 
 
 class Attempt(Protocol):

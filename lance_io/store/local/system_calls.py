@@ -1,6 +1,6 @@
 """System calls behind the local store: what errors mean, listings in key order.
 
-Names that start with `TEMPORARY_PREFIX` are files in the making (`local_writes.py`). Listings leave them out, unless
+Names that start with `TEMPORARY_PREFIX` are files in the making (`atomic_writes.py`). Listings leave them out, unless
 their prefix asks for such names.
 """
 

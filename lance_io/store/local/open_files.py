@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import NotFound, StoreError
 from lance_io.store.descriptors import DESCRIPTORS, Descriptors, with_descriptors
-from lance_io.store.local_files import failed
+from lance_io.store.local.system_calls import failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,14 +26,14 @@ from lance_io.errors import UsageError
 from lance_io.runtime import to_the_end
 from lance_io.store.descriptors import with_descriptors
 from lance_io.store.failures import OutcomeUnknown
-from lance_io.store.local_files import TEMPORARY_PREFIX, describe, raise_write_error
+from lance_io.store.local.system_calls import TEMPORARY_PREFIX, describe, raise_write_error
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable
 
     from lance_io.store.api import Buffer, Durability, ObjectMeta
-    from lance_io.store.local import LocalStore
+    from lance_io.store.local.disk import LocalStore
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
-from lance_io.store.reading import TaskAttempt
-from lance_io.store.s3_errors import ERROR_BODY_BYTES_MAX, answer_error, client_error
-from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
-from lance_io.store.s3_site import Address, is_moved
+from lance_io.store.policies.logical_read import TaskAttempt
+from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error
+from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
+from lance_io.store.s3.site import Address, is_moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lance_io.store.download import Download
-    from lance_io.store.s3_options import S3Options
+    from lance_io.store.policies.download import Download
+    from lance_io.store.s3.bucket_options import S3Options
 
 CHUNK_BYTES = 1 << 18
 

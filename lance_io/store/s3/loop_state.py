@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, loaded
+from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
-from lance_io.store.s3_credentials import Chain
-from lance_io.store.s3_errors import credentials_error, no_credentials
-from lance_io.store.s3_options import has_profiles, is_header_text, keys_at_hand
-from lance_io.store.sigv4 import Signer
+from lance_io.store.s3.bucket_options import has_profiles, is_header_text, keys_at_hand
+from lance_io.store.s3.credentials import Chain
+from lance_io.store.s3.error_codes import credentials_error, no_credentials
 
 if TYPE_CHECKING:
     import ssl
 
     import aiohttp
 
-    from lance_io.store.s3_options import S3Options
+    from lance_io.store.s3.bucket_options import S3Options
 
 READ_BUFFER_BYTES = 1 << 18  # what the HTTP client holds of a body; its default of 64 KiB wakes us four times as often
 SLOWEST_BYTES_PER_S = 1_000_000  # a request may take a second longer for every so many bytes
@@ -218,7 +218,7 @@ class LoopState:
         return self._signer[1]
 
     async def _keys_of_chain(self, key: str) -> tuple[str, str, str | None]:
-        """As `keys_at_hand`, by way of aiobotocore, renewed ahead of their end (`s3_credentials.py`)."""
+        """As `keys_at_hand`, by way of aiobotocore, renewed ahead of their end (`credentials.py`)."""
         await load_library()
         try:
             found = await credentials_of(self.session())

@@ -9,20 +9,20 @@ from urllib.parse import urlsplit
 
 from lance_io.store.failures import StoreFailure
 from lance_io.store.http.exchange import Origin, Patience
-from lance_io.store.s3_errors import answer_error
-from lance_io.store.s3_session import SLOWEST_BYTES_PER_S, STALL_S
-from lance_io.store.sigv4 import wire_path, wire_query
+from lance_io.store.http.sigv4 import wire_path, wire_query
+from lance_io.store.s3.error_codes import answer_error
+from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, STALL_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lance_io._kernels import RangeSigner
     from lance_io.store.api import WantedRange
-    from lance_io.store.download import Download
     from lance_io.store.http.exchange import Exchange
-    from lance_io.store.s3_options import S3Options
-    from lance_io.store.s3_session import LoopState
-    from lance_io.store.sigv4 import Signer
+    from lance_io.store.http.sigv4 import Signer
+    from lance_io.store.policies.download import Download
+    from lance_io.store.s3.bucket_options import S3Options
+    from lance_io.store.s3.loop_state import LoopState
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
 PATHS_MAX = 4096  # keys whose encoded path is kept

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.runtime import set_done
 from lance_io.store.failures import Throttled
-from lance_io.store.pace import Pace
+from lance_io.store.policies.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

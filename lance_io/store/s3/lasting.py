@@ -16,7 +16,7 @@ from lance_io import runtime
 from lance_io.store.forking import never_finalize
 
 if TYPE_CHECKING:
-    from lance_io.store.s3 import S3Store
+    from lance_io.store.s3.bucket import S3Store
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 16

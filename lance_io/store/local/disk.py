@@ -37,15 +37,7 @@ from lance_io.store.api import (
 from lance_io.store.bounds import check_ranges
 from lance_io.store.descriptors import files_at_once
 from lance_io.store.forking import survive_fork
-from lance_io.store.local_files import (
-    TEMPORARY_PREFIX,
-    describe,
-    failed,
-    list_files,
-    not_a_folder,
-    raise_write_error,
-)
-from lance_io.store.local_writes import (
+from lance_io.store.local.atomic_writes import (
     LocalPartWriter,
     LocalUpload,
     LocalUploadLater,
@@ -53,13 +45,21 @@ from lance_io.store.local_writes import (
     sync_folder,
     write_over,
 )
-from lance_io.store.open_files import OpenFile, OpenFiles
+from lance_io.store.local.open_files import OpenFile, OpenFiles
+from lance_io.store.local.system_calls import (
+    TEMPORARY_PREFIX,
+    describe,
+    failed,
+    list_files,
+    not_a_folder,
+    raise_write_error,
+)
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-    from lance_io.store.stats import Operation
+    from lance_io.store.counters import Operation
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
-from lance_io.store.hedge import Hedging, Watch
-from lance_io.store.reading import Sending
-from lance_io.store.s3_lists import list_page
-from lance_io.store.s3_session import LoopState
-from lance_io.store.s3_site import S3Site
-from lance_io.store.throttle import AdaptiveLimit, Gate, Rate
+from lance_io.store.policies.hedge import Hedging, Watch
+from lance_io.store.policies.logical_read import Sending
+from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
+from lance_io.store.s3.listing import list_page
+from lance_io.store.s3.loop_state import LoopState
+from lance_io.store.s3.site import S3Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from lance_io.store.api import StoreProfile
+    from lance_io.store.counters import StoreStats
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.http.range_get import RangeGets
-    from lance_io.store.reading import GetTransport
-    from lance_io.store.s3_options import S3Options
-    from lance_io.store.stats import StoreStats
+    from lance_io.store.policies.logical_read import GetTransport
+    from lance_io.store.s3.bucket_options import S3Options
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
 
@@ -103,7 +103,7 @@ def _range_gets(own: HttpGets | None) -> Callable[..., RangeGets] | None:
 
 
 def _other_client(options: S3Options, state: LoopState) -> GetTransport:
-    from lance_io.store.s3_gets import ClientGets, SignedGets
+    from lance_io.store.s3.client_gets import ClientGets, SignedGets
 
     return (ClientGets if options.transport == "aiobotocore" else SignedGets)(options, state)
 

@@ -33,8 +33,8 @@ from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
-from lance_io.store.options import seconds, switch, whole_number
-from lance_io.store.retry import RetryPolicy
+from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.storage_options import seconds, switch, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
