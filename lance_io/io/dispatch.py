@@ -26,8 +26,8 @@ from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget
 from lance_io.io.charges import Charges, charge_apart
 from lance_io.io.reads import RangeRead, plan_jobs, plan_ranges
+from lance_io.store.api import Flow, flow
 from lance_io.store.counters import on_retry
-from lance_io.store.policies.throttle import Flow, flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,6 +9,7 @@ and `StoreError` with the subclasses of `lance_io.store.failures`, which this mo
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import fields, replace
 from typing import (
     TYPE_CHECKING,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lance_io.spans import Fetched, Ranges
-    from lance_io.store.policies.throttle import Flow
 
 Buffer: TypeAlias = Any  # anything with the buffer protocol
 WritableBuffer: TypeAlias = Any
@@ -456,6 +456,16 @@ class StartedRead(Protocol):
         """Give it up, harmless when it is over: nothing is written to its memory, nobody is told of its end."""
 
 
+class Flow:
+    """The requests of one operation: those of several take turns where they wait."""
+
+    __slots__ = ("__weakref__",)
+
+
+flow: Final[ContextVar[Flow | None]] = ContextVar("lance_io.store.flow", default=None)
+"""What requests of this context belong to. Those of no operation (manifests and the like) go ahead."""
+
+
 class WantedRange(NamedTuple):
     """A range to read; see `StartReads`.
 
@@ -599,6 +609,8 @@ __all__ = [
     "Upload",
     "UploadNow",
     # values
+    "Flow",
+    "flow",
     "RangesEnded",
     "ToldAgain",
     "WantedRange",

@@ -19,7 +19,7 @@ object disagree, so one of the two is damaged.
 
 from __future__ import annotations
 
-from lance_io.errors import FormatError, StoreError
+from lance_io.errors import FormatError, LanceError, StoreError
 
 
 class StoreFailure(StoreError):
@@ -104,3 +104,11 @@ class ShortRead(StoreError, FormatError):
 
 class InvalidRange(StoreError, FormatError):
     """The range starts at or behind the end of the object, or its end lies before its start."""
+
+
+def name_bucket(error: LanceError, bucket: str) -> None:
+    """Say in an error which bucket it is about: a key alone does not tell."""
+    named = f"(bucket {bucket})"
+    if not error.message.endswith(named):
+        error.message = f"{error.message} {named}"
+        error.args = (error.message,)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lance_io.store.api import StartedRead
-    from lance_io.store.policies.logical_read import GetTransport
+    from lance_io.store.policies.transport import GetTransport
 
 CONTENT = random.Random(2).randbytes(300_000)
 SILENCE = "0.3s"

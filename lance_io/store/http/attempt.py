@@ -22,7 +22,7 @@ AGAIN_MAX: Final = 1  # times that a store sends us elsewhere
 
 
 class DownloadAttempt:
-    """A GET on its way; see `Attempt` in `store/policies/logical_read.py`."""
+    """A GET on its way; see `Attempt` in `store/policies/transport.py`."""
 
     __slots__ = ("_download", "_ended", "_exchange", "_gets", "_num_sent", "_preparing", "_site")
 

@@ -4,6 +4,7 @@
     download.py      what to ask for next, whether an answer fits, what has arrived
     retry.py         when to make a request again
     hedge.py         when to ask again for an answer that is late; the race of the two
+    transport.py     what sends GETs, as the others see it
     throttle.py      what waits before it is sent to a bucket, and in which order
     pace.py          how fast requests follow each other to a bucket that refuses some
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from lance_io.store.counters import StoreStats
     from lance_io.store.policies.download import Download
-    from lance_io.store.policies.logical_read import Attempt, GetTransport
     from lance_io.store.policies.pace import Pace
+    from lance_io.store.policies.transport import Attempt, GetTransport
 
 SAMPLES_MIN: Final = 32  # answers to know before anything is asked again
 SAMPLES_MAX: Final = 256

@@ -13,69 +13,24 @@ from __future__ import annotations
 import asyncio
 import random
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lance_io.errors import LanceError
 from lance_io.runtime import set_done
 from lance_io.store.counters import on_retry
-from lance_io.store.failures import Throttled, Transient
+from lance_io.store.failures import Throttled, Transient, name_bucket
 from lance_io.store.policies.hedge import Race, Watch
-from lance_io.store.s3.error_codes import name_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from typing import Any
 
-    from lance_io.store.api import Buffer, RangesEnded, StartedRead
+    from lance_io.store.api import Buffer, Flow, RangesEnded, StartedRead
     from lance_io.store.counters import StoreStats
-    from lance_io.store.http.range_get import RangeGets
     from lance_io.store.policies.download import Download
     from lance_io.store.policies.retry import RetryPolicy
-    from lance_io.store.policies.throttle import Flow, Gate, Place, Turn
-
-
-class Attempt(Protocol):
-    """A request that is under way."""
-
-    def cancel(self) -> None:
-        """Give it up: nothing is written to its download any more. Harmless when it is over."""
-
-
-class GetTransport(Protocol):
-    """Sends GETs. A transport in another language would fit in here."""
-
-    def start(self, download: Download, ended: Callable[[BaseException | None], None]) -> Attempt:
-        """Ask once for what the download still misses and feed it the answer.
-
-        ended  called when it is over: None for an answer, or an error of ours; `Transient` where another attempt may
-               help
-        """
-
-    async def close(self) -> None:
-        """Close the connections that are its own; what is asked for afterwards opens anew."""
-
-
-class TaskAttempt:
-    """An attempt that is a coroutine: its task tells how it ended."""
-
-    def __init__(self, attempt: Coroutine[Any, Any, None], ended: Callable[[BaseException | None], None]) -> None:
-        self._ended: Callable[[BaseException | None], None] | None = ended
-        self._task = asyncio.ensure_future(attempt)
-        self._task.add_done_callback(self._tell)
-
-    def cancel(self) -> None:
-        """See `Attempt`."""
-        self._ended = None
-        self._task.cancel()
-
-    def _tell(self, task: asyncio.Task[None]) -> None:
-        ended, self._ended = self._ended, None
-        if task.cancelled():
-            error: BaseException | None = RuntimeError("the request was cancelled: its event loop is shutting down")
-        else:
-            error = task.exception()  # seen, also where nobody is left to hear of it
-        if ended is not None:
-            ended(error)
+    from lance_io.store.policies.throttle import Gate, Place, Turn
+    from lance_io.store.policies.transport import GetTransport, TogetherTransport
 
 
 class Sending:
@@ -83,7 +38,7 @@ class Sending:
 
     bucket            for errors
     retries           how patient a reading is
-    range_gets        makes `RangeGets`, the short way of GETs for ranges, where the transport has one
+    range_gets        the short way of GETs for ranges, where the transport has one
     download_retries  and how often an answer may break off; None: as often as it is tried
     """
 
@@ -96,7 +51,7 @@ class Sending:
         bucket: str,
         retries: RetryPolicy,
         download_retries: int | None,
-        range_gets: Callable[..., RangeGets] | None = None,
+        range_gets: Callable[..., TogetherTransport] | None = None,
     ) -> None:
         self.gets = gets
         self.gate = gate

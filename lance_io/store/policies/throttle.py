@@ -12,17 +12,18 @@ import asyncio
 import heapq
 import itertools
 import weakref
-from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from lance_io.runtime import set_done
+from lance_io.store.api import flow
 from lance_io.store.failures import Throttled
 from lance_io.store.policies.pace import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lance_io.store.api import Flow
     from lance_io.store.failures import Transient
 
 WINDOW_S = 1.0
@@ -33,16 +34,6 @@ DECREASE = 0.7
 
 Place = tuple[int, int]
 """Where a request stands in line: its turn, and when it came."""
-
-
-class Flow:
-    """The requests of one operation: those of several take turns where they wait."""
-
-    __slots__ = ("__weakref__",)
-
-
-flow: Final[ContextVar[Flow | None]] = ContextVar("lance_io.store.flow", default=None)
-"""What requests of this context belong to. Those of no operation (manifests and the like) go ahead."""
 
 
 class AdaptiveLimit:

@@ -17,17 +17,16 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.errors import LanceError, NotFound
-from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta
+from lance_io.store.api import ALL, CLOUD, SLOW_CLIENT, Capabilities, ObjectMeta, flow
 from lance_io.store.bounds import check_range
 from lance_io.store.counters import StoreStats
-from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent
+from lance_io.store.failures import OutcomeUnknown, Throttled, Transient, Unsent, name_bucket
 from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.logical_read import Reading, end_alone, read_through
-from lance_io.store.policies.throttle import flow
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
 from lance_io.store.s3.connections import Connections, release
-from lance_io.store.s3.error_codes import client_error, coded_error, name_bucket
+from lance_io.store.s3.error_codes import client_error, coded_error
 from lance_io.store.s3.lasting import keep
 from lance_io.store.s3.listing import PLAIN_NAMES
 from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, load_library, missing_library

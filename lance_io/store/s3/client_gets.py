@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import LanceError
 from lance_io.store.failures import StoreFailure, Transient
-from lance_io.store.policies.logical_read import TaskAttempt
+from lance_io.store.policies.transport import TaskAttempt
 from lance_io.store.s3.error_codes import ERROR_BODY_BYTES_MAX, answer_error, client_error
 from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, STALL_S, LoopState, load_library
 from lance_io.store.s3.site import Address, is_moved

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from lance_io.store.api import StoreProfile
     from lance_io.store.counters import StoreStats
     from lance_io.store.http.gets import HttpGets
-    from lance_io.store.http.range_get import RangeGets
-    from lance_io.store.policies.logical_read import GetTransport
+    from lance_io.store.policies.transport import GetTransport, TogetherTransport
     from lance_io.store.s3.bucket_options import S3Options
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
@@ -93,7 +92,7 @@ def _own_client(options: S3Options, state: LoopState, connections_max: int) -> H
     return HttpGets(S3Site(options, state), options.identity, connections_max)
 
 
-def _range_gets(own: HttpGets | None) -> Callable[..., RangeGets] | None:
+def _range_gets(own: HttpGets | None) -> Callable[..., TogetherTransport] | None:
     """How our own client sends GETs of ranges."""
     if own is None:
         return None

@@ -144,14 +144,6 @@ def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> Lance
     return AccessDenied(_scrubbed(f"no credentials ({type(error).__name__}: {error})", secrets))
 
 
-def name_bucket(error: LanceError, bucket: str) -> None:
-    """Say in an error which bucket it is about: a key alone does not tell."""
-    named = f"(bucket {bucket})"
-    if not error.message.endswith(named):
-        error.message = f"{error.message} {named}"
-        error.args = (error.message,)
-
-
 def _is_unsent(error: Exception) -> bool:
     """Did the connection fail before there was one? (The client uses one class for that and for a broken pipe.)"""
     import aiohttp
