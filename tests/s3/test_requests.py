@@ -21,7 +21,7 @@ import pytest
 
 import lance_io
 from lance_io.runtime import run
-from lance_io.store.s3 import lasting
+from lance_io.store.s3 import connections
 from tests.s3.proxy import CountingProxy
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def test_tables_that_are_dropped_leave_their_connections_to_the_next(
     assert kept is not None
     gone = threading.Event()
     weakref.finalize(kept, gone.set)
-    monkeypatch.setattr(lasting, "KEPT_S", 0.01)
+    monkeypatch.setattr(connections, "KEPT_S", 0.01)
     kept.linger()
     del kept
     while not gone.wait(0.05):  # the collector frees what is in cycles
@@ -342,7 +342,7 @@ def test_tables_that_are_dropped_leave_their_connections_to_the_next(
 
 
 def test_no_more_buckets_than_a_few_are_kept(s3: S3Server, s3_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "KEPT_MAX", 2)
+    monkeypatch.setattr(connections, "KEPT_MAX", 2)
     lance.write_dataset(part(0), s3_uri, storage_options=s3.options())
     with ExitStack() as stack:
         proxies = [stack.enter_context(CountingProxy(s3.endpoint)) for _ in range(3)]

@@ -220,14 +220,14 @@ class Race:
 
     def ask_again(self, now_s: float) -> None:
         """Send the same request once more."""
-        twin = self._download.again()
-        twin.on_answer = self._answer
+        hedged = self._download.again()
+        hedged.on_answer = self._answer
         self._stats.retry("get", late=True, told=self._told)
-        self._stats.begin("get", twin.key, twin.start or 0, -1 if twin.end is None else twin.end)
+        self._stats.begin("get", hedged.key, hedged.start or 0, -1 if hedged.end is None else hedged.end)
         self._num_again += 1
         if self._num_again < AGAIN_MAX:
             self._watch.add([self], now_s)
-        self._others[twin] = self._gets.start(twin, partial(self._other_ended, twin))
+        self._others[hedged] = self._gets.start(hedged, partial(self._other_ended, hedged))
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
@@ -249,20 +249,20 @@ class Race:
         else:
             self._first_error = error  # perhaps another one is better off
 
-    def _other_ended(self, twin: Download, error: BaseException | None) -> None:
-        del self._others[twin]
+    def _other_ended(self, hedged: Download, error: BaseException | None) -> None:
+        del self._others[hedged]
         if error is None:
             try:
-                twin.finish()
+                hedged.finish()
             except Transient as broken:
                 error = broken
         # a winner's bytes count as the first one's
-        self._stats.end("get", twin.received if error else 0, failed=error is not None)
+        self._stats.end("get", hedged.received if error else 0, failed=error is not None)
         if error is None:
             if self._first is not None:
                 self._first.cancel()
                 self._first = None
-            self._download.adopt(twin)
+            self._download.adopt(hedged)
             self._end(None)
         elif not self._others and self._first is None:
             self._end(self._first_error)  # of several errors the first one's is told
@@ -275,10 +275,10 @@ class Race:
     def _let_go(self) -> None:
         """Stop what is under way, and hold nothing: the watch may still know of this."""
         self.is_waiting = False
-        for twin, attempt in self._others.items():
-            twin.on_answer = None
+        for hedged, attempt in self._others.items():
+            hedged.on_answer = None
             attempt.cancel()
-            self._stats.end("get", twin.received, failed=True)
+            self._stats.end("get", hedged.received, failed=True)
         self._others.clear()
         self._download.on_answer = None  # no cycles: hundreds of these end at once
         del self._download, self._ended

@@ -2,14 +2,13 @@
 
     bucket.py          `S3Store`: one bucket
     bucket_options.py  what storage options and environment say about it
-    connections.py     what it has open on one event loop
+    connections.py     what it has open on one event loop; it stays so for a moment after the last reader
     loop_state.py      credentials and clients of that loop
     credentials.py     renewed ahead of their end
     site.py            what `http/` has to know of a bucket: where, signed how, which refusals
     client_gets.py     GETs by way of aiohttp or aiobotocore instead
     listing.py         pages of a listing by our own HTTP client
     multipart.py       uploads in parts
-    lasting.py         buckets stay connected for a moment when they are dropped
     error_codes.py     what S3 answers and its clients raise, as errors of ours
 
 aiobotocore, botocore and aiohttp are imported inside functions only, when they are needed: a first row needs none.

@@ -25,9 +25,8 @@ from lance_io.store.forking import never_finalize, survive_fork
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.logical_read import Reading, end_alone, read_through
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
-from lance_io.store.s3.connections import Connections, release
+from lance_io.store.s3.connections import Connections, keep_connected, release
 from lance_io.store.s3.error_codes import client_error, coded_error
-from lance_io.store.s3.lasting import keep
 from lance_io.store.s3.listing import PLAIN_NAMES
 from lance_io.store.s3.loop_state import SLOWEST_BYTES_PER_S, load_library, missing_library
 from lance_io.store.storage_options import planning
@@ -94,10 +93,10 @@ class S3Store:
         self._lock = threading.Lock()
 
     def linger(self) -> None:
-        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `lasting.py`."""
+        """Stay connected for a moment, even if nobody holds this any more; from any thread. See `connections.py`."""
         for loop in list(self._loops):
             if loop.is_running():
-                loop.call_soon_threadsafe(keep, self)
+                loop.call_soon_threadsafe(keep_connected, self)
 
     def __repr__(self) -> str:
         return f"S3Store({self.identity!r})"

@@ -2,16 +2,24 @@
 
 A set is made at the first request on a loop and closed on that loop: by the store's `aclose`, when the engine shuts
 down, or when the store is no longer referenced.
+
+Buckets that nobody reads from any more stay connected for a moment (`keep_connected`): who opens a table, reads and
+drops it, again and again, connects once. Of each bucket the store that was dropped last is kept, of at most
+`KEPT_MAX` buckets, and for no longer than its idle connections would be. Only what the engine's loop carries is kept,
+and on that loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import weakref
+from collections import OrderedDict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io import runtime
+from lance_io.store.forking import never_finalize
 from lance_io.store.policies.hedge import Hedging, Watch
 from lance_io.store.policies.logical_read import Sending
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
@@ -26,13 +34,19 @@ if TYPE_CHECKING:
     from lance_io.store.counters import StoreStats
     from lance_io.store.http.gets import HttpGets
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
+    from lance_io.store.s3.bucket import S3Store
     from lance_io.store.s3.bucket_options import S3Options
+
+KEPT_S: Final = 15.0
+KEPT_MAX: Final = 16
 
 _limits: weakref.WeakValueDictionary[tuple[str, str], AdaptiveLimit] = weakref.WeakValueDictionary()
 
 _rates: weakref.WeakValueDictionary[tuple[str, int], Rate] = weakref.WeakValueDictionary()
 
 _hedgings: weakref.WeakValueDictionary[tuple[str, int], Hedging] = weakref.WeakValueDictionary()
+
+_kept: OrderedDict[str, tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle]] = OrderedDict()  # the handle holds it
 
 
 class Connections:
@@ -152,3 +166,36 @@ def _close_soon(loop: asyncio.AbstractEventLoop, found: Connections) -> None:
     task = loop.create_task(found.close())
     _closing.add(task)  # a loop holds its tasks weakly
     task.add_done_callback(_closing.discard)
+
+
+def keep_connected(store: S3Store) -> None:
+    """Let a store live on for a moment."""
+    if not runtime.on_engine_thread():
+        return
+    _let_go(store.identity)
+    for identity, (loop, _) in list(_kept.items()):
+        if loop.is_closed():
+            _let_go(identity)
+    while len(_kept) >= KEPT_MAX:
+        _let_go(next(iter(_kept)))
+    loop = asyncio.get_running_loop()
+    _kept[store.identity] = loop, loop.call_later(KEPT_S, _end, store.identity, store)
+
+
+def _end(identity: str, _: S3Store) -> None:
+    _let_go(identity)
+
+
+def _let_go(identity: str) -> None:
+    found = _kept.pop(identity, None)
+    if found is not None:
+        found[1].cancel()
+
+
+def _forget_all() -> None:
+    """In a forked child: they are the parent's."""
+    never_finalize(dict(_kept))
+    _kept.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
