@@ -6,7 +6,7 @@
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::{Checked, Damaged};
-use crate::levels::Offsets;
+use crate::levels::layers::Offsets;
 
 /// A range of values inside one chunk that the caller wants, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,4 @@
+//! Metadata of a data file in the form in which writers leave it (spec: file container).
+
+pub mod columns;
+pub mod metadata;

@@ -1,0 +1,106 @@
+//! General-purpose compression of a whole buffer (spec: encodings, 8.5).
+//!
+//!     LZ4    u32 uncompressed size, then one LZ4 block
+//!     ZSTD   u64 uncompressed size, then one zstd frame; or a bare frame
+//!
+//! The announced size is the file's word, so memory is only taken on it as far as the input can justify.
+
+use crate::damaged;
+use crate::decode::codec::Scheme;
+use crate::error::{Checked, Damaged};
+use std::io::Read;
+use zstd::bulk::Decompressor;
+
+/// An LZ4 block grows at most 255-fold.
+const LZ4_RATIO_MAX: usize = 255;
+/// Up to this many bytes (or this many times the input) a zstd size is believed; beyond, memory follows the data.
+const ZSTD_BELIEVED_BYTES: usize = 1 << 20;
+const ZSTD_BELIEVED_RATIO: usize = 64;
+/// More than this from one buffer is an attack: values reach a page of a few tens of MiB before compression.
+const INFLATED_BYTES_MAX: usize = 1 << 31;
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Decompresses buffer after buffer, keeping the zstd context between them.
+#[derive(Default)]
+pub struct Inflater {
+    zstd: Option<Decompressor<'static>>,
+}
+
+impl Inflater {
+    /// Replace the content of `out` by the decompressed `input`, at most `bytes_max` bytes.
+    pub fn inflate(&mut self, scheme: Scheme, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+        out.clear();
+        if input.is_empty() {
+            return Ok(());
+        }
+        let bytes_max = bytes_max.min(INFLATED_BYTES_MAX);
+        match scheme {
+            Scheme::Lz4 => inflate_lz4(input, bytes_max, out),
+            Scheme::Zstd if is_bare_frame(input) => stream_zstd(input, bytes_max, out),
+            Scheme::Zstd => self.inflate_zstd(input, bytes_max, out),
+        }
+    }
+
+    fn inflate_zstd(&mut self, input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+        let Some((head, frame)) = input.split_first_chunk::<8>() else {
+            return damaged!("a zstd buffer of {} bytes has no size", input.len());
+        };
+        let size = announced(u64::from_le_bytes(*head), bytes_max)?;
+        if size <= frame.len().saturating_mul(ZSTD_BELIEVED_RATIO).max(ZSTD_BELIEVED_BYTES) {
+            reserve(out, size)?;
+            let context = match &mut self.zstd {
+                Some(context) => context,
+                empty => empty.insert(Decompressor::new().map_err(|error| Damaged(format!("zstd: {error}")))?),
+            };
+            // The vector's capacity may be larger than `size`; the length is checked below.
+            context.decompress_to_buffer(frame, out).map_err(|error| Damaged(format!("zstd frame: {error}")))?;
+        } else {
+            stream_zstd(frame, size, out)?;
+        }
+        if out.len() != size {
+            return damaged!("a zstd frame holds {} bytes, announced {size}", out.len());
+        }
+        Ok(())
+    }
+}
+
+fn is_bare_frame(input: &[u8]) -> bool {
+    input.len() < 8 || (input[..4] == ZSTD_MAGIC && input[4] & 0x10 == 0)
+}
+
+fn announced(size: u64, bytes_max: usize) -> Checked<usize> {
+    match usize::try_from(size) {
+        Ok(size) if size <= bytes_max => Ok(size),
+        _ => damaged!("a compressed buffer announces {size} bytes, expected at most {bytes_max}"),
+    }
+}
+
+fn reserve(out: &mut Vec<u8>, size: usize) -> Checked<()> {
+    out.try_reserve_exact(size).map_err(|_| Damaged(format!("{size} bytes do not fit in memory")))
+}
+
+fn inflate_lz4(input: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+    let Some((head, block)) = input.split_first_chunk::<4>() else {
+        return damaged!("an LZ4 buffer of {} bytes has no size", input.len());
+    };
+    let bytes_max = bytes_max.min(block.len().saturating_mul(LZ4_RATIO_MAX));
+    let size = announced(u64::from(u32::from_le_bytes(*head)), bytes_max)?;
+    reserve(out, size)?;
+    out.resize(size, 0);
+    match lz4_flex::block::decompress_into(block, out) {
+        Ok(made) if made == size => Ok(()),
+        Ok(made) => damaged!("an LZ4 block holds {made} bytes, announced {size}"),
+        Err(error) => damaged!("LZ4 block: {error}"),
+    }
+}
+
+/// Decompress a frame without believing a size: memory grows with what really comes out.
+fn stream_zstd(frame: &[u8], bytes_max: usize, out: &mut Vec<u8>) -> Checked<()> {
+    let bad = |error: std::io::Error| Damaged(format!("zstd frame: {error}"));
+    let decoder = zstd::stream::read::Decoder::with_buffer(frame).map_err(bad)?.single_frame();
+    decoder.take(bytes_max as u64 + 1).read_to_end(out).map_err(bad)?;
+    if out.len() > bytes_max {
+        return damaged!("a zstd frame holds more than {bytes_max} bytes");
+    }
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Distinct values of a page in the order of their first appearance, and every value as an index (spec: encodings, 3.5).
+//!
+//! Most pages are not worth a dictionary: a probe of values spread over the page tells those with many distinct values
+//! apart, and building stops as soon as the dictionary grows beyond what it could save.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::decode::codec::invalid;
+use crate::encode::bitpack::words;
+use crate::encode::variable::{offsets, Offset};
+use crate::gil;
+use pyo3::prelude::*;
+
+/// The probe: blocks of neighbours, spread evenly.
+const PROBE_VALUES: usize = 4096;
+const PROBE_BLOCKS: usize = 32;
+/// With fewer values than this the probe would be most of the work.
+const PROBE_VALUES_MIN: usize = 1024;
+/// From this share of distinct values on, a page counts as having nothing but distinct values.
+const DISTINCT_SHARE_MAX: f64 = 0.98;
+
+/// What a dictionary may come to.
+#[derive(Clone, Copy)]
+struct Budget {
+    items: usize,
+    bytes: usize,
+}
+
+/// `distinct_variable` of the contract.
+#[pyfunction]
+#[pyo3(signature = (raw_offsets, data, wide, num_values, items_max, bytes_max, /))]
+pub fn distinct_variable(
+    py: Python<'_>,
+    raw_offsets: &Bound<'_, PyAny>,
+    data: &Bound<'_, PyAny>,
+    wide: bool,
+    num_values: usize,
+    items_max: usize,
+    bytes_max: usize,
+) -> PyResult<Option<(OwnedBuffer, OwnedBuffer, OwnedBuffer)>> {
+    let (raw_offsets, data) = (Input::new(raw_offsets)?, Input::new(data)?);
+    let (raw_offsets, data) = (raw_offsets.bytes(), data.bytes());
+    let budget = Budget { items: items_max, bytes: bytes_max };
+    Ok(match wide {
+        false => {
+            let keys = Strings { offsets: &offsets::<u32>(raw_offsets, data, num_values)?, data };
+            let found = gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)));
+            found.map(|(indices, ends, bytes)| {
+                let ends: Vec<i32> = ends.into_iter().map(|end| end as i32).collect();
+                (indices.into(), ends.into(), bytes.into())
+            })
+        }
+        true => {
+            let keys = Strings { offsets: &offsets::<u64>(raw_offsets, data, num_values)?, data };
+            let found = gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)));
+            found.map(|(indices, ends, bytes)| (indices.into(), ends.into(), bytes.into()))
+        }
+    })
+}
+
+/// `distinct_fixed` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, bits, num_values, items_max, bytes_max, /))]
+pub fn distinct_fixed(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    bits: usize,
+    num_values: usize,
+    items_max: usize,
+    bytes_max: usize,
+) -> PyResult<Option<(OwnedBuffer, OwnedBuffer)>> {
+    let input = Input::new(data)?;
+    let budget = Budget { items: items_max, bytes: bytes_max };
+    let found = match bits {
+        64 => {
+            let keys = Words(&words::<u64>(input.bytes(), num_values)?);
+            gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)))
+        }
+        128 => {
+            let halves = words::<u64>(input.bytes(), 2 * num_values)?;
+            let keys = Pairs(bytemuck::cast_slice(&halves));
+            gil::release(py, num_values, || distinct(&keys, num_values, budget).map(|d| d.copy(&keys)))
+        }
+        bits => return Err(invalid(format!("dictionaries of {bits}-bit values are not made"))),
+    };
+    Ok(found.map(|(indices, _, bytes)| (indices.into(), bytes.into())))
+}
+
+/// Values that can be told apart.
+trait Keys {
+    type Key<'a>: PartialEq
+    where
+        Self: 'a;
+    fn get(&self, index: usize) -> Self::Key<'_>;
+    fn hash(key: &Self::Key<'_>) -> u64;
+    /// What the key adds to a dictionary, its offset included.
+    fn num_bytes(key: &Self::Key<'_>) -> usize;
+    fn put(key: &Self::Key<'_>, out: &mut Vec<u8>);
+}
+
+struct Strings<'a, T> {
+    offsets: &'a [T],
+    data: &'a [u8],
+}
+
+/// A value with its first 8 bytes as a word: most are told apart, and many found equal, without a look at their bytes.
+struct Text<'a> {
+    bytes: &'a [u8],
+    head: u64,
+}
+
+impl PartialEq for Text<'_> {
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        let (length, same_head) = (self.bytes.len(), self.head == other.head);
+        length == other.bytes.len() && same_head && (length <= 8 || self.bytes[8..] == other.bytes[8..])
+    }
+}
+
+impl<T: Offset> Keys for Strings<'_, T> {
+    type Key<'a>
+        = Text<'a>
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> Text<'_> {
+        let (start, end) = (self.offsets[index].to_usize(), self.offsets[index + 1].to_usize());
+        let head = match self.data.get(start..start + 8) {
+            // What lies behind a short value is cut off.
+            Some(head) => word(head) & prefix_mask(end - start),
+            None => tail_word(&self.data[start..end]),
+        };
+        Text { bytes: &self.data[start..end], head }
+    }
+
+    #[inline(always)]
+    fn hash(key: &Text<'_>) -> u64 {
+        let hash = mix(key.bytes.len() as u64, key.head);
+        match key.bytes.get(8..) {
+            None | Some([]) => hash,
+            Some(rest) => hash_rest(hash, rest),
+        }
+    }
+
+    fn num_bytes(key: &Text<'_>) -> usize {
+        key.bytes.len() + size_of::<T>()
+    }
+
+    fn put(key: &Text<'_>, out: &mut Vec<u8>) {
+        out.extend_from_slice(key.bytes);
+    }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+}
+
+/// The bits of the first `length` bytes of a word, of all 8 from there on.
+#[inline(always)]
+fn prefix_mask(length: usize) -> u64 {
+    match length {
+        0 => 0,
+        _ => u64::MAX >> (64 - 8 * length.min(8)),
+    }
+}
+
+/// Up to 8 bytes as a word, the missing ones 0.
+fn tail_word(bytes: &[u8]) -> u64 {
+    let mut word = [0; 8];
+    let count = bytes.len().min(8);
+    word[..count].copy_from_slice(&bytes[..count]);
+    u64::from_le_bytes(word)
+}
+
+fn hash_rest(hash: u64, bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let hash = words.iter().fold(hash, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    mix(hash, tail_word(rest))
+}
+
+struct Words<'a>(&'a [u64]);
+
+impl Keys for Words<'_> {
+    type Key<'a>
+        = u64
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> u64 {
+        self.0[index]
+    }
+
+    fn hash(key: &u64) -> u64 {
+        mix(0, *key)
+    }
+
+    fn num_bytes(_: &u64) -> usize {
+        8
+    }
+
+    fn put(key: &u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&key.to_le_bytes());
+    }
+}
+
+struct Pairs<'a>(&'a [[u64; 2]]);
+
+impl Keys for Pairs<'_> {
+    type Key<'a>
+        = [u64; 2]
+    where
+        Self: 'a;
+
+    #[inline(always)]
+    fn get(&self, index: usize) -> [u64; 2] {
+        self.0[index]
+    }
+
+    fn hash(key: &[u64; 2]) -> u64 {
+        mix(mix(0, key[0]), key[1])
+    }
+
+    fn num_bytes(_: &[u64; 2]) -> usize {
+        16
+    }
+
+    fn put(key: &[u64; 2], out: &mut Vec<u8>) {
+        out.extend_from_slice(bytemuck::cast_slice(key));
+    }
+}
+
+/// Multiply to twice the width and fold: every bit of the word moves many of the hash.
+#[inline(always)]
+fn mix(hash: u64, word: u64) -> u64 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let product = ((hash ^ word).wrapping_add(ODD) as u128) * (ODD ^ 0x6A09_E667_F3BC_C909) as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Which value each item of the dictionary is first seen at, and the item of every value.
+struct Distinct {
+    firsts: Vec<u32>,
+    indices: Vec<i32>,
+    num_bytes: usize,
+}
+
+impl Distinct {
+    /// Indices, ends of the items and their bytes.
+    fn copy<K: Keys>(self, keys: &K) -> (Vec<i32>, Vec<i64>, Vec<u8>) {
+        let mut bytes = Vec::with_capacity(self.num_bytes);
+        let mut ends = Vec::with_capacity(self.firsts.len() + 1);
+        ends.push(0);
+        for first in self.firsts {
+            K::put(&keys.get(first as usize), &mut bytes);
+            ends.push(bytes.len() as i64);
+        }
+        (self.indices, ends, bytes)
+    }
+}
+
+fn distinct<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> Option<Distinct> {
+    if !probe(keys, num_values, budget) {
+        return None;
+    }
+    let mut table = Table::new(keys, budget.items.min(num_values));
+    let mut indices = Vec::with_capacity(num_values);
+    for index in 0..num_values {
+        indices.push(table.item(index) as i32);
+        if table.firsts.len() > budget.items || table.num_bytes > budget.bytes {
+            return None;
+        }
+    }
+    Some(Distinct { firsts: table.firsts, indices, num_bytes: table.num_bytes })
+}
+
+/// Whether a dictionary is likely to keep within its budget.
+fn probe<K: Keys>(keys: &K, num_values: usize, budget: Budget) -> bool {
+    let sampled = num_values.min(PROBE_VALUES);
+    if sampled < PROBE_VALUES_MIN {
+        return true;
+    }
+    let mut table = Table::new(keys, sampled);
+    let block = sampled / PROBE_BLOCKS;
+    for number in 0..PROBE_BLOCKS {
+        let start = number * (num_values - block) / (PROBE_BLOCKS - 1);
+        (start..start + block).for_each(|index| {
+            table.item(index);
+        });
+    }
+    let (seen, probed) = (table.firsts.len() as f64, (block * PROBE_BLOCKS) as f64);
+    seen / probed < DISTINCT_SHARE_MAX && estimate(seen, probed) <= budget.items as f64
+}
+
+/// How many values there are, all equally frequent, of which `seen` turned up in `probed` draws.
+///
+/// Of `n` values, `n * (1 - exp(-probed / n))` are expected; that grows with `n`, so it is solved by bisection.
+fn estimate(seen: f64, probed: f64) -> f64 {
+    let (mut low, mut high) = (seen, seen * 1e6);
+    for _ in 0..60 {
+        let middle = (low + high) / 2.0;
+        match middle * (1.0 - (-probed / middle).exp()) < seen {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// Open addressing over items: a slot holds the item's number plus 1, and half of its hash.
+struct Table<'k, K> {
+    keys: &'k K,
+    slots: Vec<(u32, u32)>,
+    firsts: Vec<u32>,
+    num_bytes: usize,
+}
+
+impl<'k, K: Keys> Table<'k, K> {
+    /// Room for a few items; it grows with them.
+    fn new(keys: &'k K, items_max: usize) -> Self {
+        let slots = (2 * items_max.clamp(8, 512)).next_power_of_two();
+        Table { keys, slots: vec![(0, 0); slots], firsts: Vec::new(), num_bytes: 0 }
+    }
+
+    /// The item that value `index` is, a new one if it was not seen before.
+    #[inline]
+    fn item(&mut self, index: usize) -> u32 {
+        let key = self.keys.get(index);
+        let hash = K::hash(&key);
+        let (tag, mask) = ((hash >> 32) as u32, self.slots.len() - 1);
+        let mut at = hash as usize & mask;
+        loop {
+            let (number, found) = self.slots[at];
+            if number == 0 {
+                break;
+            }
+            if found == tag && self.keys.get(self.firsts[number as usize - 1] as usize) == key {
+                return number - 1;
+            }
+            at = (at + 1) & mask;
+        }
+        self.num_bytes += K::num_bytes(&key);
+        self.firsts.push(index as u32);
+        self.slots[at] = (self.firsts.len() as u32, tag);
+        if self.firsts.len() * 2 > self.slots.len() {
+            self.grow();
+        }
+        self.firsts.len() as u32 - 1
+    }
+
+    fn grow(&mut self) {
+        let mask = self.slots.len() * 4 - 1;
+        let mut slots = vec![(0, 0); mask + 1];
+        for (number, &first) in self.firsts.iter().enumerate() {
+            let hash = K::hash(&self.keys.get(first as usize));
+            let mut at = hash as usize & mask;
+            while slots[at].0 != 0 {
+                at = (at + 1) & mask;
+            }
+            slots[at] = (number as u32 + 1, (hash >> 32) as u32);
+        }
+        self.slots = slots;
+    }
+}

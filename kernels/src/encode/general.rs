@@ -1,0 +1,120 @@
+//! General-purpose compression, the writing half of `decode/general.rs` (spec: encodings, 4.9 and 8.5).
+//!
+//! Of each chunk only the first value buffer is compressed, on its own.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::decode::codec::{invalid, Scheme};
+use crate::encode::values::{ChunkSink, Values};
+use crate::gil;
+use pyo3::prelude::*;
+use zstd::bulk::Compressor;
+
+/// Compresses buffer after buffer, keeping the context of zstd between them.
+pub enum Deflater {
+    Lz4,
+    Zstd(Compressor<'static>),
+}
+
+impl Deflater {
+    /// level  of zstd; `None` is the library's default
+    pub fn new(scheme: Scheme, level: Option<i32>) -> PyResult<Self> {
+        let failed = |error: std::io::Error| invalid(format!("zstd level {level:?}: {error}"));
+        Ok(match scheme {
+            Scheme::Lz4 => Deflater::Lz4,
+            Scheme::Zstd => Deflater::Zstd(Compressor::new(level.unwrap_or(0)).map_err(failed)?),
+        })
+    }
+
+    /// Append the size of `input` and its compressed bytes.
+    pub fn deflate(&mut self, input: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Deflater::Lz4 => {
+                out.extend_from_slice(&(input.len() as u32).to_le_bytes());
+                let at = out.len();
+                out.resize(at + lz4_flex::block::get_maximum_output_size(input.len()), 0);
+                // The C library finds more matches in small buffers than `lz4_flex`, which only decompresses here.
+                let made = lz4::block::compress_to_buffer(input, None, false, &mut out[at..]);
+                let made = made.expect("room for the worst case");
+                out.truncate(at + made);
+            }
+            Deflater::Zstd(context) => {
+                out.extend_from_slice(&(input.len() as u64).to_le_bytes());
+                let at = out.len();
+                out.resize(at + zstd::zstd_safe::compress_bound(input.len()), 0);
+                let made = context.compress_to_buffer(input, &mut out[at..]).expect("room for the worst case");
+                out.truncate(at + made);
+            }
+        }
+    }
+}
+
+/// `compress_block` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, scheme, level, /))]
+pub fn compress_block(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    scheme: u8,
+    level: Option<i32>,
+) -> PyResult<OwnedBuffer> {
+    let input = Input::new(data)?;
+    let scheme = match scheme {
+        1 => Scheme::Lz4,
+        2 => Scheme::Zstd,
+        other => return Err(invalid(format!("unknown compression scheme {other}"))),
+    };
+    let mut deflater = Deflater::new(scheme, level)?;
+    let bytes = input.bytes();
+    let block = gil::release(py, bytes.len() / 8, || {
+        let mut block = Vec::new();
+        deflater.deflate(bytes, &mut block);
+        block
+    });
+    Ok(block.into())
+}
+
+/// Another codec with its first buffer compressed.
+pub struct Compressed<'a> {
+    deflater: Deflater,
+    values: Box<dyn Values + 'a>,
+    plain: Vec<u8>,
+    sizes: (usize, usize),
+}
+
+impl<'a> Compressed<'a> {
+    pub fn new(scheme: Scheme, level: Option<i32>, values: Box<dyn Values + 'a>) -> PyResult<Self> {
+        Ok(Compressed { deflater: Deflater::new(scheme, level)?, values, plain: Vec::new(), sizes: (0, 0) })
+    }
+}
+
+impl Values for Compressed<'_> {
+    fn fit(&self, start: usize) -> usize {
+        self.values.fit(start)
+    }
+
+    fn num_buffers(&self) -> usize {
+        self.values.num_buffers()
+    }
+
+    fn put(&mut self, start: usize, end: usize, sink: &mut ChunkSink<'_>) {
+        self.plain.clear();
+        let mut inner = ChunkSink { out: &mut self.plain, sizes: Vec::new() };
+        self.values.put(start, end, &mut inner);
+        let sizes = inner.sizes;
+        let mut at = 0;
+        for (index, &size) in sizes.iter().enumerate() {
+            let buffer = &self.plain[at..at + size];
+            match index {
+                0 => sink.buffer(|out| self.deflater.deflate(buffer, out)),
+                _ => sink.buffer(|out| out.extend_from_slice(buffer)),
+            }
+            at += size.next_multiple_of(8);
+        }
+        self.sizes.0 += sizes[0];
+        self.sizes.1 += sink.sizes[sink.sizes.len() - sizes.len()];
+    }
+
+    fn sizes(&self) -> (usize, usize) {
+        self.sizes
+    }
+}

@@ -1,0 +1,32 @@
+//! Packed structs: members of fixed width to rows of their bytes back to back (spec: encodings, 4.8).
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::decode::codec::invalid;
+use crate::gil;
+use pyo3::prelude::*;
+
+/// `pack_rows` of the contract.
+#[pyfunction]
+#[pyo3(signature = (members, num_rows, /))]
+pub fn pack_rows(py: Python<'_>, members: Vec<(Bound<'_, PyAny>, usize)>, num_rows: usize) -> PyResult<OwnedBuffer> {
+    let inputs: Vec<(Input, usize)> =
+        members.iter().map(|(data, width)| Ok((Input::new(data)?, *width))).collect::<PyResult<_>>()?;
+    for (data, width) in &inputs {
+        if num_rows.checked_mul(*width).is_none_or(|size| size > data.bytes().len()) || *width == 0 {
+            return Err(invalid(format!("{num_rows} members of {width} bytes, found {}", data.bytes().len())));
+        }
+    }
+    let row_bytes: usize = inputs.iter().map(|(_, width)| width).sum();
+    let rows = gil::release(py, num_rows * inputs.len(), || {
+        let mut rows = vec![0; num_rows * row_bytes];
+        let mut at = 0;
+        for (data, width) in &inputs {
+            for (row, value) in rows.chunks_exact_mut(row_bytes).zip(data.bytes().chunks_exact(*width)) {
+                row[at..at + width].copy_from_slice(value);
+            }
+            at += width;
+        }
+        rows
+    });
+    Ok(rows.into())
+}

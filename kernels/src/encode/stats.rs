@@ -1,0 +1,51 @@
+//! What a page's values look like, in numbers that decide how they are written: one pass, nothing is kept.
+
+use crate::buffer::Input;
+use crate::decode::bitpack::GROUP;
+use crate::decode::codec::invalid;
+use crate::encode::bitpack::{bit_width, words, PackWord};
+use crate::encode::rle::count_runs;
+use crate::gil;
+use pyo3::prelude::*;
+
+/// Chunks of runs hold so many values; runs end with them.
+const RUN_CHUNK_VALUES: usize = 4096;
+
+/// `(runs, groups' bytes, distinct)`
+type Numbers = (usize, usize, bool);
+
+/// `measure_words` of the contract.
+#[pyfunction]
+#[pyo3(signature = (data, bits, num_values, /))]
+pub fn measure_words(py: Python<'_>, data: &Bound<'_, PyAny>, bits: usize, num_values: usize) -> PyResult<Numbers> {
+    let input = Input::new(data)?;
+    match bits {
+        8 => measure::<u8>(py, &input, num_values),
+        16 => measure::<u16>(py, &input, num_values),
+        32 => measure::<u32>(py, &input, num_values),
+        64 => measure::<u64>(py, &input, num_values),
+        _ => Err(invalid(format!("values of {bits} bits are not machine words"))),
+    }
+}
+
+fn measure<T: PackWord>(py: Python<'_>, input: &Input, num_values: usize) -> PyResult<Numbers> {
+    let values = words::<T>(input.bytes(), num_values)?;
+    Ok(gil::release(py, num_values, || {
+        let packed = values.chunks(GROUP).map(|group| bit_width(group) * GROUP / 8 + T::BITS / 8).sum();
+        let changes = count_changes(&values);
+        // Long runs are cut into several; counting those is worth a second pass only when there are few.
+        let runs = match changes * 2 < num_values {
+            true => values.chunks(RUN_CHUNK_VALUES).map(count_runs).sum(),
+            false => changes + 1,
+        };
+        (runs, packed, changes == 0)
+    }))
+}
+
+/// Positions at which a value differs from the one before.
+pub fn count_changes<T: PackWord>(values: &[T]) -> usize {
+    let Some(behind) = values.get(1..) else { return 0 };
+    let pairs = values.chunks(RUN_CHUNK_VALUES).zip(behind.chunks(RUN_CHUNK_VALUES));
+    // Counters of 16 bits for stretches of 4096: the loop runs over vectors.
+    pairs.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a != b) as u16).sum::<u16>() as usize).sum()
+}

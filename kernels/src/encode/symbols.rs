@@ -1,0 +1,229 @@
+//! Values to codes of an FSST table that is known (spec: encodings, 8.3).
+//!
+//! A processor that codes value after value mostly waits: where the next symbol begins is known when this one is found,
+//! and where a value ends is a branch that it guesses wrong. So values are put side by side with a separator behind
+//! each, a byte that none of them has: it is looked up like any symbol, and ends a value by adding. And several
+//! stretches of values are coded in turns, so that the look-ups of one run while those of another are waited for.
+
+use crate::encode::variable::Offset;
+use fsst::{Compressor, Symbol};
+
+const ESCAPE: u8 = 255;
+const SYMBOL_BYTES: usize = 8;
+const STRETCHES: usize = 4;
+/// Values and separators that are coded at once: they, and codes of up to two bytes for each, are counted in 16 bits.
+const BLOCK_BYTES: usize = 1 << 15;
+const PLACES: usize = 1 << 16;
+/// The slots of longer symbols, and the hash of their first three bytes: those with which tables are trained, so that
+/// no two symbols of a table share a slot.
+const SLOTS: usize = 1 << 11;
+const HASH_FACTOR: u64 = 2_971_215_073;
+const HASH_BYTES: u64 = 0xFF_FFFF;
+
+/// What is found at a place: bits 0..4 length of the symbol, 8..16 code, 16..18 bytes of the code, 24 the separator.
+type Found = u32;
+
+const LENGTHS: Found = 0x3_000F;
+const SEPARATOR: Found = 1 | 1 << 24;
+
+fn symbol(code: usize, length: u8) -> Found {
+    length as u32 | (code as u32) << 8 | 1 << 16
+}
+
+fn escaped() -> Found {
+    1 | (ESCAPE as u32) << 8 | 2 << 16
+}
+
+/// A symbol of three and more bytes, in the upper bytes of a word.
+#[derive(Clone, Copy)]
+struct Long {
+    word: u64,
+    shift: u32,
+    found: Found,
+}
+
+/// Matches nothing: its lowest byte would have to be shifted in.
+const NO_SYMBOL: Long = Long { word: 1, shift: 8, found: 0 };
+
+#[inline(always)]
+fn slot(word: u64) -> usize {
+    let first = word & HASH_BYTES;
+    (first.wrapping_mul(HASH_FACTOR) ^ first >> 15) as usize & (SLOTS - 1)
+}
+
+/// `count` times `value`, on the heap.
+fn boxed<T: Copy, const COUNT: usize>(value: T) -> Box<[T; COUNT]> {
+    match vec![value; COUNT].try_into() {
+        Ok(array) => array,
+        Err(_) => unreachable!("the vector has just that many items"),
+    }
+}
+
+/// A trained table by what is looked up in it.
+struct Coder {
+    /// By the first two bytes: a symbol of two bytes, else of one, else the first byte escaped.
+    short: Box<[Found; 1 << 16]>,
+    long: Box<[Long; SLOTS]>,
+}
+
+impl Coder {
+    fn new(symbols: &[Symbol], lengths: &[u8], separator: u8) -> Self {
+        let mut ones = [escaped(); 256];
+        ones[separator as usize] = SEPARATOR;
+        let all =
+            || symbols.iter().zip(lengths).enumerate().map(|(code, (each, &length))| (code, each.to_u64(), length));
+        all().filter(|each| each.2 == 1).for_each(|(code, word, _)| ones[word as u8 as usize] = symbol(code, 1));
+        let mut coder = Coder { short: boxed(0), long: boxed(NO_SYMBOL) };
+        coder.short.chunks_exact_mut(ones.len()).for_each(|row| row.copy_from_slice(&ones));
+        for (code, word, length) in all() {
+            match length {
+                0 | 1 => {}
+                2 => coder.short[word as u16 as usize] = symbol(code, 2),
+                _ => {
+                    let shift = 64 - 8 * length as u32;
+                    coder.long[slot(word)] = Long { word: word << shift, shift, found: symbol(code, length) };
+                }
+            }
+        }
+        coder
+    }
+
+    #[inline(always)]
+    fn find(&self, word: u64) -> Found {
+        let long = &self.long[slot(word)];
+        match word << (long.shift & 63) == long.word {
+            true => long.found,
+            false => self.short[word as u16 as usize],
+        }
+    }
+
+    /// Code one symbol, or end a value.
+    #[inline(always)]
+    fn step(&self, stretch: &mut Stretch, block: &mut Block) {
+        let (from, to) = (stretch.from(), stretch.to());
+        let mut bytes = [0; SYMBOL_BYTES];
+        bytes.copy_from_slice(&block.source[from..from + SYMBOL_BYTES]);
+        let word = u64::from_le_bytes(bytes);
+        let found = self.find(word);
+        block.codes[to] = (found >> 8) as u8;
+        block.codes[to + 1] = word as u8;
+        block.ends[stretch.value as u16 as usize] = to as u16;
+        stretch.places = stretch.places.wrapping_add(found & LENGTHS);
+        stretch.value += found >> 24;
+    }
+
+    fn run(&self, block: &mut Block) {
+        let mut stretches = block.stretches;
+        let steps = |stretches: &[Stretch; STRETCHES]| {
+            let left = stretches.iter().map(|each| each.stop.saturating_sub(each.from()));
+            left.min().unwrap_or(0) / SYMBOL_BYTES
+        };
+        loop {
+            let count = steps(&stretches);
+            if count == 0 {
+                break;
+            }
+            for _ in 0..count {
+                stretches.iter_mut().for_each(|stretch| self.step(stretch, block));
+            }
+        }
+        for stretch in &mut stretches {
+            while stretch.from() < stretch.stop {
+                self.step(stretch, block);
+            }
+        }
+        block.stretches = stretches;
+    }
+}
+
+/// Values of a block that are coded one after the other.
+#[derive(Clone, Copy, Default)]
+struct Stretch {
+    /// Where the next symbol begins in the source, and, in the upper half, its code among the codes.
+    places: u32,
+    /// The value that it belongs to, counted within the block.
+    value: u32,
+    /// End of the stretch in the source.
+    stop: usize,
+}
+
+impl Stretch {
+    fn new(from: usize, value: usize) -> Self {
+        Stretch { places: (from | from << 17) as u32, value: value as u32, stop: from }
+    }
+
+    #[inline(always)]
+    fn from(&self) -> usize {
+        self.places as u16 as usize
+    }
+
+    #[inline(always)]
+    fn to(&self) -> usize {
+        (self.places >> 16) as usize
+    }
+}
+
+/// Some values, what becomes of them, and where each ends there. Every place of 16 bits is inside.
+struct Block {
+    source: Box<[u8; PLACES + SYMBOL_BYTES]>,
+    codes: Box<[u8; PLACES + 1]>,
+    ends: Box<[u16; PLACES]>,
+    stretches: [Stretch; STRETCHES],
+}
+
+impl Block {
+    /// Take values from `first` on, at least one; returns the one behind them.
+    fn fill<T: Offset>(&mut self, offsets: &[T], data: &[u8], first: usize, separator: u8) -> usize {
+        let (mut next, mut filled) = (first, 0);
+        for (number, stretch) in self.stretches.iter_mut().enumerate() {
+            *stretch = Stretch::new(filled, next - first);
+            while next + 1 < offsets.len() && filled < BLOCK_BYTES * (number + 1) / STRETCHES {
+                let value = &data[offsets[next].to_usize()..offsets[next + 1].to_usize()];
+                let end = filled + value.len();
+                if end >= BLOCK_BYTES {
+                    break;
+                }
+                self.source[filled..end].copy_from_slice(value);
+                self.source[end] = separator;
+                (next, filled) = (next + 1, end + 1);
+            }
+            stretch.stop = filled;
+        }
+        next
+    }
+}
+
+/// Codes of all values and where each ends; `None` for values that have no byte to spare or do not fit into a block.
+pub fn encode<T: Offset>(table: &Compressor, offsets: &[T], data: &[u8]) -> Option<(Vec<T>, Vec<u8>)> {
+    let (first, last) = (offsets.first()?.to_usize(), offsets.last()?.to_usize());
+    let longest = offsets.windows(2).map(|pair| pair[1].to_usize() - pair[0].to_usize()).max().unwrap_or(0);
+    if longest >= BLOCK_BYTES {
+        return None;
+    }
+    let separator = unused_byte(&data[first..last])?;
+    let coder = Coder::new(table.symbol_table(), table.symbol_lengths(), separator);
+    let mut block = Block { source: boxed(0), codes: boxed(0), ends: boxed(0), stretches: Default::default() };
+    let mut ends = Vec::with_capacity(offsets.len());
+    let mut codes: Vec<u8> = Vec::with_capacity(last - first);
+    ends.push(T::from_usize(0));
+    let mut next = 0;
+    while next + 1 < offsets.len() {
+        next = block.fill(offsets, data, next, separator);
+        let begun = block.stretches;
+        coder.run(&mut block);
+        for (begun, done) in begun.iter().zip(&block.stretches) {
+            let at = codes.len();
+            codes.extend_from_slice(&block.codes[begun.to()..done.to()]);
+            let found = &block.ends[begun.value as usize..done.value as usize];
+            ends.extend(found.iter().map(|&end| T::from_usize(at + end as usize - begun.to())));
+        }
+    }
+    Some((ends, codes))
+}
+
+/// A byte that does not occur; UTF-8 has some.
+fn unused_byte(data: &[u8]) -> Option<u8> {
+    (0..=u8::MAX)
+        .rev()
+        .find(|&byte| !data.chunks(4096).any(|part| part.iter().fold(false, |found, &b| found | (b == byte))))
+}

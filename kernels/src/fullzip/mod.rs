@@ -1,0 +1,5 @@
+//! Full-zip pages (spec: encodings, 5), read and written.
+
+pub mod encode;
+pub mod entries;
+pub mod page;

@@ -1,0 +1,7 @@
+//! What reads bytes: plans of reads, local files, ranged GETs and their sockets. Knows no pages.
+
+pub mod http;
+pub mod plan;
+pub mod pread;
+#[cfg(target_os = "linux")]
+pub mod sockets;

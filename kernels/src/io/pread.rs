@@ -1,0 +1,301 @@
+//! Many ranges of local files in one call: plan, allocate once for each file, `pread` into place.
+
+use crate::buffer::{
+    borrow_fd, bytes_to_skip, filled_buffer, Filled, Input, Output, OwnedBuffer, ReadFailure, Slot, LINE_BYTES,
+};
+use crate::io::plan::{check_ranges, Order};
+use crate::threads::side_by_side;
+use pyo3::exceptions::{PyEOFError, PyMemoryError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+use rustix::fd::BorrowedFd;
+use std::sync::Mutex;
+use std::thread::Builder;
+
+/// A thread costs some 20 us to start: not worth it for less than this.
+const THREAD_READS_MIN: usize = 128;
+const THREAD_BYTES_MIN: usize = 1 << 20;
+/// What one more read costs, in bytes that could have been copied meanwhile.
+const READ_COST_BYTES: usize = 8 << 10;
+
+/// `read_ranges` of the contract. A negative gap keeps even touching and overlapping ranges apart.
+#[pyfunction]
+#[pyo3(signature = (fd, starts, ends, gap_bytes_max, threads_max, scratch, /))]
+pub fn read_ranges(
+    py: Python<'_>,
+    fd: i32,
+    starts: &Bound<'_, PyAny>,
+    ends: &Bound<'_, PyAny>,
+    gap_bytes_max: i64,
+    threads_max: usize,
+    scratch: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Option<OwnedBuffer>, OwnedBuffer, usize, usize)> {
+    let (starts, ends) = (Input::new(starts)?, Input::new(ends)?);
+    let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+    let fd = borrow_fd(&fd)?;
+    let mut scratch = scratch.map(Output::new).transpose()?;
+    let mut scratch = scratch.as_mut().map(Output::bytes_mut);
+    let (buffer, placed) = py.detach(|| -> PyResult<_> {
+        check_ranges(&starts, &ends)?;
+        let mut placed = place(&starts, &ends, gap_bytes_max)?;
+        if let Some(memory) = scratch.as_mut().and_then(|memory| placed.move_into(memory)) {
+            read_all(fd, &placed.reads, Slot::over(memory), threads_max)?;
+            return Ok((None, placed));
+        }
+        let buffer = read_placed(fd, &placed, threads_max)?;
+        Ok((Some(buffer), placed))
+    })?;
+    Ok((buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes))
+}
+
+/// `read_files` of the contract.
+#[pyfunction]
+#[pyo3(signature = (files, gap_bytes_max, threads_max, scratch, /))]
+#[allow(clippy::type_complexity)]
+pub fn read_files(
+    py: Python<'_>,
+    files: Vec<(i32, Bound<'_, PyAny>, Bound<'_, PyAny>)>,
+    gap_bytes_max: i64,
+    threads_max: usize,
+    scratch: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<(Option<OwnedBuffer>, OwnedBuffer, usize, usize)>> {
+    let inputs = files.iter().map(|(fd, starts, ends)| Ok((borrow_fd(fd)?, Input::new(starts)?, Input::new(ends)?)));
+    let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+    let mut scratch = scratch.map(Output::new).transpose()?;
+    let scratch = scratch.as_mut().map(Output::bytes_mut);
+    let found = py.detach(|| -> PyResult<_> {
+        let mut work = Vec::with_capacity(inputs.len());
+        for (fd, starts, ends) in &inputs {
+            let (starts, ends) = (starts.i64s()?, ends.i64s()?);
+            check_ranges(&starts, &ends)?;
+            work.push(FileReads { fd: *fd, placed: place(&starts, &ends, gap_bytes_max)?, memory: Mutex::new(None) });
+        }
+        if let Some(memory) = scratch {
+            share_memory(&mut work, memory);
+        }
+        let num_reads: usize = work.iter().map(|file| file.placed.reads.len()).sum();
+        let num_bytes = work.iter().fold(0usize, |sum, file| sum.saturating_add(file.placed.num_bytes));
+        let threads = threads_max.min(threads_worthwhile(num_reads, num_bytes));
+        let buffers = side_by_side(&work, threads, FileReads::read)?;
+        Ok(buffers.into_iter().zip(work).collect::<Vec<_>>())
+    })?;
+    let parts = |(buffer, FileReads { placed, .. }): (_, FileReads)| {
+        (buffer, placed.offsets.into(), placed.reads.len(), placed.num_bytes)
+    };
+    Ok(found.into_iter().map(parts).collect())
+}
+
+/// What is read of one of several files, and into which memory; without, into some of its own.
+struct FileReads<'a> {
+    fd: BorrowedFd<'a>,
+    placed: Placed,
+    memory: Mutex<Option<&'a mut [u8]>>,
+}
+
+impl FileReads<'_> {
+    fn read(&self) -> PyResult<Option<OwnedBuffer>> {
+        match self.memory.lock().ok().and_then(|mut memory| memory.take()) {
+            None => read_placed(self.fd, &self.placed, 1).map(Some),
+            Some(memory) => read_list(self.fd, &self.placed.reads, Slot::over(memory)).map(|_| None),
+        }
+    }
+}
+
+/// Give each file its part of the memory, if it is large enough for all of them.
+fn share_memory<'a>(files: &mut [FileReads<'a>], mut memory: &'a mut [u8]) {
+    let wanted = |file: &FileReads| file.placed.num_bytes.saturating_add(LINE_BYTES);
+    if files.iter().map(wanted).fold(0, usize::saturating_add) > memory.len() {
+        return;
+    }
+    let mut before = 0;
+    for file in files {
+        let (own, rest) = memory.split_at_mut(wanted(file));
+        memory = rest;
+        file.memory = Mutex::new(file.placed.move_into(own));
+        file.placed.offsets.iter_mut().for_each(|offset| *offset += before);
+        before += wanted(file) as i64;
+    }
+}
+
+/// Memory for all of the reads, filled.
+fn read_placed(fd: BorrowedFd, placed: &Placed, threads_max: usize) -> PyResult<OwnedBuffer> {
+    filled_buffer(placed.num_bytes, placed.first_byte(), |slot| read_all(fd, &placed.reads, slot, threads_max))
+        .unwrap_or_else(|| Err(PyMemoryError::new_err(format!("no memory for {} bytes", placed.num_bytes))))
+}
+
+/// One `pread`: file bytes `start..end`.
+#[derive(Clone, Copy)]
+struct Read {
+    start: u64,
+    length: usize,
+}
+
+/// Reads in the order in which they lie in memory, back to back, and where each range begins there.
+struct Placed {
+    reads: Vec<Read>,
+    offsets: Vec<i64>,
+    num_bytes: usize,
+}
+
+impl Placed {
+    fn new(num_ranges: usize) -> Self {
+        Placed { reads: Vec::with_capacity(num_ranges), offsets: vec![0; num_ranges], num_bytes: 0 }
+    }
+
+    fn first_byte(&self) -> u64 {
+        self.reads.first().map_or(0, |read| read.start)
+    }
+
+    /// The part of `memory` to read into, if it is large enough; offsets become those within `memory`.
+    fn move_into<'a>(&mut self, memory: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let spare = memory.len().checked_sub(self.num_bytes)?;
+        let skip = bytes_to_skip(memory.as_ptr(), self.first_byte());
+        let skip = if skip <= spare { skip } else { 0 };
+        self.offsets.iter_mut().for_each(|offset| *offset += skip as i64);
+        memory.get_mut(skip..skip + self.num_bytes)
+    }
+
+    fn push(&mut self, start: i64, end: i64) -> PyResult<()> {
+        let length = (end - start) as usize;
+        self.reads.push(Read { start: start as u64, length });
+        let sum = self.num_bytes.checked_add(length).filter(|&sum| isize::try_from(sum).is_ok());
+        self.num_bytes = sum.ok_or_else(|| PyValueError::new_err("the ranges add up to more than 2^63 bytes"))?;
+        Ok(())
+    }
+}
+
+fn place(starts: &[i64], ends: &[i64], gap: i64) -> PyResult<Placed> {
+    if gap >= 0 {
+        let order = Order::of(starts);
+        let merged = place_merged(starts, ends, gap, &order)?;
+        let num_ranges = starts.iter().zip(ends).filter(|(start, end)| start < end).count();
+        if matches!(order, Order::AsGiven(_)) || merged.reads.len() < num_ranges {
+            return Ok(merged);
+        }
+    }
+    place_apart(starts, ends)
+}
+
+/// In the order of the file; ranges closer than the gap, and those that overlap, share a read.
+fn place_merged(starts: &[i64], ends: &[i64], gap: i64, order: &Order) -> PyResult<Placed> {
+    let mut placed = Placed::new(starts.len());
+    let mut current: Option<(i64, i64)> = None;
+    for index in order.iter() {
+        let (start, end) = (starts[index], ends[index]);
+        if start == end {
+            continue; // empty: its offset 0 is as good as any
+        }
+        current = match current {
+            Some((read_start, read_end)) if start.saturating_sub(read_end) <= gap => {
+                Some((read_start, read_end.max(end)))
+            }
+            Some((read_start, read_end)) => {
+                placed.push(read_start, read_end)?;
+                Some((start, end))
+            }
+            None => Some((start, end)),
+        };
+        let read_start = current.map_or(start, |(read_start, _)| read_start);
+        placed.offsets[index] = placed.num_bytes as i64 + (start - read_start);
+    }
+    if let Some((read_start, read_end)) = current {
+        placed.push(read_start, read_end)?;
+    }
+    Ok(placed)
+}
+
+/// In the order given, each range for itself.
+fn place_apart(starts: &[i64], ends: &[i64]) -> PyResult<Placed> {
+    let mut placed = Placed::new(starts.len());
+    for (index, (&start, &end)) in starts.iter().zip(ends).enumerate() {
+        placed.offsets[index] = placed.num_bytes as i64;
+        if start < end {
+            placed.push(start, end)?;
+        }
+    }
+    Ok(placed)
+}
+
+/// The Python error for a read that failed.
+fn failed(read: Read, failure: ReadFailure) -> PyErr {
+    match failure {
+        ReadFailure::EndsAt(at) => {
+            let Read { start, length } = read;
+            PyEOFError::new_err(format!("file ends at byte {at}, expected {length} bytes from {start} on"))
+        }
+        ReadFailure::System(errno) => {
+            let text = std::io::Error::from(errno).to_string();
+            PyOSError::new_err((errno.raw_os_error(), text))
+        }
+    }
+}
+
+fn threads_worthwhile(num_reads: usize, num_bytes: usize) -> usize {
+    (num_reads / THREAD_READS_MIN).max(num_bytes / THREAD_BYTES_MIN)
+}
+
+fn read_all<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>, threads_max: usize) -> PyResult<Filled<'a>> {
+    match threads_max.min(threads_worthwhile(reads.len(), slot.len())) {
+        0 | 1 => read_list(fd, reads, slot),
+        num_threads => read_threaded(fd, &share(reads, num_threads), slot),
+    }
+}
+
+/// The reads one after the other.
+fn read_list<'a>(fd: BorrowedFd, reads: &[Read], slot: Slot<'a>) -> PyResult<Filled<'a>> {
+    let (mut filled, mut free) = slot.begin();
+    for &read in reads {
+        let (target, rest) = free.split_at(read.length);
+        filled = filled.join(target.read_at(fd, read.start).map_err(|failure| failed(read, failure))?);
+        free = rest;
+    }
+    Ok(filled)
+}
+
+/// Each share in a thread of this call alone (a pool would not survive a fork), the first one in the caller's own.
+fn read_threaded<'a>(fd: BorrowedFd, shares: &[Vec<Read>], slot: Slot<'a>) -> PyResult<Filled<'a>> {
+    let Some((first, others)) = shares.split_first() else {
+        return read_list(fd, &[], slot);
+    };
+    let num_bytes = |share: &[Read]| share.iter().map(|read| read.length).sum();
+    std::thread::scope(|scope| {
+        let (own, mut free) = slot.split_at(num_bytes(first));
+        let mut running = Vec::with_capacity(others.len());
+        for share in others {
+            let (target, rest) = free.split_at(num_bytes(share));
+            running.push(Builder::new().spawn_scoped(scope, move || read_list(fd, share, target))?);
+            free = rest;
+        }
+        let mut filled = read_list(fd, first, own)?;
+        for thread in running {
+            filled = filled.join(thread.join().expect("reading does not panic")?);
+        }
+        Ok(filled)
+    })
+}
+
+/// Split the list into parts of about equal cost; reads much longer than what a part has room for are cut.
+fn share(reads: &[Read], num_shares: usize) -> Vec<Vec<Read>> {
+    let cost: usize =
+        reads.iter().map(|read| read.length.saturating_add(READ_COST_BYTES)).fold(0, usize::saturating_add);
+    let quota = cost.div_ceil(num_shares).max(1);
+    let (mut shares, mut current, mut room) = (Vec::with_capacity(num_shares + 1), Vec::new(), quota);
+    for &read in reads {
+        let mut left = read;
+        while left.length > room.saturating_add(THREAD_BYTES_MIN) {
+            current.push(Read { length: room, ..left });
+            left = Read { start: left.start + room as u64, length: left.length - room };
+            shares.push(std::mem::take(&mut current));
+            room = quota;
+        }
+        current.push(left);
+        room = room.saturating_sub(left.length.saturating_add(READ_COST_BYTES));
+        if room == 0 {
+            shares.push(std::mem::take(&mut current));
+            room = quota;
+        }
+    }
+    if !current.is_empty() {
+        shares.push(current);
+    }
+    shares
+}

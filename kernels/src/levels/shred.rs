@@ -1,0 +1,515 @@
+//! Nested arrays to levels: the reverse of `layers.rs` (spec: encodings, 2.2 and 2.3).
+//!
+//! A chunk is one leaf of an Arrow array with everything around it: nodes, outermost first, then the leaf. Levels are
+//! made node by node for all rows of a chunk at once. Between two lists every level either owns one slot of the arrays
+//! there, or its row has ended further out (a null or empty list). A list turns the levels that own a slot into as many
+//! as it has items.
+//!
+//! Which layers are nullable, and so how levels are numbered, is known when all chunks are done. Until then a level is
+//! a *code*: `2 * depth + 1` for a null, `2 * depth + 2` for an empty list, 0 for neither. Codes grow inwards.
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::gil;
+use crate::levels::items::{gather, Items, Stream, StreamArgs};
+use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::prelude::*;
+
+/// What the caller passed does not fit together.
+#[derive(Debug)]
+pub enum Refused {
+    Sizes(String),
+    Unsupported(String),
+}
+
+pub type Taken<T> = Result<T, Refused>;
+
+/// `refused!("...")` is an `Err(Refused::Sizes)`.
+#[macro_export]
+macro_rules! refused {
+    ($($arg:tt)*) => { Err($crate::levels::shred::Refused::Sizes(format!($($arg)*))) };
+}
+
+impl From<Refused> for PyErr {
+    fn from(refused: Refused) -> PyErr {
+        match refused {
+            Refused::Sizes(text) => PyValueError::new_err(text),
+            Refused::Unsupported(text) => PyNotImplementedError::new_err(text),
+        }
+    }
+}
+
+/// A bitmap of an Arrow array: bit `offset + i` belongs to slot i.
+#[derive(Clone, Copy)]
+pub struct Bitmap<'a> {
+    pub bytes: &'a [u8],
+    pub offset: usize,
+}
+
+impl Bitmap<'_> {
+    #[inline(always)]
+    fn is_set(&self, slot: usize) -> bool {
+        let bit = self.offset + slot;
+        self.bytes[bit / 8] >> (bit % 8) & 1 != 0
+    }
+
+    fn check(&self, slots: usize) -> Taken<()> {
+        match self.offset.checked_add(slots) {
+            Some(bits) if bits.div_ceil(8) <= self.bytes.len() => Ok(()),
+            _ => refused!("a bitmap of {} bytes for {slots} slots from bit {} on", self.bytes.len(), self.offset),
+        }
+    }
+
+    /// The 64 bits from `slot` on, missing ones as 1.
+    fn word(&self, slot: usize, count: usize) -> u64 {
+        let bit = self.offset + slot;
+        let mut raw = [0; 16];
+        let bytes = &self.bytes[bit / 8..(bit + count.min(64)).div_ceil(8)];
+        raw[..bytes.len()].copy_from_slice(bytes);
+        let word = (u128::from_le_bytes(raw) >> (bit % 8)) as u64;
+        match count {
+            0..64 => word | u64::MAX << count,
+            _ => word,
+        }
+    }
+
+    /// Call `visit` for each slot of a range whose bit is 0, with its distance from the start.
+    fn zeros(&self, start: usize, count: usize, mut visit: impl FnMut(usize)) {
+        for base in (0..count).step_by(64) {
+            let mut zeros = !self.word(start + base, count - base);
+            while zeros != 0 {
+                visit(base + zeros.trailing_zeros() as usize);
+                zeros &= zeros - 1;
+            }
+        }
+    }
+}
+
+/// What a node of the way adds to the levels.
+enum Kind<'a> {
+    /// A struct, or the leaf: one slot of its own per slot around it.
+    Item,
+    /// A struct that its field allows to be null.
+    NullableStruct,
+    /// A leaf of Arrow's null type: an item without a bitmap whose slots are all null.
+    Null,
+    /// A list: slot i holds the items `offsets[i] .. offsets[i + 1]`.
+    List(Offsets<'a>),
+    /// A fixed-size list of structs: so many slots per slot around it, all with the same levels (10.6).
+    Repeated(usize),
+}
+
+/// The offsets of a list as Arrow keeps them.
+#[derive(Clone, Copy)]
+enum Offsets<'a> {
+    Narrow(&'a [u8]),
+    Wide(&'a [u8]),
+}
+
+impl Offsets<'_> {
+    /// Start and length of the items in a slot, `None` where the offsets descend or end.
+    #[inline(always)]
+    fn items(&self, slot: usize) -> Option<(usize, usize)> {
+        let (start, end) = match self {
+            Offsets::Narrow(bytes) => {
+                let pair: [i32; 2] = bytemuck::pod_read_unaligned(bytes.get(slot * 4..slot * 4 + 8)?);
+                (i64::from(pair[0]), i64::from(pair[1]))
+            }
+            Offsets::Wide(bytes) => {
+                let pair: [i64; 2] = bytemuck::pod_read_unaligned(bytes.get(slot * 8..slot * 8 + 16)?);
+                (pair[0], pair[1])
+            }
+        };
+        (0 <= start && start <= end).then(|| (start as usize, (end - start) as usize))
+    }
+}
+
+/// One node of a chunk.
+struct Node<'a> {
+    kind: Kind<'a>,
+    validity: Option<Bitmap<'a>>,
+    /// Slots of its arrays.
+    length: usize,
+}
+
+/// Consecutive slots of an array.
+#[derive(Clone, Copy)]
+pub struct Run {
+    pub start: usize,
+    pub count: usize,
+}
+
+/// The levels of one chunk, as far as its nodes have been walked.
+struct Levels {
+    rep: Vec<u16>,
+    /// Codes; `None` while all of them would be 0.
+    def: Option<Vec<u16>>,
+    count: usize,
+    /// The slots of the current node, in the order of the levels that own them.
+    runs: Vec<Run>,
+    /// The level that owns each slot; `None` when every level owns one.
+    owners: Option<Vec<usize>>,
+}
+
+/// Which codes occur, by depth.
+struct Found {
+    null: Vec<bool>,
+    empty: Vec<bool>,
+}
+
+fn null_code(depth: usize) -> u16 {
+    2 * depth as u16 + 1
+}
+
+fn empty_code(depth: usize) -> u16 {
+    2 * depth as u16 + 2
+}
+
+impl Levels {
+    fn new(start: usize, num_rows: usize, max_rep: u16) -> Self {
+        let rep = if max_rep > 0 { vec![max_rep; num_rows] } else { Vec::new() };
+        let mut runs = Vec::new();
+        if num_rows > 0 {
+            runs.push(Run { start, count: num_rows });
+        }
+        Levels { rep, def: None, count: num_rows, runs, owners: None }
+    }
+
+    fn num_slots(&self) -> usize {
+        self.runs.iter().map(|run| run.count).sum()
+    }
+
+    /// The runs lie within arrays of so many slots.
+    fn check(&self, node: &Node) -> Taken<()> {
+        if let Some(bitmap) = &node.validity {
+            bitmap.check(node.length)?;
+        }
+        match self.runs.iter().all(|run| run.start.checked_add(run.count).is_some_and(|end| end <= node.length)) {
+            true => Ok(()),
+            false => refused!("slots beyond the {} of an array", node.length),
+        }
+    }
+
+    /// Mark the levels whose slot is null here, and not already further out. True when there is any.
+    fn item(&mut self, node: &Node, code: u16) -> bool {
+        let (runs, owners, count) = (&self.runs, &self.owners, self.count);
+        let (def, mut found) = (&mut self.def, false);
+        let mut mark = |slot: usize| {
+            let level = owners.as_ref().map_or(slot, |owners| owners[slot]);
+            let level = &mut def.get_or_insert_with(|| vec![0; count])[level];
+            if *level == 0 {
+                (*level, found) = (code, true);
+            }
+        };
+        let mut first = 0;
+        for run in runs {
+            match (&node.kind, &node.validity) {
+                (Kind::Null, _) => (first..first + run.count).for_each(&mut mark),
+                (_, Some(bitmap)) => bitmap.zeros(run.start, run.count, |index| mark(first + index)),
+                (_, None) => {}
+            }
+            first += run.count;
+        }
+        found
+    }
+
+    /// Turn the levels that own a list into as many as it has items. `rank` is 1 for the innermost list.
+    fn list(&mut self, offsets: Offsets, node: &Node, depth: usize, rank: u16, found: &mut Found) -> Taken<()> {
+        let mut next = Levels { rep: Vec::new(), def: None, count: 0, runs: Vec::new(), owners: None };
+        next.rep.reserve(self.count);
+        let mut def = Vec::with_capacity(self.count);
+        let mut owners = self.owners.as_deref().unwrap_or_default().iter().copied().peekable();
+        let mut slots = self.runs.iter().flat_map(|run| run.start..run.start + run.count);
+        let mut childless = false;
+        for level in 0..self.count {
+            let (rep, code) = (self.rep[level], self.def.as_ref().map_or(0, |def| def[level]));
+            let owns = self.owners.is_none() || owners.next_if_eq(&level).is_some();
+            let slot = if owns { slots.next() } else { None };
+            let end = match slot {
+                Some(slot) if code == 0 => match node.validity {
+                    Some(bitmap) if !bitmap.is_set(slot) => null_code(depth),
+                    _ => match offsets.items(slot) {
+                        Some((_, 0)) => empty_code(depth),
+                        Some((start, count)) => {
+                            next.rep.push(rep);
+                            next.rep.resize(next.rep.len() + count - 1, rank - 1);
+                            def.resize(def.len() + count, 0);
+                            append_run(&mut next.runs, start, count);
+                            continue;
+                        }
+                        None => return refused!("list offsets of slot {slot} descend or end"),
+                    },
+                },
+                _ => code,
+            };
+            found.null[depth] |= end == null_code(depth);
+            found.empty[depth] |= end == empty_code(depth);
+            childless = true;
+            next.rep.push(rep);
+            def.push(end);
+        }
+        next.count = def.len();
+        if childless {
+            next.owners = Some(def.iter().enumerate().filter(|(_, &code)| code == 0).map(|(level, _)| level).collect());
+            next.def = Some(def);
+        }
+        *self = next;
+        Ok(())
+    }
+
+    /// Repeat every level once per slot of a fixed-size list.
+    fn repeat(&mut self, size: usize) -> Taken<()> {
+        if self.owners.is_some() {
+            return Err(Refused::Unsupported("fixed-size lists of structs inside lists".into()));
+        }
+        let Some(count) = self.count.checked_mul(size) else {
+            return refused!("{} lists of {size} slots", self.count);
+        };
+        self.rep = repeat_each(&self.rep, size);
+        self.def = self.def.as_deref().map(|def| repeat_each(def, size));
+        self.count = count;
+        self.runs.iter_mut().for_each(|run| *run = Run { start: run.start * size, count: run.count * size });
+        Ok(())
+    }
+}
+
+fn repeat_each(levels: &[u16], times: usize) -> Vec<u16> {
+    levels.iter().flat_map(|&level| std::iter::repeat_n(level, times)).collect()
+}
+
+/// Append items to runs, joined with the last one where they follow it.
+fn append_run(runs: &mut Vec<Run>, start: usize, count: usize) {
+    match runs.last_mut() {
+        Some(last) if last.start + last.count == start => last.count += count,
+        _ => runs.push(Run { start, count }),
+    }
+}
+
+/// The shape of the way, the same for all chunks: what each node is, outermost first, the leaf last.
+#[derive(PartialEq)]
+struct Way {
+    is_list: Vec<bool>,
+    is_struct: Vec<bool>,
+    /// Structs that may be null, around the outermost list. They are nullable in every page, for pylance fails to join
+    /// pages where such a struct is all valid with others where it is not. (Inside of lists it fails at the contrary.)
+    may_be_null: Vec<bool>,
+}
+
+impl Way {
+    fn max_rep(&self) -> u16 {
+        self.is_list.iter().filter(|&&is_list| is_list).count() as u16
+    }
+
+    /// What is null below a null struct is null, too: the member of one with nulls may not claim to be all valid.
+    fn push_down(&self, found: &mut Found) {
+        found.null.iter_mut().zip(&self.may_be_null).for_each(|(null, may_be_null)| *null |= may_be_null);
+        for (depth, _) in self.is_struct.iter().enumerate().filter(|(_, &is_struct)| is_struct) {
+            found.null[depth + 1] |= found.null[depth];
+        }
+    }
+
+    /// Layer numbers, innermost first, and the level of every code.
+    fn number(&self, found: &Found) -> (Vec<u8>, Vec<u16>) {
+        let mut layers = Vec::new();
+        let mut levels = vec![0; 2 * self.is_list.len() + 1];
+        let mut next = 1;
+        for (depth, &is_list) in self.is_list.iter().enumerate().rev() {
+            let (null, empty) = (found.null[depth], found.empty[depth]);
+            layers.push(match (is_list, null, empty) {
+                (false, false, _) => 1,
+                (false, true, _) => 3,
+                (true, false, false) => 2,
+                (true, true, false) => 4,
+                (true, false, true) => 5,
+                (true, true, true) => 6,
+            });
+            for (occurs, code) in [(null, null_code(depth)), (empty, empty_code(depth))] {
+                if occurs {
+                    levels[code as usize] = next;
+                    next += 1;
+                }
+            }
+        }
+        (layers, levels)
+    }
+}
+
+/// One chunk: some rows of arrays.
+struct Chunk<'a> {
+    start: usize,
+    num_rows: usize,
+    nodes: Vec<Node<'a>>,
+    streams: Vec<Stream<'a>>,
+}
+
+impl Chunk<'_> {
+    fn levels(&self, way: &Way, found: &mut Found) -> Taken<Levels> {
+        let mut rank = way.max_rep();
+        let mut levels = Levels::new(self.start, self.num_rows, rank);
+        for (depth, node) in self.nodes.iter().enumerate() {
+            levels.check(node)?;
+            match node.kind {
+                Kind::Item | Kind::NullableStruct | Kind::Null => {
+                    found.null[depth] |= levels.item(node, null_code(depth))
+                }
+                Kind::Repeated(size) => {
+                    if rank < way.max_rep() {
+                        return Err(Refused::Unsupported("fixed-size lists of structs inside lists".into()));
+                    }
+                    found.null[depth] |= levels.item(node, null_code(depth));
+                    levels.repeat(size)?;
+                }
+                Kind::List(offsets) => {
+                    levels.list(offsets, node, depth, rank, found)?;
+                    rank -= 1;
+                }
+            }
+        }
+        Ok(levels)
+    }
+}
+
+/// A page taken apart.
+struct Page {
+    num_slots: usize,
+    num_items: usize,
+    rep: Option<Vec<u16>>,
+    def: Option<Vec<u16>>,
+    layers: Vec<u8>,
+    /// Chunk and slot of the first item.
+    first: (usize, usize),
+    values: Option<Vec<Option<OwnedBuffer>>>,
+}
+
+fn shred_chunks(way: &Way, chunks: &[Chunk]) -> Taken<Page> {
+    let depth = way.is_list.len();
+    let mut found = Found { null: vec![false; depth], empty: vec![false; depth] };
+    let parts = chunks.iter().map(|chunk| chunk.levels(way, &mut found)).collect::<Taken<Vec<_>>>()?;
+    way.push_down(&mut found);
+    let (layers, numbers) = way.number(&found);
+    let items = Items { chunks: parts.iter().map(|part| part.runs.clone()).collect(), nulls: null_items(&parts) };
+    let num_levels = parts.iter().map(|part| part.count).sum();
+    let num_slots = match way.max_rep() {
+        0 => num_levels,
+        max_rep => parts.iter().map(|part| part.rep.iter().filter(|&&rep| rep == max_rep).count()).sum(),
+    };
+    let has_def = layers.iter().any(|&layer| layer > 2);
+    let mut parts = parts.into_iter();
+    let mut joined = parts.next().unwrap_or_else(|| Levels::new(0, 0, 0));
+    let mut def = has_def.then(|| joined.def.take().unwrap_or_else(|| vec![0; joined.count]));
+    for part in parts {
+        joined.rep.extend_from_slice(&part.rep);
+        match (&mut def, &part.def) {
+            (Some(def), Some(more)) => def.extend_from_slice(more),
+            (Some(def), None) => def.resize(def.len() + part.count, 0),
+            (None, _) => {}
+        }
+    }
+    if let Some(def) = &mut def {
+        def.iter_mut().for_each(|level| *level = numbers[*level as usize]);
+    }
+    let streams: Vec<_> = chunks.iter().map(|chunk| &chunk.streams[..]).collect();
+    Ok(Page {
+        num_slots,
+        num_items: items.count(),
+        rep: (way.max_rep() > 0).then_some(joined.rep),
+        def,
+        layers,
+        first: items.first(),
+        values: if items.is_one_run() { None } else { Some(gather(&items, &streams)?) },
+    })
+}
+
+/// The items that are null, numbered from the first of the page on.
+fn null_items(parts: &[Levels]) -> Vec<usize> {
+    let (mut nulls, mut first) = (Vec::new(), 0);
+    for part in parts {
+        if let Some(def) = &part.def {
+            match &part.owners {
+                None => nulls.extend((0..part.count).filter(|&level| def[level] != 0).map(|level| first + level)),
+                Some(owners) => {
+                    let null = owners.iter().enumerate().filter(|(_, &level)| def[level] != 0);
+                    nulls.extend(null.map(|(item, _)| first + item));
+                }
+            }
+        }
+        first += part.num_slots();
+    }
+    nulls
+}
+
+type NodeArgs<'py> = (u8, usize, Option<Bound<'py, PyAny>>, usize, Option<Bound<'py, PyAny>>, usize);
+type ChunkArgs<'py> = (usize, usize, Vec<NodeArgs<'py>>, Vec<StreamArgs<'py>>);
+type Buffers = Vec<Option<OwnedBuffer>>;
+type Shredded = (usize, usize, Option<OwnedBuffer>, Option<OwnedBuffer>, Vec<u8>, (usize, usize), Option<Buffers>);
+
+/// The buffers of a chunk, held while the kernel runs.
+struct Held {
+    nodes: Vec<(Option<Input>, Option<Input>)>,
+    streams: Vec<(Option<Input>, Option<Input>)>,
+}
+
+fn hold(object: &Option<Bound<'_, PyAny>>) -> PyResult<Option<Input>> {
+    object.as_ref().map(Input::new).transpose()
+}
+
+fn node<'a>(args: &NodeArgs<'_>, held: &'a (Option<Input>, Option<Input>)) -> PyResult<Node<'a>> {
+    let (kind, length, _, bit_offset, _, list_size) = args;
+    let validity = held.0.as_ref().map(|input| Bitmap { bytes: input.bytes(), offset: *bit_offset });
+    let offsets = held.1.as_ref().map_or(&[][..], Input::bytes);
+    let kind = match kind {
+        0 => Kind::Item,
+        1 => Kind::List(Offsets::Narrow(offsets)),
+        2 => Kind::List(Offsets::Wide(offsets)),
+        3 => Kind::Repeated(*list_size),
+        4 => Kind::Null,
+        5 => Kind::NullableStruct,
+        kind => return Err(PyValueError::new_err(format!("nodes of kind {kind} are unknown"))),
+    };
+    Ok(Node { kind, validity, length: *length })
+}
+
+/// Take rows of nested arrays apart, see `lance_io/_kernels.pyi`.
+#[pyfunction]
+#[pyo3(signature = (chunks, /))]
+pub fn shred<'py>(py: Python<'py>, chunks: Vec<ChunkArgs<'py>>) -> PyResult<Shredded> {
+    let held = chunks
+        .iter()
+        .map(|(_, _, nodes, streams)| {
+            let nodes = nodes.iter().map(|node| Ok((hold(&node.2)?, hold(&node.4)?))).collect::<PyResult<_>>()?;
+            let streams = streams.iter().map(|s| Ok((hold(&s.4)?, hold(&s.5)?))).collect::<PyResult<_>>()?;
+            Ok(Held { nodes, streams })
+        })
+        .collect::<PyResult<Vec<_>>>()?;
+    let mut inputs = Vec::new();
+    for ((start, num_rows, nodes, streams), held) in chunks.iter().zip(&held) {
+        let nodes = nodes.iter().zip(&held.nodes).map(|(args, held)| node(args, held)).collect::<PyResult<_>>()?;
+        let streams = streams.iter().zip(&held.streams).map(|(args, held)| Stream::new(args, held));
+        let streams = streams.collect::<PyResult<_>>()?;
+        inputs.push(Chunk { start: *start, num_rows: *num_rows, nodes, streams });
+    }
+    let way = way_of(&inputs)?;
+    let steps = inputs.iter().map(|chunk| chunk.num_rows + chunk.nodes.last().map_or(0, |leaf| leaf.length)).sum();
+    let page = gil::release(py, steps, || shred_chunks(&way, &inputs))?;
+    let (rep, def) = (page.rep.map(OwnedBuffer::from), page.def.map(OwnedBuffer::from));
+    Ok((page.num_slots, page.num_items, rep, def, page.layers, page.first, page.values))
+}
+
+/// The one way that all chunks take.
+fn way_of(chunks: &[Chunk]) -> PyResult<Way> {
+    let kinds =
+        |chunk: &Chunk, is: fn(&Kind) -> bool| chunk.nodes.iter().map(|node| is(&node.kind)).collect::<Vec<_>>();
+    let mut ways = chunks.iter().map(|chunk| {
+        let is_list = kinds(chunk, |kind| matches!(kind, Kind::List(_)));
+        let mut is_struct = kinds(chunk, |kind| matches!(kind, Kind::Item | Kind::NullableStruct));
+        is_struct.pop(); // the leaf
+        let first_list = is_list.iter().position(|&is_list| is_list).unwrap_or(0);
+        let mut may_be_null = kinds(chunk, |kind| matches!(kind, Kind::NullableStruct));
+        may_be_null.iter_mut().skip(first_list).for_each(|may_be_null| *may_be_null = false);
+        Way { is_list, is_struct, may_be_null }
+    });
+    let first = ways.next().ok_or_else(|| PyValueError::new_err("no chunks"))?;
+    match ways.all(|way| way == first) && (1..=1024).contains(&first.is_list.len()) {
+        true => Ok(first),
+        false => Err(PyValueError::new_err("chunks of one page differ in their nesting")),
+    }
+}

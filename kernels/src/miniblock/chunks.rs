@@ -1,0 +1,405 @@
+//! Where rows lie in a page: chunk metadata, repetition indexes, and the byte ranges that hold a selection of rows.
+//!
+//! ```text
+//! chunk word        u16, in wide pages u32   (chunk bytes / 8 - 1) << 4 | log2(values)
+//! repetition index  per chunk: a u64         rows that end in the chunk
+//!                              b u64         levels of a row that goes on in the next chunk, 0 without one
+//! full-zip index    num_rows + 1 integers    byte offset of each row, then the end of the last
+//!                   of 1, 2, 4 or 8 bytes
+//! ```
+
+use crate::buffer::{Input, OwnedBuffer};
+use crate::damaged;
+use crate::error::{Checked, Damaged};
+use crate::gil;
+use crate::levels::rows::RowRanges;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Sizes of chunks are told in units of this many bytes.
+const CHUNK_UNIT_BYTES: i64 = 8;
+
+type Pair = (OwnedBuffer, OwnedBuffer);
+
+fn pair<A, B>((first, second): (Vec<A>, Vec<B>)) -> Pair
+where
+    OwnedBuffer: From<Vec<A>> + From<Vec<B>>,
+{
+    (first.into(), second.into())
+}
+
+/// `chunk_table` of the contract.
+#[pyfunction]
+#[pyo3(signature = (words, wide, num_items, chunks_bytes, /))]
+pub fn chunk_table(
+    py: Python<'_>,
+    words: &Bound<'_, PyAny>,
+    wide: bool,
+    num_items: i64,
+    chunks_bytes: i64,
+) -> PyResult<Pair> {
+    let words = Input::new(words)?;
+    let bytes = words.bytes();
+    let table = gil::release(py, bytes.len() / 2, || read_words(bytes, wide, num_items, chunks_bytes))?;
+    Ok(pair(table))
+}
+
+/// Where chunks begin: byte offsets and items, both with the end of the last.
+pub fn read_words(bytes: &[u8], wide: bool, num_items: i64, chunks_bytes: i64) -> Checked<(Vec<i64>, Vec<i64>)> {
+    if wide {
+        read_chunk_words(words_of(bytes)?.map(u32::from_le_bytes), num_items, chunks_bytes)
+    } else {
+        read_chunk_words(words_of(bytes)?.map(|word| u16::from_le_bytes(word) as u32), num_items, chunks_bytes)
+    }
+}
+
+/// The buffer as words of `N` bytes.
+fn words_of<const N: usize>(bytes: &[u8]) -> Checked<impl ExactSizeIterator<Item = [u8; N]> + '_> {
+    match bytes.as_chunks::<N>() {
+        (words, []) => Ok(words.iter().copied()),
+        _ => damaged!("expected words of {N} bytes, found {} bytes", bytes.len()),
+    }
+}
+
+/// Running sums of bytes and of items; the last chunk holds what the others leave.
+fn read_chunk_words(
+    words: impl ExactSizeIterator<Item = u32>,
+    num_items: i64,
+    chunks_bytes: i64,
+) -> Checked<(Vec<i64>, Vec<i64>)> {
+    let num_chunks = words.len();
+    if num_chunks == 0 && num_items > 0 {
+        return damaged!("no chunks for {num_items} items");
+    }
+    let mut byte_offsets = Vec::with_capacity(num_chunks + 1);
+    let mut item_starts = Vec::with_capacity(num_chunks + 1);
+    // Each addend is below 2^32 and there is one per two bytes of memory: the sums stay far below 2^63.
+    let (mut bytes, mut items) = (0, 0);
+    for (chunk, word) in words.enumerate() {
+        byte_offsets.push(bytes);
+        item_starts.push(items);
+        bytes += ((word >> 4) as i64 + 1) * CHUNK_UNIT_BYTES;
+        let (log2, left) = (word & 15, num_items - items);
+        items += if chunk + 1 == num_chunks {
+            if left < 0 || (log2 > 0 && left != 1 << log2) {
+                return damaged!("last chunk {chunk}: log2 of its values is {log2}, but {left} items are left for it");
+            }
+            left
+        } else if log2 == 0 {
+            return damaged!("chunk {chunk} of {num_chunks}: one value, which only the last chunk may have");
+        } else {
+            1 << log2
+        };
+    }
+    if bytes != chunks_bytes {
+        return damaged!("{num_chunks} chunks add up to {bytes} bytes, their buffer has {chunks_bytes}");
+    }
+    byte_offsets.push(bytes);
+    item_starts.push(items);
+    Ok((byte_offsets, item_starts))
+}
+
+/// `repetition_table` of the contract.
+#[pyfunction]
+#[pyo3(signature = (index, num_chunks, num_rows, /))]
+pub fn repetition_table(py: Python<'_>, index: &Bound<'_, PyAny>, num_chunks: usize, num_rows: u64) -> PyResult<Pair> {
+    let index = Input::new(index)?;
+    let table = gil::release(py, num_chunks, || read_repetition(index.bytes(), num_chunks, num_rows))?;
+    Ok(pair(table))
+}
+
+/// A chunk counts its levels in a u16.
+const CHUNK_LEVELS_MAX: u64 = u16::MAX as u64;
+
+/// From rows that *end* in each chunk to rows that *begin* there.
+pub fn read_repetition(index: &[u8], num_chunks: usize, num_rows: u64) -> Checked<(Vec<i64>, Vec<u8>)> {
+    let (entries, rest) = index.as_chunks::<16>();
+    if entries.len() != num_chunks || !rest.is_empty() {
+        return damaged!("repetition index has {} bytes, expected 16 for each of {num_chunks} chunks", index.len());
+    }
+    let mut row_starts = Vec::with_capacity(num_chunks + 1);
+    let mut preambles = Vec::with_capacity(num_chunks);
+    let (mut begun, mut ended, mut preamble) = (0u64, 0u64, false);
+    for (chunk, entry) in entries.iter().enumerate() {
+        let ends = u64::from_le_bytes(entry[..8].try_into().expect("8 of 16 bytes"));
+        let unfinished = u64::from_le_bytes(entry[8..].try_into().expect("8 of 16 bytes"));
+        if unfinished > CHUNK_LEVELS_MAX {
+            return damaged!("chunk {chunk}: {unfinished} levels of an unfinished row, a chunk has at most 65535");
+        }
+        let unfinished = unfinished > 0;
+        ended = match ended.checked_add(ends) {
+            Some(ended) if ended <= num_rows => ended,
+            _ => return damaged!("chunk {chunk}: {ends} rows end here after {ended} others, the page has {num_rows}"),
+        };
+        if ends == 0 && !unfinished && num_rows > 0 {
+            return damaged!("chunk {chunk}: no row ends here and none goes on");
+        }
+        row_starts.push(begun as i64);
+        preambles.push(preamble as u8);
+        begun = ended + unfinished as u64;
+        preamble = unfinished;
+    }
+    if preamble {
+        return damaged!("the last chunk of {num_chunks} leaves a row unfinished");
+    }
+    if ended != num_rows {
+        return damaged!("{ended} rows end in {num_chunks} chunks, the page has {num_rows}");
+    }
+    row_starts.push(begun as i64);
+    Ok((row_starts, preambles))
+}
+
+/// `plan_chunks` of the contract.
+#[pyfunction]
+#[pyo3(signature = (row_starts, row_ends, byte_offsets, starts, preamble, base_bytes, /))]
+pub fn plan_chunks(
+    py: Python<'_>,
+    row_starts: &Bound<'_, PyAny>,
+    row_ends: Option<&Bound<'_, PyAny>>,
+    byte_offsets: &Bound<'_, PyAny>,
+    starts: &Bound<'_, PyAny>,
+    preamble: Option<&Bound<'_, PyAny>>,
+    base_bytes: i64,
+) -> PyResult<(OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer)> {
+    let (row_starts, row_ends) = (Input::new(row_starts)?, row_ends.map(Input::new).transpose()?);
+    let (byte_offsets, starts) = (Input::new(byte_offsets)?, Input::new(starts)?);
+    let preamble = preamble.map(Input::new).transpose()?;
+    let (byte_offsets, starts) = (byte_offsets.i64s()?, starts.i64s()?);
+    let table = ChunkTable::new(&byte_offsets, &starts, preamble.as_ref().map(Input::bytes), base_bytes)?;
+    let rows = RowRanges::new(&row_starts, row_ends.as_ref(), table.num_rows())?;
+    let mut plan = ChunkPlan::default();
+    gil::release(py, rows.len(), || table.plan(&rows, &mut plan));
+    Ok((plan.chunk_ids.into(), plan.range_firsts.into(), plan.range_starts.into(), plan.range_ends.into()))
+}
+
+/// The chunks of a page as `chunk_table` and `repetition_table` tell them: n chunks, n + 1 offsets and starts.
+pub struct ChunkTable<'a> {
+    byte_offsets: &'a [i64],
+    starts: &'a [i64],
+    preamble: Option<&'a [u8]>,
+    base_bytes: i64,
+    /// Rows per chunk, about.
+    chunk_rows: i64,
+}
+
+/// Chunks that hold some rows, and the byte ranges they lie in; of several pages, one page after the other.
+///
+/// `range_firsts` count from the first chunk of their page.
+#[derive(Default)]
+pub struct ChunkPlan {
+    pub chunk_ids: Vec<i64>,
+    pub range_firsts: Vec<i64>,
+    pub range_starts: Vec<i64>,
+    pub range_ends: Vec<i64>,
+}
+
+impl<'a> ChunkTable<'a> {
+    pub fn new(
+        byte_offsets: &'a [i64],
+        starts: &'a [i64],
+        preamble: Option<&'a [u8]>,
+        base_bytes: i64,
+    ) -> PyResult<ChunkTable<'a>> {
+        let num_chunks = preamble.map_or(starts.len().saturating_sub(1), <[u8]>::len);
+        if starts.len() != num_chunks + 1 || byte_offsets.len() != num_chunks + 1 {
+            let text = format!(
+                "{} byte offsets, {} starts and {num_chunks} chunks do not fit together",
+                byte_offsets.len(),
+                starts.len()
+            );
+            return Err(PyValueError::new_err(text));
+        }
+        if starts[0] != 0 {
+            return Err(PyValueError::new_err(format!("the first chunk starts at {}, expected 0", starts[0])));
+        }
+        if base_bytes < 0 || base_bytes.checked_add(byte_offsets[num_chunks]).is_none() {
+            return Err(PyValueError::new_err(format!("chunk buffer at byte {base_bytes} is out of range")));
+        }
+        let num_rows = starts[num_chunks];
+        let (chunks, first) = (num_chunks as i64, starts.get(1).copied().unwrap_or(0));
+        // Chunks of fixed-width values are of one length, but for the last.
+        let is_even = first > 0 && (num_rows - 1) / first + 1 == chunks;
+        let chunk_rows = if is_even { first } else { (num_rows / chunks.max(1)).max(1) };
+        Ok(ChunkTable { byte_offsets, starts, preamble, base_bytes, chunk_rows })
+    }
+
+    pub fn num_rows(&self) -> i64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Add a page's part to a plan.
+    pub fn plan(&self, rows: &RowRanges, plan: &mut ChunkPlan) {
+        let first_chunk = plan.chunk_ids.len();
+        let (mut position, mut planned) = (0, 0);
+        for (start, end) in rows.iter().filter(|(start, end)| start < end) {
+            let first = self.seek(position, start);
+            let last = self.last_chunk(first, end);
+            if planned <= last {
+                self.add(plan, first_chunk, first.max(planned), last);
+            }
+            position = first.max(last);
+            planned = planned.max(last + 1);
+        }
+    }
+
+    /// The chunk from `position` on in which a row begins: the last one whose start is not behind it.
+    ///
+    /// From where it would be if all chunks were alike: doubling steps, then bisection. Rows far apart would otherwise
+    /// touch a dozen places of the table each, and most of them are not in the processor's caches.
+    fn seek(&self, position: usize, row: i64) -> usize {
+        if self.starts.get(position + 1).is_none_or(|&next| row < next) {
+            return position; // as for most rows where a chunk has several
+        }
+        let guess = (row / self.chunk_rows) as usize;
+        let is_behind = guess > position && self.starts.get(guess).is_some_and(|&start| start <= row);
+        let position = if is_behind { guess } else { position };
+        let ahead = &self.starts[position + 1..];
+        let mut step = 1;
+        while step <= ahead.len() && ahead[step - 1] <= row {
+            step *= 2;
+        }
+        let (low, high) = (step / 2, step.min(ahead.len()));
+        position + low + ahead[low..high].partition_point(|&start| start <= row)
+    }
+
+    /// The chunk in which the row before `end` ends.
+    fn last_chunk(&self, first: usize, end: i64) -> usize {
+        let Some(preamble) = self.preamble else {
+            return self.seek(first, end - 1);
+        };
+        let next = self.seek(first, end);
+        if next == preamble.len() || (self.starts[next] == end && preamble[next] == 0) {
+            next - 1
+        } else {
+            next
+        }
+    }
+
+    /// Append chunks `first..=last`, to the last range where they follow it directly. The page's part of the plan begins
+    /// at `first_chunk`.
+    fn add(&self, plan: &mut ChunkPlan, first_chunk: usize, first: usize, last: usize) {
+        let follows = plan.chunk_ids[first_chunk..].last().is_some_and(|&previous| previous + 1 == first as i64);
+        let end = self.base_bytes + self.byte_offsets[last + 1];
+        match plan.range_ends.last_mut().filter(|_| follows) {
+            Some(range_end) => *range_end = end,
+            None => {
+                plan.range_firsts.push((plan.chunk_ids.len() - first_chunk) as i64);
+                plan.range_starts.push(self.base_bytes + self.byte_offsets[first]);
+                plan.range_ends.push(end);
+            }
+        }
+        plan.chunk_ids.extend(first as i64..=last as i64);
+    }
+}
+
+/// `fullzip_bounds` of the contract.
+#[pyfunction]
+#[pyo3(signature = (index, width_bytes, row_starts, row_ends, data_bytes, /))]
+pub fn fullzip_bounds(
+    py: Python<'_>,
+    index: &Bound<'_, PyAny>,
+    width_bytes: usize,
+    row_starts: &Bound<'_, PyAny>,
+    row_ends: Option<&Bound<'_, PyAny>>,
+    data_bytes: u64,
+) -> PyResult<Pair> {
+    let index = Input::new(index)?;
+    let entries = Entries::new(index.bytes(), width_bytes)?;
+    let Some(num_rows) = entries.len().checked_sub(1) else {
+        return Err(Damaged("repetition index is empty".into()).into());
+    };
+    let (row_starts, row_ends) = (Input::new(row_starts)?, row_ends.map(Input::new).transpose()?);
+    let rows = RowRanges::new(&row_starts, row_ends.as_ref(), num_rows as i64)?;
+    let bounds = gil::release(py, rows.len(), || {
+        let entries = rows.iter().map(|(start, end)| (entries.get(start as usize), entries.get(end as usize)));
+        check_bounds(entries, data_bytes)
+    })?;
+    Ok(pair(bounds))
+}
+
+/// `fullzip_pairs` of the contract.
+#[pyfunction]
+#[pyo3(signature = (buffer, offsets, lengths, width_bytes, data_bytes, /))]
+pub fn fullzip_pairs(
+    py: Python<'_>,
+    buffer: &Bound<'_, PyAny>,
+    offsets: &Bound<'_, PyAny>,
+    lengths: &Bound<'_, PyAny>,
+    width_bytes: usize,
+    data_bytes: u64,
+) -> PyResult<Pair> {
+    let (buffer, offsets, lengths) = (Input::new(buffer)?, Input::new(offsets)?, Input::new(lengths)?);
+    let (bytes, offsets, lengths) = (buffer.bytes(), offsets.i64s()?, lengths.i64s()?);
+    if offsets.len() != lengths.len() {
+        let text = format!("{} offsets but {} lengths", offsets.len(), lengths.len());
+        return Err(PyValueError::new_err(text));
+    }
+    let bounds = gil::release(py, offsets.len(), || -> PyResult<_> {
+        let mut pairs = Vec::with_capacity(offsets.len());
+        for (&offset, &length) in offsets.iter().zip(lengths.iter()) {
+            let entries = Entries::new(slice_of(bytes, offset, length)?, width_bytes)?;
+            let Some(last) = entries.len().checked_sub(1) else {
+                return Err(PyValueError::new_err("a slice of the repetition index is empty"));
+            };
+            pairs.push((entries.get(0), entries.get(last)));
+        }
+        Ok(check_bounds(pairs.into_iter(), data_bytes)?)
+    })?;
+    Ok(pair(bounds))
+}
+
+/// `length` bytes at `offset`, both as the caller gave them.
+pub fn slice_of(bytes: &[u8], offset: i64, length: i64) -> PyResult<&[u8]> {
+    let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+    range.and_then(|(offset, length)| bytes.get(offset..)?.get(..length)).ok_or_else(|| {
+        let text = format!("{length} bytes at {offset} are not within a buffer of {} bytes", bytes.len());
+        PyValueError::new_err(text)
+    })
+}
+
+/// Unsigned little-endian integers of a width known at run time.
+struct Entries<'a> {
+    bytes: &'a [u8],
+    width_bytes: usize,
+}
+
+impl<'a> Entries<'a> {
+    fn new(bytes: &'a [u8], width_bytes: usize) -> PyResult<Self> {
+        if !matches!(width_bytes, 1 | 2 | 4 | 8) {
+            return Err(PyValueError::new_err(format!("expected a width of 1, 2, 4 or 8 bytes, found {width_bytes}")));
+        }
+        if !bytes.len().is_multiple_of(width_bytes) {
+            let text = format!("repetition index of {} bytes has no whole entries of {width_bytes}", bytes.len());
+            return Err(Damaged(text).into());
+        }
+        Ok(Entries { bytes, width_bytes })
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() / self.width_bytes
+    }
+
+    fn get(&self, index: usize) -> u64 {
+        let bytes = &self.bytes[index * self.width_bytes..][..self.width_bytes];
+        match *bytes {
+            [a] => a as u64,
+            [a, b] => u16::from_le_bytes([a, b]) as u64,
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as u64,
+            _ => u64::from_le_bytes(bytes.try_into().expect("a width of 8 bytes")),
+        }
+    }
+}
+
+/// Bounds as they go to Python, each within the data.
+fn check_bounds(pairs: impl ExactSizeIterator<Item = (u64, u64)>, data_bytes: u64) -> Checked<(Vec<i64>, Vec<i64>)> {
+    let data_bytes = data_bytes.min(i64::MAX as u64);
+    let (mut starts, mut ends) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
+    for (index, (start, end)) in pairs.enumerate() {
+        if start > end || end > data_bytes {
+            return damaged!("row range {index} begins at byte {start} and ends at {end} of {data_bytes}");
+        }
+        starts.push(start as i64);
+        ends.push(end as i64);
+    }
+    Ok((starts, ends))
+}

@@ -1,0 +1,171 @@
+//! Leaves of several pages of one column, put one behind the other.
+
+use crate::buffer::OwnedBuffer;
+use crate::decode::codec::{invalid, Codec};
+use crate::decode::dictionary::Kind;
+use crate::decode::shapes::ListShape;
+use crate::error::Checked;
+use crate::levels::layers::{LayerOut, Offsets};
+use crate::miniblock::page::{LeafParts, Page};
+use crate::sink::{vec_with_capacity, Bits, Bytes};
+use pyo3::PyResult;
+
+/// What a value buffer consists of.
+#[derive(Clone, Copy)]
+enum Part {
+    Bytes,
+    /// So many bits per item; None where a page has no bitmap of this level.
+    Bits(usize),
+    Narrow,
+    Wide,
+}
+
+/// The value buffers of a page, in order.
+fn parts_of(page: &Page) -> PyResult<Vec<Part>> {
+    Ok(match page.dictionary {
+        Some(Kind::Fixed { .. }) => vec![Part::Bytes],
+        Some(Kind::Narrow) => vec![Part::Narrow, Part::Bytes],
+        Some(Kind::Wide) => vec![Part::Wide, Part::Bytes],
+        None => parts_of_codec(&page.values)?,
+    })
+}
+
+fn parts_of_codec(codec: &Codec) -> PyResult<Vec<Part>> {
+    Ok(match codec {
+        Codec::General { values, .. } => parts_of_codec(values)?,
+        Codec::Fsst { wide: false, .. } => vec![Part::Narrow, Part::Bytes],
+        Codec::Fsst { wide: true, .. } => vec![Part::Wide, Part::Bytes],
+        Codec::Variable { wide: false } => vec![Part::Narrow, Part::Bytes],
+        Codec::Variable { wide: true } => vec![Part::Wide, Part::Bytes],
+        Codec::FixedSizeList { .. } => {
+            let shape = ListShape::new(codec)?;
+            let items = match shape.item_bits % 8 {
+                0 => Part::Bytes,
+                _ => Part::Bits(shape.items_per_row() * shape.item_bits),
+            };
+            shape.levels.iter().map(|&(items, _)| Part::Bits(items)).chain([items]).collect()
+        }
+        Codec::PackedStruct { bits, .. } => vec![Part::Bytes; bits.len()],
+        _ => match codec.bits() {
+            Some(bits) if bits % 8 != 0 => vec![Part::Bits(bits)],
+            Some(_) => vec![Part::Bytes],
+            None => return Err(invalid("values of this codec cannot be joined")),
+        },
+    })
+}
+
+/// One leaf out of those of several pages, whose value buffers are of the same kinds as those of `page`.
+pub fn join_leaves(mut leaves: Vec<LeafParts>, page: &Page) -> PyResult<LeafParts> {
+    if leaves.len() == 1 {
+        return Ok(leaves.remove(0));
+    }
+    let parts = parts_of(page)?;
+    let layers = leaves[0].2.len();
+    if leaves.iter().any(|leaf| leaf.1.len() != parts.len() || leaf.2.len() != layers) {
+        return Err(invalid("pages of different kinds in one call"));
+    }
+    let num_items = leaves.iter().map(|leaf| leaf.0).sum();
+    let values = parts.iter().enumerate().map(|(at, part)| join_values(&leaves, at, *part)).collect::<PyResult<_>>()?;
+    let layers = (0..layers).map(|at| join_layer(&leaves, at)).collect::<Checked<_>>()?;
+    Ok((num_items, values, layers))
+}
+
+fn join_values(leaves: &[LeafParts], at: usize, part: Part) -> PyResult<Option<OwnedBuffer>> {
+    let buffers = leaves.iter().map(|leaf| leaf.1[at].as_ref());
+    if buffers.clone().any(|buffer| buffer.is_none()) {
+        return match buffers.clone().all(|buffer| buffer.is_none()) {
+            true => Ok(None),
+            false => Err(invalid("pages with and without bitmaps in one call")),
+        };
+    }
+    let slices: Vec<&[u8]> = buffers.flatten().map(OwnedBuffer::bytes).collect();
+    let total: usize = slices.iter().map(|slice| slice.len()).sum();
+    Ok(Some(match part {
+        Part::Bytes => {
+            let mut out = Bytes::with_capacity(total)?;
+            for slice in slices {
+                out.grow(slice.len()).copy_from_slice(slice);
+            }
+            out.into_buffer()
+        }
+        Part::Bits(per_item) => {
+            let mut out = Bits::with_capacity(total * 8)?;
+            for (slice, leaf) in slices.iter().zip(leaves) {
+                out.append(slice, 0, leaf.0 * per_item);
+            }
+            out.into_bytes().into()
+        }
+        Part::Narrow => {
+            let vectors = slices.iter().map(|slice| bytemuck::pod_collect_to_vec::<u8, i32>(slice));
+            join_offsets(vectors, total / 4)?.into()
+        }
+        Part::Wide => {
+            let vectors = slices.iter().map(|slice| bytemuck::pod_collect_to_vec::<u8, i64>(slice));
+            join_offsets(vectors, total / 8)?.into()
+        }
+    }))
+}
+
+/// An integer that counts bytes or items.
+trait Count: Copy + Default {
+    fn after(self, base: Self) -> Option<Self>;
+}
+impl Count for i32 {
+    fn after(self, base: i32) -> Option<i32> {
+        self.checked_add(base)
+    }
+}
+impl Count for i64 {
+    fn after(self, base: i64) -> Option<i64> {
+        self.checked_add(base)
+    }
+}
+
+fn join_offsets<O: Count>(vectors: impl Iterator<Item = Vec<O>>, count: usize) -> Checked<Vec<O>> {
+    let mut out = vec_with_capacity(count + 1)?;
+    out.push(O::default());
+    for offsets in vectors {
+        let base = *out.last().unwrap_or(&O::default());
+        for offset in offsets.iter().skip(1) {
+            match offset.after(base) {
+                Some(offset) => out.push(offset),
+                None => return crate::damaged!("the values wanted exceed what 32-bit offsets can address"),
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn join_layer(leaves: &[LeafParts], at: usize) -> Checked<LayerOut> {
+    let layers = leaves.iter().map(|leaf| &leaf.2[at]);
+    let length = layers.clone().map(|layer| layer.length).sum();
+    let null_count = layers.clone().map(|layer| layer.null_count).sum();
+    let validity = match layers.clone().any(|layer| layer.validity.is_some()) {
+        false => None,
+        true => {
+            let mut bits = Bits::with_capacity(length)?;
+            for layer in layers.clone() {
+                match &layer.validity {
+                    Some(validity) => bits.append(validity, 0, layer.length),
+                    None => bits.append(&vec![0xff; layer.length.div_ceil(8)], 0, layer.length),
+                }
+            }
+            Some(bits.into_bytes())
+        }
+    };
+    let mut narrow = Vec::new();
+    let mut wide = Vec::new();
+    for layer in layers {
+        match &layer.offsets {
+            Some(Offsets::Narrow(offsets)) => narrow.push(offsets.clone()),
+            Some(Offsets::Wide(offsets)) => wide.push(offsets.clone()),
+            None => {}
+        }
+    }
+    let offsets = match (narrow.is_empty(), wide.is_empty()) {
+        (true, true) => None,
+        (false, _) => Some(Offsets::Narrow(join_offsets(narrow.into_iter(), length)?)),
+        (true, false) => Some(Offsets::Wide(join_offsets(wide.into_iter(), length)?)),
+    };
+    Ok(LayerOut { length, validity, null_count, offsets })
+}

@@ -1,0 +1,5 @@
+//! Rows of many pages in one call, each column as one leaf, small ones all together as one batch.
+
+pub mod join;
+pub mod layout;
+pub mod pages;

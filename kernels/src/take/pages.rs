@@ -1,0 +1,304 @@
+//! Single rows of many mini-block pages, of all columns and files of a take, planned in one call and decoded in one.
+//!
+//! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
+//! Arrow arrays of a few rows.
+
+use crate::buffer::{ArrowBatch, Input, OwnedBuffer};
+use crate::decode::codec::invalid;
+use crate::error::DamagedError;
+use crate::gil;
+use crate::levels::rows::PageRows;
+use crate::miniblock::chunks::{slice_of, ChunkPlan};
+use crate::miniblock::indexed_page::{IndexedPage, PlainPage, Wanted};
+use crate::miniblock::page::{leaf_to_python, Leaf, LeafParts};
+use crate::take::join::join_leaves;
+use crate::take::layout::{batch_of, Layout};
+use crate::threads::side_by_side;
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// `PagesPlan` of the contract: which chunks hold the rows, and which bytes of which file these are.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct PagesPlan {
+    files: Vec<Py<PageRows>>,
+    /// File by file.
+    pages: Vec<PlannedPage>,
+    /// Where in `pages` those of each column are.
+    columns: Vec<Vec<usize>>,
+    chunks: ChunkPlan,
+}
+
+/// What a page is read with.
+#[derive(FromPyObject)]
+enum AnyPage {
+    Indexed(Py<IndexedPage>),
+    Plain(Py<PlainPage>),
+}
+
+impl AnyPage {
+    fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
+        match self {
+            AnyPage::Indexed(page) => page.get().plan(rows, plan),
+            AnyPage::Plain(page) => page.get().plan(rows, plan),
+        }
+    }
+}
+
+/// A page, and its parts of the tables of all pages.
+struct PlannedPage {
+    page: AnyPage,
+    file: usize,
+    /// Its place among the pages of its file.
+    at: usize,
+    rows: Range<usize>,
+    chunks: Range<usize>,
+    ranges: Range<usize>,
+}
+
+/// Rows of a file, what its pages are read with, and to which column of the result each of its columns belongs.
+type File = (Py<PageRows>, Vec<Option<AnyPage>>, Vec<Option<usize>>);
+
+#[pymethods]
+impl PagesPlan {
+    #[new]
+    #[pyo3(signature = (files, num_columns, /))]
+    fn new(py: Python<'_>, files: Vec<File>, num_columns: usize) -> PyResult<Self> {
+        for (rows, pages, columns) in &files {
+            let rows = rows.get();
+            let is_column = |column: &Option<usize>| column.is_none_or(|column| column < num_columns);
+            if pages.len() != rows.num_pages() || columns.len() != rows.num_columns() || !columns.iter().all(is_column)
+            {
+                return Err(invalid("rows, pages and columns of a file do not go together"));
+            }
+        }
+        let steps = files.iter().map(|(rows, pages, _)| rows.get().rows().len() + pages.len()).sum();
+        gil::release(py, steps, || {
+            let mut plan = PagesPlan {
+                files: Vec::with_capacity(files.len()),
+                pages: Vec::new(),
+                columns: vec![Vec::new(); num_columns],
+                chunks: ChunkPlan::default(),
+            };
+            files.into_iter().try_for_each(|file| plan.add(file))?;
+            match plan.columns.iter().any(Vec::is_empty) {
+                true => Err(invalid("a column without pages")),
+                false => Ok(plan),
+            }
+        })
+    }
+
+    /// `(starts, ends, bounds)`: the ranges of each file behind those of the one before.
+    fn ranges(&self) -> (OwnedBuffer, OwnedBuffer, Vec<usize>) {
+        let mut bounds = vec![0; self.files.len() + 1];
+        self.pages.iter().for_each(|page| bounds[page.file + 1] = page.ranges.end);
+        (1..bounds.len()).for_each(|at| bounds[at] = bounds[at].max(bounds[at - 1])); // those without pages
+        (self.chunks.range_starts.clone().into(), self.chunks.range_ends.clone().into(), bounds)
+    }
+
+    /// One leaf per column, its pages one after the other; or all of them as a batch.
+    #[pyo3(signature = (fetched, threads_max, layouts, /))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        threads_max: &Bound<'py, PyAny>,
+        layouts: Option<&Bound<'py, Layouts>>,
+    ) -> PyResult<Decoded<'py>> {
+        let leaves = self.decode_leaves(py, fetched, threads_max)?;
+        let leaves = match layouts {
+            None => leaves,
+            Some(layouts) => match batch_of(leaves, &layouts.get().0)? {
+                Ok(batch) => return Ok(Decoded::Batch(batch)),
+                Err(leaves) => leaves,
+            },
+        };
+        let leaves = leaves.into_iter().map(|leaf| leaf_to_python(py, leaf));
+        Ok(Decoded::Leaves(leaves.collect::<PyResult<_>>()?))
+    }
+}
+
+/// What the types of a batch's columns are made of; `Layouts` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct Layouts(Vec<Layout>);
+
+#[pymethods]
+impl Layouts {
+    #[new]
+    #[pyo3(signature = (programs, /))]
+    fn new(programs: Vec<Vec<u8>>) -> PyResult<Self> {
+        Ok(Layouts(programs.iter().map(|program| Layout::parse(program)).collect::<PyResult<_>>()?))
+    }
+}
+
+#[derive(IntoPyObject)]
+enum Decoded<'py> {
+    Batch(ArrowBatch),
+    Leaves(Vec<Leaf<'py>>),
+}
+
+impl PagesPlan {
+    fn add(&mut self, (rows, pages, columns): File) -> PyResult<()> {
+        let split = rows.get();
+        let mut pages = pages.into_iter().enumerate();
+        let mut end = 0;
+        for (number, column) in columns.into_iter().enumerate() {
+            for (at, page) in pages.by_ref().take(split.column(number).len()) {
+                let rows = end..end + split.counts()[at];
+                end = rows.end;
+                let Some(column) = column else { continue };
+                let page = page.ok_or_else(|| invalid("a page that is missing"))?;
+                let (first_chunk, first_range) = (self.chunks.chunk_ids.len(), self.chunks.range_starts.len());
+                page.plan(&split.rows()[rows.clone()], &mut self.chunks)?;
+                let chunks = first_chunk..self.chunks.chunk_ids.len();
+                let ranges = first_range..self.chunks.range_starts.len();
+                self.columns[column].push(self.pages.len());
+                self.pages.push(PlannedPage { page, file: self.files.len(), at, rows, chunks, ranges });
+            }
+        }
+        self.files.push(rows);
+        Ok(())
+    }
+
+    /// Of all ranges. The buffers that were fetched may lie in a memory that is much larger.
+    fn num_bytes(&self) -> usize {
+        let ranges = self.chunks.range_starts.iter().zip(&self.chunks.range_ends);
+        ranges.fold(0, |sum, (&start, &end)| sum.saturating_add(end.saturating_sub(start).max(0) as usize))
+    }
+
+    fn decode_leaves<'py>(
+        &self,
+        py: Python<'py>,
+        fetched: Vec<Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+        threads_max: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<LeafParts>> {
+        if fetched.len() != self.files.len() {
+            return Err(invalid(format!("{} buffers for {} files", fetched.len(), self.files.len())));
+        }
+        let inputs = fetched.iter().map(|one| match one {
+            None => Ok(None),
+            Some((buffer, offsets)) => Ok(Some((Input::new(buffer)?, Input::new(offsets)?))),
+        });
+        let inputs = inputs.collect::<PyResult<Vec<_>>>()?;
+        let mut sources = Vec::with_capacity(inputs.len());
+        for input in &inputs {
+            sources.push(match input {
+                None => (&[][..], Cow::Borrowed(&[][..])),
+                Some((buffer, offsets)) => (buffer.bytes(), offsets.i64s()?),
+            });
+        }
+        let work = self.work(&sources)?;
+        let columns = self.columns.iter().map(|pages| pages.iter().map(|&page| &work[page]).collect());
+        let columns: Vec<Vec<&Work<'_>>> = columns.collect();
+        let steps = self.num_bytes() / 64 + self.pages.iter().map(|page| page.rows.len()).sum::<usize>();
+        let threads = if steps < STEPS_WORTH_A_THREAD { 1 } else { threads_max.call0()?.extract()? };
+        gil::release(py, steps, || decode_columns(&columns, threads))
+    }
+
+    /// What is to be decoded, page by page: each file's ranges were fetched in the order of the pages.
+    fn work<'a>(&'a self, sources: &'a [(&'a [u8], Cow<'a, [i64]>)]) -> PyResult<Vec<Work<'a>>> {
+        let mut next = vec![0; sources.len()];
+        let mut work = Vec::with_capacity(self.pages.len());
+        for page in &self.pages {
+            let (bytes, offsets) = &sources[page.file];
+            let at = next[page.file]..next[page.file] + page.ranges.len();
+            next[page.file] = at.end;
+            let Some(range_offsets) = offsets.get(at) else {
+                return Err(invalid(format!("{} offsets are too few for file {}", offsets.len(), page.file)));
+            };
+            work.push(Work {
+                planned: page,
+                wanted: Wanted {
+                    range_offsets,
+                    range_firsts: &self.chunks.range_firsts[page.ranges.clone()],
+                    chunk_ids: &self.chunks.chunk_ids[page.chunks.clone()],
+                    row_starts: &self.files[page.file].get().rows()[page.rows.clone()],
+                    row_ends: None,
+                },
+                range_starts: &self.chunks.range_starts[page.ranges.clone()],
+                range_ends: &self.chunks.range_ends[page.ranges.clone()],
+                bytes,
+            });
+        }
+        match next.iter().zip(sources).all(|(&used, (_, offsets))| used == offsets.len()) {
+            true => Ok(work),
+            false => Err(invalid("more offsets than ranges were planned")),
+        }
+    }
+}
+
+/// A page, what was planned for it, and the bytes that were fetched for its file.
+struct Work<'a> {
+    planned: &'a PlannedPage,
+    wanted: Wanted<'a>,
+    range_starts: &'a [i64],
+    range_ends: &'a [i64],
+    bytes: &'a [u8],
+}
+
+impl Work<'_> {
+    /// The leaf of a page with an index.
+    fn decode(&self, page: &IndexedPage) -> PyResult<LeafParts> {
+        let place = (self.planned.file, self.planned.at);
+        page.decode(&self.wanted, self.bytes).map_err(|error| at_page(error, place))
+    }
+
+    /// Append the values of a plain page.
+    fn append(&self, values: &mut Vec<u8>) -> PyResult<()> {
+        let lengths = self.range_starts.iter().zip(self.range_ends).map(|(start, end)| end - start);
+        for (&offset, length) in self.wanted.range_offsets.iter().zip(lengths) {
+            values.extend_from_slice(slice_of(self.bytes, offset, length)?);
+        }
+        Ok(())
+    }
+}
+
+/// A finding about the bytes carries the place of the page as its second argument.
+pub fn at_page<P>(error: PyErr, place: P) -> PyErr
+where
+    (String, P): for<'py> IntoPyObject<'py> + Send + Sync + 'static,
+{
+    Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
+        true => DamagedError::new_err((error.value(py).to_string(), place)),
+        false => error,
+    })
+}
+
+/// Below this many steps a thread costs more than it saves: starting one takes as long as copying 1 MiB and more.
+const STEPS_WORTH_A_THREAD: usize = 1 << 15;
+
+/// Decode pages side by side, and put those of each column one behind the other.
+fn decode_columns(columns: &[Vec<&Work<'_>>], threads: usize) -> PyResult<Vec<LeafParts>> {
+    let indexed = |work: &&Work<'_>| matches!(work.planned.page, AnyPage::Indexed(_));
+    let work: Vec<&Work<'_>> = columns.iter().flatten().copied().filter(indexed).collect();
+    let decode = |work: &&Work<'_>| match &work.planned.page {
+        AnyPage::Indexed(page) => work.decode(page.get()),
+        AnyPage::Plain(_) => Err(invalid("a plain page is not decoded")),
+    };
+    let mut leaves = side_by_side(&work, threads, decode)?.into_iter();
+    let join = |work: &Vec<&Work<'_>>| match work.first().map(|work| &work.planned.page) {
+        Some(AnyPage::Plain(page)) => join_plain(work, page.get()),
+        Some(AnyPage::Indexed(page)) if work.iter().all(indexed) => {
+            join_leaves(leaves.by_ref().take(work.len()).collect(), &page.get().page)
+        }
+        _ => Err(invalid("a column without pages, or with pages of two kinds")),
+    };
+    columns.iter().map(join).collect()
+}
+
+/// The values of plain pages of one width.
+fn join_plain(work: &[&Work<'_>], first: &PlainPage) -> PyResult<LeafParts> {
+    let alike = |work: &&Work<'_>| matches!(&work.planned.page, AnyPage::Plain(page) if page.get().is_like(first));
+    if !work.iter().all(alike) {
+        return Err(invalid("pages of two kinds in one column"));
+    }
+    let num_rows = work.iter().map(|work| work.wanted.row_starts.len()).sum();
+    let mut values = Vec::new();
+    let num_bytes = first.bytes_of(num_rows);
+    values
+        .try_reserve_exact(num_bytes)
+        .map_err(|_| PyMemoryError::new_err(format!("no memory for {num_bytes} bytes")))?;
+    work.iter().try_for_each(|work| work.append(&mut values))?;
+    Ok(first.leaf(num_rows, values))
+}
