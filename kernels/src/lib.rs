@@ -26,7 +26,7 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("DamagedError", m.py().get_type::<error::DamagedError>())?;
     m.add_class::<buffer::OwnedBuffer>()?;
     m.add_class::<miniblock::indexed_page::IndexedPage>()?;
-    m.add_class::<miniblock::indexed_page::PlainPage>()?;
+    m.add_class::<take::plain_page::PlainPage>()?;
     m.add_class::<io::http::RangeSigner>()?;
     m.add_class::<buffer::ArrowBatch>()?;
     m.add_class::<take::pages::Layouts>()?;
@@ -37,12 +37,12 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(miniblock::chunks::chunk_table, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::repetition_table, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::chunks::plan_chunks, m)?)?;
-    m.add_function(wrap_pyfunction!(miniblock::chunks::fullzip_bounds, m)?)?;
-    m.add_function(wrap_pyfunction!(miniblock::chunks::fullzip_pairs, m)?)?;
+    m.add_function(wrap_pyfunction!(fullzip::row_index::fullzip_bounds, m)?)?;
+    m.add_function(wrap_pyfunction!(fullzip::row_index::fullzip_pairs, m)?)?;
     m.add_function(wrap_pyfunction!(levels::rows::distinct_rows, m)?)?;
     m.add_function(wrap_pyfunction!(levels::rows::split_rows, m)?)?;
     m.add_function(wrap_pyfunction!(levels::rows::unravel_rows, m)?)?;
-    m.add_function(wrap_pyfunction!(miniblock::page::decode_miniblock, m)?)?;
+    m.add_function(wrap_pyfunction!(miniblock::indexed_page::decode_miniblock, m)?)?;
     m.add_function(wrap_pyfunction!(fullzip::page::decode_fullzip, m)?)?;
     m.add_function(wrap_pyfunction!(decode::block::decode_levels, m)?)?;
     m.add_function(wrap_pyfunction!(decode::dictionary::decode_dictionary, m)?)?;

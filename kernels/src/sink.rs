@@ -6,7 +6,6 @@
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::{Checked, Damaged};
-use crate::levels::layers::Offsets;
 
 /// A range of values inside one chunk that the caller wants, `start < end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +128,13 @@ impl Bits {
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
+}
+
+/// Offsets as wide as the Arrow type wants them.
+#[derive(Debug, PartialEq)]
+pub enum Offsets {
+    Narrow(Vec<i32>),
+    Wide(Vec<i64>),
 }
 
 /// An offset of variable-width values: i32 or i64 in memory, u32 or u64 on disk.

@@ -1,6 +1,6 @@
 //! Independent work on several cores, within one call: a pool would not survive a fork.
 
-use crate::decode::codec::invalid;
+use crate::error::invalid;
 use pyo3::PyResult;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;

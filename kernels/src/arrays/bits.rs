@@ -1,7 +1,7 @@
 //! Bits of a mask.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::invalid;
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 

@@ -2,7 +2,6 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::gil;
-use crate::miniblock::chunks::slice_of;
 use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
@@ -65,4 +64,13 @@ fn gather(bytes: &[u8], slices: impl Iterator<Item = (i64, i64)> + Clone) -> PyR
         out.extend_from_slice(slice_of(bytes, offset, length)?);
     }
     Ok(out)
+}
+
+/// `length` bytes at `offset`, both as the caller gave them.
+pub fn slice_of(bytes: &[u8], offset: i64, length: i64) -> PyResult<&[u8]> {
+    let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+    range.and_then(|(offset, length)| bytes.get(offset..)?.get(..length)).ok_or_else(|| {
+        let text = format!("{length} bytes at {offset} are not within a buffer of {} bytes", bytes.len());
+        PyValueError::new_err(text)
+    })
 }

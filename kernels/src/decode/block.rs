@@ -6,10 +6,10 @@
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::decode::bitpack::Groups;
-use crate::decode::codec::{invalid, Codec, Program};
+use crate::decode::codec::{Codec, Program};
 use crate::decode::fixed;
 use crate::decode::general::Inflater;
-use crate::error::Checked;
+use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::levels::planes::Planes;
 use crate::sink::{count, Pick};

@@ -4,8 +4,8 @@
 //! not parse is a `ValueError`; the numbers in it do come from the file and are checked where they are used.
 
 use crate::decode::fsst::SymbolTable;
-use pyo3::exceptions::PyValueError;
-use pyo3::{PyErr, PyResult};
+use crate::error::invalid;
+use pyo3::PyResult;
 
 /// Fixed-size lists nest up to 32 deep, other messages a handful; anything more is an attack on the stack.
 const DEPTH_MAX: usize = 40;
@@ -53,10 +53,6 @@ impl Codec {
             Codec::FixedSizeList { .. } | Codec::VariablePacked { .. } => None,
         }
     }
-}
-
-pub fn invalid(text: impl Into<String>) -> PyErr {
-    PyValueError::new_err(text.into())
 }
 
 /// A cursor over a program.

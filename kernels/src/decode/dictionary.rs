@@ -6,11 +6,10 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
-use crate::decode::block;
-use crate::decode::codec::{invalid, Codec, Program};
-use crate::decode::fixed;
+use crate::decode::codec::{Codec, Program};
 use crate::decode::general::Inflater;
-use crate::error::Checked;
+use crate::decode::{block, fixed};
+use crate::error::{invalid, Checked};
 use crate::gil;
 use crate::sink::{bytes_of, too_long, vec_with_capacity, Bytes, Offset, Pick, Strings};
 use pyo3::prelude::*;

@@ -17,8 +17,7 @@
 //! itself is decoded the same way, with the codes behind it that fill up its last run.
 
 use crate::damaged;
-use crate::decode::codec::invalid;
-use crate::error::Checked;
+use crate::error::{invalid, Checked};
 use crate::sink::{Offset, Strings};
 use pyo3::PyResult;
 

@@ -1,8 +1,8 @@
 //! Outputs with a shape: values of bytes or bits, rows of fixed-size lists, members of packed structs.
 
 use crate::buffer::OwnedBuffer;
-use crate::decode::codec::{invalid, Codec};
-use crate::error::Checked;
+use crate::decode::codec::Codec;
+use crate::error::{invalid, Checked};
 use crate::sink::{bytes_of, Bits, Bytes};
 use pyo3::PyResult;
 

@@ -5,8 +5,8 @@
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::decode::bitpack::{Word, GROUP};
-use crate::decode::codec::invalid;
-use crate::encode::values::{ChunkSink, Values};
+use crate::encode::chunk_values::{ChunkSink, Values};
+use crate::error::invalid;
 use crate::gil;
 use fastlanes::BitPacking;
 use pyo3::prelude::*;

@@ -1,8 +1,8 @@
 //! Byte stream split (spec: encodings, 4.5): the first bytes of all values of a chunk, then their second bytes, ...
 
 use crate::encode::bitpack::{words, PackWord};
+use crate::encode::chunk_values::{ChunkSink, Values};
 use crate::encode::fixed::chunk_values_of;
-use crate::encode::values::{ChunkSink, Values};
 use pyo3::PyResult;
 use std::borrow::Cow;
 

@@ -4,9 +4,9 @@
 //! apart, and building stops as soon as the dictionary grows beyond what it could save.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::invalid;
 use crate::encode::bitpack::words;
 use crate::encode::variable::{offsets, Offset};
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 

@@ -3,8 +3,8 @@
 //! A chunk holds one buffer per plane: bitmaps of the items of fixed-size lists, and the values themselves. Bits are
 //! copied so that every chunk begins on a byte.
 
-use crate::decode::codec::invalid;
-use crate::encode::values::{ChunkSink, Source, Values};
+use crate::encode::chunk_values::{ChunkSink, Source, Values};
+use crate::error::invalid;
 use pyo3::PyResult;
 
 /// Chunks grow up to twice this size at most.

@@ -2,10 +2,10 @@
 //! coded with it on its own.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::invalid;
 use crate::decode::fsst::{SymbolTable, MAGIC};
 use crate::encode::symbols;
 use crate::encode::variable::{offsets, Offset};
+use crate::error::invalid;
 use crate::gil;
 use fsst::{Compressor, Symbol};
 use pyo3::prelude::*;

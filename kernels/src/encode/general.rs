@@ -3,8 +3,9 @@
 //! Of each chunk only the first value buffer is compressed, on its own.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::{invalid, Scheme};
-use crate::encode::values::{ChunkSink, Values};
+use crate::decode::codec::Scheme;
+use crate::encode::chunk_values::{ChunkSink, Values};
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 use zstd::bulk::Compressor;

@@ -1,7 +1,7 @@
 //! Packed structs: members of fixed width to rows of their bytes back to back (spec: encodings, 4.8).
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::invalid;
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 

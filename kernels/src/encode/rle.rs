@@ -3,7 +3,7 @@
 //! Runs end with their chunk.
 
 use crate::encode::bitpack::{words, PackWord};
-use crate::encode::values::{ChunkSink, Values};
+use crate::encode::chunk_values::{ChunkSink, Values};
 use pyo3::PyResult;
 use std::borrow::Cow;
 

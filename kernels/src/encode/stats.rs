@@ -2,9 +2,9 @@
 
 use crate::buffer::Input;
 use crate::decode::bitpack::GROUP;
-use crate::decode::codec::invalid;
 use crate::encode::bitpack::{bit_width, words, PackWord};
 use crate::encode::rle::count_runs;
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 

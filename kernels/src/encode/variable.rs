@@ -1,8 +1,8 @@
 //! Values of variable width (spec: encodings, 4.2): n + 1 offsets from the start of the buffer, bytes, padding 'H' to a
 //! multiple of the offset width.
 
-use crate::decode::codec::invalid;
-use crate::encode::values::{ChunkSink, Values};
+use crate::encode::chunk_values::{ChunkSink, Values};
+use crate::error::invalid;
 use bytemuck::Pod;
 use pyo3::PyResult;
 use std::borrow::Cow;

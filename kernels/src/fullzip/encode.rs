@@ -2,11 +2,12 @@
 //! and where the rows begin.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::{invalid, Child, Codec, Program};
+use crate::decode::codec::{Child, Codec, Program};
+use crate::encode::chunk_values::Source;
 use crate::encode::fixed::put_bits;
 use crate::encode::general::Deflater;
-use crate::encode::values::Source;
 use crate::encode::variable::{offsets, Offset};
+use crate::error::invalid;
 use crate::gil;
 use crate::levels::layers::{parse_layers, Layers};
 use pyo3::prelude::*;

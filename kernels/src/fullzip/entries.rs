@@ -2,12 +2,11 @@
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
-use crate::decode::codec::{invalid, Child, Codec, Scheme};
+use crate::decode::codec::{Child, Codec, Scheme};
 use crate::decode::fsst::{Scratch, SymbolTable};
 use crate::decode::general::Inflater;
 use crate::decode::shapes::{Children, ListShape, Lists};
-use crate::error::Checked;
-use crate::fullzip::page::read_word;
+use crate::error::{invalid, Checked};
 use crate::sink::{Bytes, Offset, Strings};
 use pyo3::PyResult;
 
@@ -217,5 +216,17 @@ impl<'a, O: Offset> Text<'a, O> {
                 Ok(())
             }
         }
+    }
+}
+
+/// A little-endian integer of up to 8 bytes.
+#[inline(always)]
+pub fn read_word(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [] => 0,
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+        _ => bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }

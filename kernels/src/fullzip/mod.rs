@@ -3,3 +3,4 @@
 pub mod encode;
 pub mod entries;
 pub mod page;
+pub mod row_index;

@@ -6,13 +6,13 @@
 
 use crate::buffer::Input;
 use crate::damaged;
-use crate::decode::codec::{invalid, Codec, Program};
-use crate::error::Checked;
-use crate::fullzip::entries::RowSink;
+use crate::decode::codec::{Codec, Program};
+use crate::error::{invalid, Checked};
+use crate::fullzip::entries::{read_word, RowSink};
 use crate::gil;
 use crate::levels::layers::{parse_layers, unravel, Layers};
+use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::planes::Planes;
-use crate::miniblock::page::{leaf_to_python, Leaf, LeafParts};
 use pyo3::prelude::*;
 
 /// A page's description.
@@ -174,18 +174,6 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> Checked<&'a [u8]> {
             Ok(taken)
         }
         None => damaged!("an entry ends early: {count} bytes wanted, {} left", rest.len()),
-    }
-}
-
-/// A little-endian integer of up to 8 bytes.
-#[inline(always)]
-pub fn read_word(bytes: &[u8]) -> u64 {
-    match *bytes {
-        [] => 0,
-        [a] => u64::from(a),
-        [a, b] => u64::from(u16::from_le_bytes([a, b])),
-        [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
-        _ => bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }
 

@@ -4,7 +4,7 @@
 //! of floats with 4 units per slot and one of validity bits, a packed struct has a stream per member.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::levels::shred::{Run, Taken};
+use crate::error::{Damaged, Refused, Taken};
 use crate::refused;
 use crate::sink::{Bits, Bytes, Offset, Strings};
 use pyo3::exceptions::PyValueError;
@@ -12,6 +12,13 @@ use pyo3::prelude::*;
 
 /// `(kind, unit bytes, units per slot, first unit, buffer, second buffer)`.
 pub type StreamArgs<'py> = (u8, usize, usize, usize, Option<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
+
+/// Consecutive slots of an array.
+#[derive(Clone, Copy)]
+pub struct Run {
+    pub start: usize,
+    pub count: usize,
+}
 
 /// The visible items of a page.
 pub struct Items {
@@ -256,6 +263,6 @@ fn append_values<O: Offset>(stream: &Stream, start: usize, count: usize, out: &m
     Ok(())
 }
 
-fn no_memory(damaged: crate::error::Damaged) -> crate::levels::shred::Refused {
-    crate::levels::shred::Refused::Sizes(damaged.0)
+fn no_memory(damaged: Damaged) -> Refused {
+    Refused::Sizes(damaged.0)
 }

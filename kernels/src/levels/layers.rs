@@ -18,6 +18,7 @@ use crate::buffer::OwnedBuffer;
 use crate::damaged;
 use crate::error::Checked;
 use crate::levels::planes::{Mask, Planes};
+use crate::sink::Offsets;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
@@ -109,13 +110,6 @@ pub fn parse_layers(bytes: &[u8]) -> Checked<(Layers, usize)> {
         }
     }
     Ok((Layers { layers, max_rep, max_def, max_visible }, 1 + kinds.len()))
-}
-
-/// List offsets as wide as the Arrow type wants them.
-#[derive(Debug, PartialEq)]
-pub enum Offsets {
-    Narrow(Vec<i32>),
-    Wide(Vec<i64>),
 }
 
 /// One rebuilt layer: `length` slots, a bitmap (LSB first) when any of them is null, offsets when it is a list.

@@ -2,6 +2,7 @@
 
 pub mod items;
 pub mod layers;
+pub mod leaf;
 pub mod planes;
 pub mod rows;
 pub mod shred;

@@ -9,34 +9,12 @@
 //! a *code*: `2 * depth + 1` for a null, `2 * depth + 2` for an empty list, 0 for neither. Codes grow inwards.
 
 use crate::buffer::{Input, OwnedBuffer};
+use crate::error::{Refused, Taken};
 use crate::gil;
-use crate::levels::items::{gather, Items, Stream, StreamArgs};
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use crate::levels::items::{gather, Items, Run, Stream, StreamArgs};
+use crate::refused;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-
-/// What the caller passed does not fit together.
-#[derive(Debug)]
-pub enum Refused {
-    Sizes(String),
-    Unsupported(String),
-}
-
-pub type Taken<T> = Result<T, Refused>;
-
-/// `refused!("...")` is an `Err(Refused::Sizes)`.
-#[macro_export]
-macro_rules! refused {
-    ($($arg:tt)*) => { Err($crate::levels::shred::Refused::Sizes(format!($($arg)*))) };
-}
-
-impl From<Refused> for PyErr {
-    fn from(refused: Refused) -> PyErr {
-        match refused {
-            Refused::Sizes(text) => PyValueError::new_err(text),
-            Refused::Unsupported(text) => PyNotImplementedError::new_err(text),
-        }
-    }
-}
 
 /// A bitmap of an Arrow array: bit `offset + i` belongs to slot i.
 #[derive(Clone, Copy)]
@@ -129,13 +107,6 @@ struct Node<'a> {
     validity: Option<Bitmap<'a>>,
     /// Slots of its arrays.
     length: usize,
-}
-
-/// Consecutive slots of an array.
-#[derive(Clone, Copy)]
-pub struct Run {
-    pub start: usize,
-    pub count: usize,
 }
 
 /// The levels of one chunk, as far as its nodes have been walked.

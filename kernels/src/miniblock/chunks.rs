@@ -1,16 +1,15 @@
-//! Where rows lie in a page: chunk metadata, repetition indexes, and the byte ranges that hold a selection of rows.
+//! Where rows lie in a mini-block page: chunk metadata, the repetition index, and the byte ranges that hold a selection
+//! of rows.
 //!
 //! ```text
 //! chunk word        u16, in wide pages u32   (chunk bytes / 8 - 1) << 4 | log2(values)
 //! repetition index  per chunk: a u64         rows that end in the chunk
 //!                              b u64         levels of a row that goes on in the next chunk, 0 without one
-//! full-zip index    num_rows + 1 integers    byte offset of each row, then the end of the last
-//!                   of 1, 2, 4 or 8 bytes
 //! ```
 
 use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
-use crate::error::{Checked, Damaged};
+use crate::error::Checked;
 use crate::gil;
 use crate::levels::rows::RowRanges;
 use pyo3::exceptions::PyValueError;
@@ -290,116 +289,4 @@ impl<'a> ChunkTable<'a> {
         }
         plan.chunk_ids.extend(first as i64..=last as i64);
     }
-}
-
-/// `fullzip_bounds` of the contract.
-#[pyfunction]
-#[pyo3(signature = (index, width_bytes, row_starts, row_ends, data_bytes, /))]
-pub fn fullzip_bounds(
-    py: Python<'_>,
-    index: &Bound<'_, PyAny>,
-    width_bytes: usize,
-    row_starts: &Bound<'_, PyAny>,
-    row_ends: Option<&Bound<'_, PyAny>>,
-    data_bytes: u64,
-) -> PyResult<Pair> {
-    let index = Input::new(index)?;
-    let entries = Entries::new(index.bytes(), width_bytes)?;
-    let Some(num_rows) = entries.len().checked_sub(1) else {
-        return Err(Damaged("repetition index is empty".into()).into());
-    };
-    let (row_starts, row_ends) = (Input::new(row_starts)?, row_ends.map(Input::new).transpose()?);
-    let rows = RowRanges::new(&row_starts, row_ends.as_ref(), num_rows as i64)?;
-    let bounds = gil::release(py, rows.len(), || {
-        let entries = rows.iter().map(|(start, end)| (entries.get(start as usize), entries.get(end as usize)));
-        check_bounds(entries, data_bytes)
-    })?;
-    Ok(pair(bounds))
-}
-
-/// `fullzip_pairs` of the contract.
-#[pyfunction]
-#[pyo3(signature = (buffer, offsets, lengths, width_bytes, data_bytes, /))]
-pub fn fullzip_pairs(
-    py: Python<'_>,
-    buffer: &Bound<'_, PyAny>,
-    offsets: &Bound<'_, PyAny>,
-    lengths: &Bound<'_, PyAny>,
-    width_bytes: usize,
-    data_bytes: u64,
-) -> PyResult<Pair> {
-    let (buffer, offsets, lengths) = (Input::new(buffer)?, Input::new(offsets)?, Input::new(lengths)?);
-    let (bytes, offsets, lengths) = (buffer.bytes(), offsets.i64s()?, lengths.i64s()?);
-    if offsets.len() != lengths.len() {
-        let text = format!("{} offsets but {} lengths", offsets.len(), lengths.len());
-        return Err(PyValueError::new_err(text));
-    }
-    let bounds = gil::release(py, offsets.len(), || -> PyResult<_> {
-        let mut pairs = Vec::with_capacity(offsets.len());
-        for (&offset, &length) in offsets.iter().zip(lengths.iter()) {
-            let entries = Entries::new(slice_of(bytes, offset, length)?, width_bytes)?;
-            let Some(last) = entries.len().checked_sub(1) else {
-                return Err(PyValueError::new_err("a slice of the repetition index is empty"));
-            };
-            pairs.push((entries.get(0), entries.get(last)));
-        }
-        Ok(check_bounds(pairs.into_iter(), data_bytes)?)
-    })?;
-    Ok(pair(bounds))
-}
-
-/// `length` bytes at `offset`, both as the caller gave them.
-pub fn slice_of(bytes: &[u8], offset: i64, length: i64) -> PyResult<&[u8]> {
-    let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
-    range.and_then(|(offset, length)| bytes.get(offset..)?.get(..length)).ok_or_else(|| {
-        let text = format!("{length} bytes at {offset} are not within a buffer of {} bytes", bytes.len());
-        PyValueError::new_err(text)
-    })
-}
-
-/// Unsigned little-endian integers of a width known at run time.
-struct Entries<'a> {
-    bytes: &'a [u8],
-    width_bytes: usize,
-}
-
-impl<'a> Entries<'a> {
-    fn new(bytes: &'a [u8], width_bytes: usize) -> PyResult<Self> {
-        if !matches!(width_bytes, 1 | 2 | 4 | 8) {
-            return Err(PyValueError::new_err(format!("expected a width of 1, 2, 4 or 8 bytes, found {width_bytes}")));
-        }
-        if !bytes.len().is_multiple_of(width_bytes) {
-            let text = format!("repetition index of {} bytes has no whole entries of {width_bytes}", bytes.len());
-            return Err(Damaged(text).into());
-        }
-        Ok(Entries { bytes, width_bytes })
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len() / self.width_bytes
-    }
-
-    fn get(&self, index: usize) -> u64 {
-        let bytes = &self.bytes[index * self.width_bytes..][..self.width_bytes];
-        match *bytes {
-            [a] => a as u64,
-            [a, b] => u16::from_le_bytes([a, b]) as u64,
-            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) as u64,
-            _ => u64::from_le_bytes(bytes.try_into().expect("a width of 8 bytes")),
-        }
-    }
-}
-
-/// Bounds as they go to Python, each within the data.
-fn check_bounds(pairs: impl ExactSizeIterator<Item = (u64, u64)>, data_bytes: u64) -> Checked<(Vec<i64>, Vec<i64>)> {
-    let data_bytes = data_bytes.min(i64::MAX as u64);
-    let (mut starts, mut ends) = (Vec::with_capacity(pairs.len()), Vec::with_capacity(pairs.len()));
-    for (index, (start, end)) in pairs.enumerate() {
-        if start > end || end > data_bytes {
-            return damaged!("row range {index} begins at byte {start} and ends at {end} of {data_bytes}");
-        }
-        starts.push(start as i64);
-        ends.push(end as i64);
-    }
-    Ok((starts, ends))
 }

@@ -4,8 +4,10 @@
 //! values and levels each chunk holds, `encode_miniblock` writes the chunks.
 
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::{invalid, Codec, Program};
-use crate::encode::values::{pad, values, ChunkSink, Job, Source, Values};
+use crate::decode::codec::{Codec, Program};
+use crate::encode::chunk_values::{pad, ChunkSink, Source, Values};
+use crate::encode::values::{values, Job};
+use crate::error::invalid;
 use crate::gil;
 use pyo3::prelude::*;
 

@@ -1,12 +1,13 @@
 //! A mini-block page with its index, parsed once and held for all reads of it.
 
 use crate::buffer::Input;
-use crate::decode::codec::invalid;
 use crate::decode::dictionary::{Items, Kind};
-use crate::levels::layers::LayerOut;
+use crate::error::invalid;
+use crate::gil;
+use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::rows::RowRanges;
 use crate::miniblock::chunks::{ChunkPlan, ChunkTable};
-use crate::miniblock::page::{LeafParts, Page};
+use crate::miniblock::page::Page;
 use crate::miniblock::tables::Tables;
 use pyo3::prelude::*;
 
@@ -24,70 +25,6 @@ pub struct IndexedPage {
     row_starts: Option<Input>,
     preamble: Option<Input>,
     dictionary: Option<(Option<Input>, Input)>,
-}
-
-/// A page whose data buffer is the values themselves, row after row; `PlainPage` of the contract.
-#[pyclass(frozen, module = "lance_io._kernels")]
-pub struct PlainPage {
-    base_bytes: i64,
-    row_bytes: i64,
-    num_rows: i64,
-    num_layers: usize,
-    num_bitmaps: usize,
-}
-
-#[pymethods]
-impl PlainPage {
-    #[new]
-    #[pyo3(signature = (base_bytes, row_bytes, num_rows, num_layers, num_bitmaps, /))]
-    fn new(base_bytes: i64, row_bytes: i64, num_rows: i64, num_layers: usize, num_bitmaps: usize) -> PyResult<Self> {
-        let end = num_rows.checked_mul(row_bytes).and_then(|bytes| bytes.checked_add(base_bytes));
-        let fits = base_bytes >= 0 && row_bytes >= 0 && num_rows >= 0 && end.is_some();
-        match fits && num_layers <= LAYERS_MAX && num_bitmaps <= LAYERS_MAX {
-            true => Ok(PlainPage { base_bytes, row_bytes, num_rows, num_layers, num_bitmaps }),
-            false => Err(invalid(format!("{num_rows} rows of {row_bytes} bytes at {base_bytes} make no page"))),
-        }
-    }
-}
-
-/// More layers, or lists in lists, than any column has.
-const LAYERS_MAX: usize = 256;
-
-impl PlainPage {
-    /// Add the byte ranges of single rows, ascending, to a plan of several pages.
-    pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
-        let mut next = None;
-        for (row, _) in RowRanges::of_rows(rows, self.num_rows)?.iter() {
-            let start = self.base_bytes + row * self.row_bytes;
-            match plan.range_ends.last_mut().filter(|_| next == Some(row)) {
-                Some(end) => *end += self.row_bytes,
-                None => {
-                    plan.range_firsts.push(0);
-                    plan.range_starts.push(start);
-                    plan.range_ends.push(start + self.row_bytes);
-                }
-            }
-            next = Some(row + 1);
-        }
-        Ok(())
-    }
-
-    /// Whether rows of both pages can lie one behind the other in one leaf.
-    pub fn is_like(&self, other: &PlainPage) -> bool {
-        let kind = |page: &PlainPage| (page.row_bytes, page.num_layers, page.num_bitmaps);
-        kind(self) == kind(other)
-    }
-
-    pub fn bytes_of(&self, num_rows: usize) -> usize {
-        num_rows.saturating_mul(self.row_bytes as usize)
-    }
-
-    /// The leaf over the values of so many rows.
-    pub fn leaf(&self, num_rows: usize, values: Vec<u8>) -> LeafParts {
-        let bitmaps = (0..self.num_bitmaps).map(|_| None);
-        let layer = || LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
-        (num_rows, bitmaps.chain([Some(values.into())]).collect(), (0..self.num_layers).map(|_| layer()).collect())
-    }
 }
 
 /// What was planned for a page: which rows are wanted, and where their chunks lie in the bytes fetched.
@@ -181,4 +118,38 @@ impl IndexedPage {
             _ => Err(invalid("the dictionary given is not of the kind that the program names")),
         }
     }
+}
+
+/// `decode_miniblock` of the contract.
+#[pyfunction]
+#[pyo3(signature = (page, buffer, range_offsets, range_firsts, chunk_ids, row_starts, row_ends, /))]
+#[allow(clippy::too_many_arguments)]
+pub fn decode_miniblock<'py>(
+    py: Python<'py>,
+    page: &Bound<'py, IndexedPage>,
+    buffer: &Bound<'py, PyAny>,
+    range_offsets: &Bound<'py, PyAny>,
+    range_firsts: &Bound<'py, PyAny>,
+    chunk_ids: &Bound<'py, PyAny>,
+    row_starts: &Bound<'py, PyAny>,
+    row_ends: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Leaf<'py>> {
+    let page = page.get();
+    let buffer = Input::new(buffer)?;
+    let plan = [range_offsets, range_firsts, chunk_ids, row_starts].map(Input::new);
+    let [range_offsets, range_firsts, chunk_ids, row_starts] = plan;
+    let (range_offsets, range_firsts, chunk_ids) = (range_offsets?, range_firsts?, chunk_ids?);
+    let (row_starts, row_ends) = (row_starts?, row_ends.map(Input::new).transpose()?);
+    let (range_offsets, range_firsts, chunk_ids) = (range_offsets.i64s()?, range_firsts.i64s()?, chunk_ids.i64s()?);
+    let (row_starts, row_ends) = (row_starts.i64s()?, row_ends.as_ref().map(Input::i64s).transpose()?);
+    let wanted = Wanted {
+        range_offsets: &range_offsets,
+        range_firsts: &range_firsts,
+        chunk_ids: &chunk_ids,
+        row_starts: &row_starts,
+        row_ends: row_ends.as_deref(),
+    };
+    let bytes = buffer.bytes();
+    let parts = gil::release(py, bytes.len() / 64 + wanted.span(), || page.decode(&wanted, bytes))?;
+    leaf_to_python(py, parts)
 }

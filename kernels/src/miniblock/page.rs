@@ -5,37 +5,19 @@
 //!     u16 def_size                where the page has definition levels
 //!     u16 value_size[num_buffers] u32 in file version 2.2
 //!     (pad to 8) rep (pad to 8) def (pad to 8) value buffers, each padded to 8
-//!
-//! Two passes over the selected chunks: levels first, which says what items of each chunk are wanted, then values.
 
-use crate::buffer::{Input, OwnedBuffer};
 use crate::damaged;
 use crate::decode::block;
-use crate::decode::codec::{invalid, Codec, Program};
-use crate::decode::dictionary::{Items, Kind};
-use crate::error::Checked;
-use crate::gil;
-use crate::levels::layers::{layers_to_python, parse_layers, unravel, LayerOut, Layers};
-use crate::miniblock::indexed_page::{IndexedPage, Wanted};
-use crate::miniblock::select::{in_chunk, select_flat, select_nested, Selection};
-use crate::miniblock::tables::{locate, Chunk, Tables};
-use crate::miniblock::values::Values;
-use crate::sink::{count, Pick};
-use pyo3::prelude::*;
-use pyo3::types::PyList;
-
-/// What Python gets for a leaf: number of items, value buffers, layers.
-pub type LeafParts = (usize, Vec<Option<OwnedBuffer>>, Vec<LayerOut>);
-pub type Leaf<'py> = (usize, Vec<Option<OwnedBuffer>>, Bound<'py, PyList>);
-
-pub fn leaf_to_python<'py>(py: Python<'py>, parts: LeafParts) -> PyResult<Leaf<'py>> {
-    Ok((parts.0, parts.1, layers_to_python(py, parts.2)?))
-}
+use crate::decode::codec::{Codec, Program};
+use crate::decode::dictionary::Kind;
+use crate::error::{invalid, Checked};
+use crate::levels::layers::{parse_layers, Layers};
+use pyo3::PyResult;
 
 /// A page's description.
 pub struct Page {
     wide: bool,
-    num_buffers: usize,
+    pub num_buffers: usize,
     pub layers: Layers,
     pub rep: Option<Codec>,
     pub def: Option<Codec>,
@@ -116,7 +98,7 @@ impl Page {
         Ok(Header { num_levels, rep, def, sizes_at, values_at: at })
     }
 
-    fn value_buffers<'a>(&self, bytes: &'a [u8], header: &Header<'a>, buffers: &mut Vec<&'a [u8]>) -> Checked<()> {
+    pub fn value_buffers<'a>(&self, bytes: &'a [u8], header: &Header<'a>, buffers: &mut Vec<&'a [u8]>) -> Checked<()> {
         buffers.clear();
         let mut at = header.values_at;
         let step = if self.wide { 4 } else { 2 };
@@ -126,83 +108,4 @@ impl Page {
         }
         Ok(())
     }
-
-    /// Decode what is wanted of a page.
-    pub fn decode(
-        &self,
-        tables: &Tables<'_>,
-        bytes: &[u8],
-        num_rows: usize,
-        items: Option<Items<'_>>,
-    ) -> PyResult<LeafParts> {
-        let mut chunks = locate(tables, bytes)?;
-        let Selection { picks, levels } = match self.rep {
-            Some(_) => select_nested(self, tables, &mut chunks)?,
-            None => select_flat(self, tables, &mut chunks, num_rows)?,
-        };
-        let num_items = count(&picks);
-        let values = self.decode_values(&chunks, &picks, num_items)?;
-        let layers = unravel(&self.layers, levels.rep, levels.def, num_items, num_rows)?;
-        let buffers = match (items, values.fixed_bytes()) {
-            (None, _) => values.into_buffers()?,
-            (Some(items), Some((indices, size))) => items.look_up(indices, size)?.into_iter().map(Some).collect(),
-            (Some(_), None) => return Err(invalid("dictionary indices are fixed-width values")),
-        };
-        Ok((num_items, buffers, layers))
-    }
-
-    fn decode_values(&self, chunks: &[Chunk<'_>], picks: &[Pick], num_items: usize) -> PyResult<Values<'_>> {
-        // A guess for the bytes of variable-width values: their share of the chunks they lie in.
-        let fetched: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        let all: usize = chunks.iter().map(|chunk| chunk.num_items).sum();
-        let share = (fetched as u128 * num_items as u128 / all.max(1) as u128) as usize;
-        let mut values = Values::new(&self.values, num_items, share)?;
-        let mut buffers = Vec::with_capacity(self.num_buffers);
-        for chunk in chunks {
-            let picks = &picks[chunk.picks.0..chunk.picks.1];
-            if picks.is_empty() {
-                continue;
-            }
-            let decoded = self.header(chunk.bytes).and_then(|header| {
-                self.value_buffers(chunk.bytes, &header, &mut buffers)?;
-                values.chunk(&buffers, chunk.num_items, picks)
-            });
-            decoded.map_err(in_chunk(chunk.id))?;
-        }
-        Ok(values)
-    }
-}
-
-/// `decode_miniblock` of the contract.
-#[pyfunction]
-#[pyo3(signature = (page, buffer, range_offsets, range_firsts, chunk_ids, row_starts, row_ends, /))]
-#[allow(clippy::too_many_arguments)]
-pub fn decode_miniblock<'py>(
-    py: Python<'py>,
-    page: &Bound<'py, IndexedPage>,
-    buffer: &Bound<'py, PyAny>,
-    range_offsets: &Bound<'py, PyAny>,
-    range_firsts: &Bound<'py, PyAny>,
-    chunk_ids: &Bound<'py, PyAny>,
-    row_starts: &Bound<'py, PyAny>,
-    row_ends: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Leaf<'py>> {
-    let page = page.get();
-    let buffer = Input::new(buffer)?;
-    let plan = [range_offsets, range_firsts, chunk_ids, row_starts].map(Input::new);
-    let [range_offsets, range_firsts, chunk_ids, row_starts] = plan;
-    let (range_offsets, range_firsts, chunk_ids) = (range_offsets?, range_firsts?, chunk_ids?);
-    let (row_starts, row_ends) = (row_starts?, row_ends.map(Input::new).transpose()?);
-    let (range_offsets, range_firsts, chunk_ids) = (range_offsets.i64s()?, range_firsts.i64s()?, chunk_ids.i64s()?);
-    let (row_starts, row_ends) = (row_starts.i64s()?, row_ends.as_ref().map(Input::i64s).transpose()?);
-    let wanted = Wanted {
-        range_offsets: &range_offsets,
-        range_firsts: &range_firsts,
-        chunk_ids: &chunk_ids,
-        row_starts: &row_starts,
-        row_ends: row_ends.as_deref(),
-    };
-    let bytes = buffer.bytes();
-    let parts = gil::release(py, bytes.len() / 64 + wanted.span(), || page.decode(&wanted, bytes))?;
-    leaf_to_python(py, parts)
 }

@@ -2,9 +2,8 @@
 
 use crate::damaged;
 use crate::decode::block;
-use crate::decode::codec::invalid;
 use crate::decode::general::Inflater;
-use crate::error::{Checked, Damaged};
+use crate::error::{invalid, Checked, Damaged};
 use crate::levels::planes::Planes;
 use crate::miniblock::page::Page;
 use crate::miniblock::tables::{Chunk, Tables};

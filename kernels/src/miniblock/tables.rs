@@ -1,8 +1,7 @@
 //! What the caller says about a mini-block page: where its chunks lie, what they hold, and which rows are wanted.
 
 use crate::damaged;
-use crate::decode::codec::invalid;
-use crate::error::Checked;
+use crate::error::{invalid, Checked};
 use pyo3::PyResult;
 
 /// The caller's tables: where chunks lie, what they hold, and which rows are wanted.

@@ -2,12 +2,12 @@
 
 use crate::buffer::OwnedBuffer;
 use crate::damaged;
-use crate::decode::codec::{invalid, Codec};
+use crate::decode::codec::Codec;
 use crate::decode::fsst::Scratch;
 use crate::decode::general::Inflater;
 use crate::decode::shapes::{Children, Fixed, ListShape, Lists};
 use crate::decode::{fixed, variable};
-use crate::error::Checked;
+use crate::error::{invalid, Checked};
 use crate::sink::{bytes_of, count, Pick, Strings};
 use pyo3::PyResult;
 

@@ -6,15 +6,17 @@
 //!
 //! Its buffers are chunk metadata, chunks, then a dictionary and a repetition index where it has them.
 
+use crate::arrays::gather::slice_of;
 use crate::buffer::{Input, OwnedBuffer};
-use crate::decode::codec::{invalid, Codec, Program};
+use crate::decode::codec::{Codec, Program};
 use crate::decode::dictionary::{decode_items, Items};
 use crate::decode::general::Inflater;
+use crate::error::{at_page, invalid};
 use crate::gil;
-use crate::miniblock::chunks::{read_repetition, read_words, slice_of};
-use crate::miniblock::page::{leaf_to_python, Leaf, LeafParts, Page};
+use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
+use crate::miniblock::chunks::{read_repetition, read_words};
+use crate::miniblock::page::Page;
 use crate::miniblock::tables::Tables;
-use crate::take::pages::at_page;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

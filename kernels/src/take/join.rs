@@ -1,13 +1,14 @@
 //! Leaves of several pages of one column, put one behind the other.
 
 use crate::buffer::OwnedBuffer;
-use crate::decode::codec::{invalid, Codec};
+use crate::decode::codec::Codec;
 use crate::decode::dictionary::Kind;
 use crate::decode::shapes::ListShape;
-use crate::error::Checked;
-use crate::levels::layers::{LayerOut, Offsets};
-use crate::miniblock::page::{LeafParts, Page};
-use crate::sink::{vec_with_capacity, Bits, Bytes};
+use crate::error::{invalid, Checked};
+use crate::levels::layers::LayerOut;
+use crate::levels::leaf::LeafParts;
+use crate::miniblock::page::Page;
+use crate::sink::{vec_with_capacity, Bits, Bytes, Offsets};
 use pyo3::PyResult;
 
 /// What a value buffer consists of.

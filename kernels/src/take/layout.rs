@@ -3,9 +3,11 @@
 //! A layout says what these types want; nothing is handed out that is smaller than that.
 
 use crate::buffer::{ArrowBatch, ArrowNode, OwnedBuffer};
-use crate::decode::codec::{invalid, Program};
-use crate::levels::layers::{LayerOut, Offsets};
-use crate::miniblock::page::LeafParts;
+use crate::decode::codec::Program;
+use crate::error::invalid;
+use crate::levels::layers::LayerOut;
+use crate::levels::leaf::LeafParts;
+use crate::sink::Offsets;
 use pyo3::PyResult;
 
 /// What is around the leaf of a column.

@@ -3,3 +3,4 @@
 pub mod join;
 pub mod layout;
 pub mod pages;
+pub mod plain_page;

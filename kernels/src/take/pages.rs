@@ -3,16 +3,17 @@
 //! A take that touches a hundred pages would otherwise pay a hundred times for crossing into the kernels and for making
 //! Arrow arrays of a few rows.
 
+use crate::arrays::gather::slice_of;
 use crate::buffer::{ArrowBatch, Input, OwnedBuffer};
-use crate::decode::codec::invalid;
-use crate::error::DamagedError;
+use crate::error::{at_page, invalid};
 use crate::gil;
+use crate::levels::leaf::{leaf_to_python, Leaf, LeafParts};
 use crate::levels::rows::PageRows;
-use crate::miniblock::chunks::{slice_of, ChunkPlan};
-use crate::miniblock::indexed_page::{IndexedPage, PlainPage, Wanted};
-use crate::miniblock::page::{leaf_to_python, Leaf, LeafParts};
+use crate::miniblock::chunks::ChunkPlan;
+use crate::miniblock::indexed_page::{IndexedPage, Wanted};
 use crate::take::join::join_leaves;
 use crate::take::layout::{batch_of, Layout};
+use crate::take::plain_page::PlainPage;
 use crate::threads::side_by_side;
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -252,17 +253,6 @@ impl Work<'_> {
         }
         Ok(())
     }
-}
-
-/// A finding about the bytes carries the place of the page as its second argument.
-pub fn at_page<P>(error: PyErr, place: P) -> PyErr
-where
-    (String, P): for<'py> IntoPyObject<'py> + Send + Sync + 'static,
-{
-    Python::attach(|py| match error.is_instance_of::<DamagedError>(py) {
-        true => DamagedError::new_err((error.value(py).to_string(), place)),
-        false => error,
-    })
 }
 
 /// Below this many steps a thread costs more than it saves: starting one takes as long as copying 1 MiB and more.

@@ -1,0 +1,72 @@
+//! A page that needs no decoding, for takes beside those that do.
+
+use crate::error::invalid;
+use crate::levels::layers::LayerOut;
+use crate::levels::leaf::LeafParts;
+use crate::levels::rows::RowRanges;
+use crate::miniblock::chunks::ChunkPlan;
+use pyo3::prelude::*;
+
+/// A page whose data buffer is the values themselves, row after row; `PlainPage` of the contract.
+#[pyclass(frozen, module = "lance_io._kernels")]
+pub struct PlainPage {
+    base_bytes: i64,
+    row_bytes: i64,
+    num_rows: i64,
+    num_layers: usize,
+    num_bitmaps: usize,
+}
+
+#[pymethods]
+impl PlainPage {
+    #[new]
+    #[pyo3(signature = (base_bytes, row_bytes, num_rows, num_layers, num_bitmaps, /))]
+    fn new(base_bytes: i64, row_bytes: i64, num_rows: i64, num_layers: usize, num_bitmaps: usize) -> PyResult<Self> {
+        let end = num_rows.checked_mul(row_bytes).and_then(|bytes| bytes.checked_add(base_bytes));
+        let fits = base_bytes >= 0 && row_bytes >= 0 && num_rows >= 0 && end.is_some();
+        match fits && num_layers <= LAYERS_MAX && num_bitmaps <= LAYERS_MAX {
+            true => Ok(PlainPage { base_bytes, row_bytes, num_rows, num_layers, num_bitmaps }),
+            false => Err(invalid(format!("{num_rows} rows of {row_bytes} bytes at {base_bytes} make no page"))),
+        }
+    }
+}
+
+/// More layers, or lists in lists, than any column has.
+const LAYERS_MAX: usize = 256;
+
+impl PlainPage {
+    /// Add the byte ranges of single rows, ascending, to a plan of several pages.
+    pub fn plan(&self, rows: &[i64], plan: &mut ChunkPlan) -> PyResult<()> {
+        let mut next = None;
+        for (row, _) in RowRanges::of_rows(rows, self.num_rows)?.iter() {
+            let start = self.base_bytes + row * self.row_bytes;
+            match plan.range_ends.last_mut().filter(|_| next == Some(row)) {
+                Some(end) => *end += self.row_bytes,
+                None => {
+                    plan.range_firsts.push(0);
+                    plan.range_starts.push(start);
+                    plan.range_ends.push(start + self.row_bytes);
+                }
+            }
+            next = Some(row + 1);
+        }
+        Ok(())
+    }
+
+    /// Whether rows of both pages can lie one behind the other in one leaf.
+    pub fn is_like(&self, other: &PlainPage) -> bool {
+        let kind = |page: &PlainPage| (page.row_bytes, page.num_layers, page.num_bitmaps);
+        kind(self) == kind(other)
+    }
+
+    pub fn bytes_of(&self, num_rows: usize) -> usize {
+        num_rows.saturating_mul(self.row_bytes as usize)
+    }
+
+    /// The leaf over the values of so many rows.
+    pub fn leaf(&self, num_rows: usize, values: Vec<u8>) -> LeafParts {
+        let bitmaps = (0..self.num_bitmaps).map(|_| None);
+        let layer = || LayerOut { length: num_rows, validity: None, null_count: 0, offsets: None };
+        (num_rows, bitmaps.chain([Some(values.into())]).collect(), (0..self.num_layers).map(|_| layer()).collect())
+    }
+}
