@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.file.reader import AsyncFileReader
     from lance_io.file.writing import AsyncFileWriter
-    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import bytes_read_counter, iops_counter
     from lance_io.log import set_logger
     from lance_io.schema import json_to_schema, schema_to_json
@@ -60,7 +60,7 @@ _HOMES = {
     "FragmentMetadata": "lance_io.dataset.metadata",
     "Index": "lance_io.dataset.write.operations",
     "IndexFile": "lance_io.dataset.write.operations",
-    "IoScheduler": "lance_io.io.sharing",
+    "IoScheduler": "lance_io.io.shared_limits",
     "LanceDataset": "lance_io.dataset.lancedataset",
     "LanceFragment": "lance_io.dataset.fragments",
     "LanceOperation": "lance_io.dataset.write.operations",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from lance_io.io.settling import settled
+from lance_io.io.await_future import settled
 from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
 from lance_io.runtime import loaded, to_the_end

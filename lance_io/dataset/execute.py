@@ -16,7 +16,7 @@ from lance_io.dataset.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scanstats import counted_items, counting, watched
 from lance_io.dataset.stream import batches, batches_now, count_pieces, count_pieces_now, scan_parts
-from lance_io.levels.compact import Portable
+from lance_io.levels.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator

@@ -33,8 +33,8 @@ from lance_io.file.pieces import goes_with
 from lance_io.file.projection import Projection
 from lance_io.file.scan import file_pieces, group_bytes
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
+from lance_io.io.await_future import settled
 from lance_io.io.cache import ClaimAbandoned
-from lance_io.io.settling import settled
 from lance_io.spans import Ranges
 from lance_io.store.api import InvalidRange, ShortRead
 

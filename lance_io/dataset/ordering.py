@@ -19,7 +19,7 @@ from lance_io.dataset.scan import scan_projection
 from lance_io.dataset.system import ROW_ADDRESS, system_field
 from lance_io.dataset.take import locate_addresses, prepare, take_grouped
 from lance_io.errors import BindError
-from lance_io.levels.compact import compact
+from lance_io.levels.portable import compact
 from lance_io.levels.retype import holds_json
 
 if TYPE_CHECKING:

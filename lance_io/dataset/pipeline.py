@@ -19,7 +19,7 @@ from lance_io.dataset.rebatch import empty_columns
 from lance_io.dataset.rows import kept_runs
 from lance_io.dataset.system import SYSTEM_COLUMNS
 from lance_io.levels.arrays import booleans, numbers, true_positions
-from lance_io.levels.compact import compact
+from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
 
 if TYPE_CHECKING:

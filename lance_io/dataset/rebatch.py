@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lance_io.levels.compact import Portable
+from lance_io.levels.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from lance_io.commit.handler import CommitHandler
     from lance_io.commit.lock import CommitLock
-    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.shared_limits import IoScheduler
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 

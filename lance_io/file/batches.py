@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lance_io.errors import FormatError
-from lance_io.format.places import at_pages
+from lance_io.format.error_context import at_pages
 from lance_io.levels.join import joined
 
 if TYPE_CHECKING:

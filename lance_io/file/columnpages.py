@@ -17,7 +17,7 @@ from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, symbols_at
 from lance_io.errors import FormatError
 from lance_io.format.columns import PageInfo
-from lance_io.format.places import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, placed
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ import numpy as np
 
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.steps import Apart, FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged, side_by_side
+from lance_io.io.await_future import settled
 from lance_io.io.cache import ClaimAbandoned
-from lance_io.io.settling import settled
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE

@@ -17,9 +17,9 @@ from lance_io.errors import FormatError
 from lance_io.file.columnpages import Column, Layouts, Pages, where
 from lance_io.file.view import FileView
 from lance_io.format.columns import decode_column, decode_column_table, decode_columns
+from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
-from lance_io.format.places import REFUSALS
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.records import dataclass
 

@@ -22,7 +22,7 @@ from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file.steps import fetch, served_by, together
-from lance_io.format.places import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from lance_io.file.opening import load_columns, opened
 from lance_io.file.source import FileRef, FragmentSource, ReadContext
 from lance_io.file.table import TableReader
 from lance_io.io.cache import SearchCache
-from lance_io.levels.compact import Portable
+from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
 from lance_io.runtime import iterate, run, stream, wrap

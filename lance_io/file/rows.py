@@ -17,7 +17,7 @@ from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, ind
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
-from lance_io.format.places import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, placed
 from lance_io.io.cache import Found, Mine
 from lance_io.levels.join import joined
 from lance_io.records import dataclass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lance_io.io.budget import Pool
     from lance_io.io.cache import SearchCache
     from lance_io.io.scheduler import Merge, OpenSchedulers, ReadScheduler
-    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads
 

@@ -24,7 +24,7 @@ from lance_io.errors import FormatError
 from lance_io.file.opening import known_files, opened
 from lance_io.file.rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
 from lance_io.file.steps import Apart, FilesSteps, FileSteps, Request, Tail, fetch, served_by, side_by_side, together
-from lance_io.format.places import at_pages
+from lance_io.format.error_context import at_pages
 from lance_io.levels.retype import concat
 from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
 from lance_io.runtime import cpu_count

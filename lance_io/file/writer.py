@@ -26,7 +26,7 @@ from lance_io.file.fileplan import file_plan
 from lance_io.file.places import FilePlaces
 from lance_io.file.writesteps import Begin, GatheredWrites, Result
 from lance_io.levels.chunks import array_bytes, leaf_chunks
-from lance_io.levels.compact import copied
+from lance_io.levels.portable import copied
 from lance_io.levels.shred import shred
 from lance_io.limits import KIB, MIB
 from lance_io.runtime import cpu_count

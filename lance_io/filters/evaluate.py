@@ -39,7 +39,7 @@ from lance_io.filters.binding.expression_tree import (
 )
 from lance_io.filters.value_order import BITS, compare_nested, total_order
 from lance_io.format.schema import first_member
-from lance_io.levels.compact import compact_batch, taken
+from lance_io.levels.portable import compact_batch, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,5 +11,6 @@ columns          column metadata: where the pages of a column are
 logical_types    the texts that name a type, to and from Arrow
 schema           the tree of fields, its column numbering, projection, Arrow form
 schema_messages  a schema from and to protobuf
+error_context    errors told where in a file they happened
 schema_arrow     a schema with fresh ids out of an Arrow schema
 """

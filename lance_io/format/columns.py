@@ -24,6 +24,7 @@ import numpy as np
 
 from lance_io import _kernels
 from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.error_context import REFUSALS, placed
 from lance_io.format.footer import (
     ALIGNMENT_BYTES,
     Footer,
@@ -31,7 +32,6 @@ from lance_io.format.footer import (
     decode_offset_table,
 )
 from lance_io.format.lazy import LazySequence
-from lance_io.format.places import REFUSALS, placed
 from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
 from lance_io.limits import PAGE_ROWS_MAX

@@ -1,15 +1,16 @@
 """Many ranges, one budget: everything between a decoder that wants byte ranges and a store that serves requests.
 
-    ranges.py     which few reads serve many ranges (pure)
-    budget.py     which requests may be fetched ahead, and which must wait (pure)
-    charges.py    what requests count for in it until its reads are planned (pure)
-    slots.py      how many requests one store gets at once
-    reads.py      requests, and the physical reads that answer them
-    scheduler.py  the asyncio part: merging, priorities, slots, cancellation
-    handles.py    what callers hold of it
-    cache.py      byte-bounded LRU of search structures, one load per key at a time
-    settling.py   waiting for work of another thread, however it ends
-    stats.py      what was asked for, what was read, in how many rounds
+    ranges.py         which few reads serve many ranges (pure)
+    budget.py         which requests may be fetched ahead, and which must wait (pure)
+    estimates.py      what requests count for in it until its reads are planned (pure)
+    slots.py          how many requests one store gets at once
+    reads.py          requests, and the physical reads that answer them
+    scheduler.py      the asyncio part: merging, priorities, slots, cancellation
+    shared_limits.py  what the datasets of a session share: slots, bytes, an order, counters
+    handles.py        what callers hold of it
+    cache.py          byte-bounded LRU of search structures, one load per key at a time
+    await_future.py   waiting for work of another thread, however it ends
+    stats.py          what was asked for, what was read, in how many rounds
 
 May import `store`, `runtime` and below. Knows nothing of pages, columns or tables.
 """

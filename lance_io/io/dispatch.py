@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Budget
-from lance_io.io.charges import Charges, charge_apart
+from lance_io.io.estimates import Charges, charge_apart
 from lance_io.io.reads import RangeRead, plan_jobs, plan_ranges
 from lance_io.store.api import Flow, flow
 from lance_io.store.counters import on_retry

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from lance_io import _kernels
-from lance_io.io.charges import charge_apart
+from lance_io.io.estimates import charge_apart
 from lance_io.io.spares import SPARE_BYTES_MIN, spares
 from lance_io.io.stats import joined
 from lance_io.limits import KIB

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from lance_io.io.budget import Pool, Priority
-    from lance_io.io.sharing import IoScheduler
+    from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.slots import SlotSource
     from lance_io.spans import Ranges
     from lance_io.store.api import ObjectMeta, ObjectReads

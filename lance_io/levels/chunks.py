@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.levels.compact import copied
 from lance_io.levels.path import NodeKind
+from lance_io.levels.portable import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

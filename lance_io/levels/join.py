@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lance_io.levels.compact import copied
 from lance_io.levels.lists import with_inner
+from lance_io.levels.portable import copied
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from lance_io.levels.compact import kept
+from lance_io.levels.portable import kept
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.levels.compact import copied
+from lance_io.levels.portable import copied
 from tests.encodings.cases import Case, all_cases
 from tests.encodings.harness import Opened, assert_same, peer_table, write
 

@@ -26,7 +26,7 @@ import lance_io
 from lance_io.errors import UnsupportedError
 from lance_io.file.projection import Projection
 from lance_io.format.schema_messages import decode_schema
-from lance_io.levels.compact import compact
+from lance_io.levels.portable import compact
 from lance_io.proto import file_pb2
 from tests.encodings.harness import Opened, peer_table, storage, write
 

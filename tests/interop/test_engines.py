@@ -18,7 +18,7 @@ import pytest
 
 import lance_io
 from lance_io.file import LanceFileReader
-from lance_io.levels.compact import Portable
+from lance_io.levels.portable import Portable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

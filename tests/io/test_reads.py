@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io.io.budget import Pool, Ticket
-from lance_io.io.charges import Charges, charge_apart
 from lance_io.io.dispatch import Operation
+from lance_io.io.estimates import Charges, charge_apart
 from lance_io.io.reads import Merging, Request, plan_ranges
 from lance_io.spans import Ranges
 

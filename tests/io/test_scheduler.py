@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lance_io.errors import FormatError, NotFound
 from lance_io.io.budget import Pool
 from lance_io.io.scheduler import Handle, ReadScheduler
-from lance_io.io.sharing import IoScheduler
+from lance_io.io.shared_limits import IoScheduler
 from lance_io.io.slots import scan_slots_of, slots_of
 from lance_io.io.stats import io_stats, process_stats, store_stats
 from lance_io.spans import Fetched, Ranges

@@ -23,7 +23,7 @@ from lance_io.filters.elementwise import broadcast, by_value
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout
 from lance_io.filters.value_order import codes
-from lance_io.levels.compact import taken
+from lance_io.levels.portable import taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from lance_io.filters.evaluate import compare
 from lance_io.filters.functions.function_registry import SqlFunctions
 from lance_io.filters.functions.list_columns import in_same_layout, lists_of_rows, map_entries
 from lance_io.filters.value_order import codes, sort_keys
-from lance_io.levels.compact import kept, taken
+from lance_io.levels.portable import kept, taken
 
 if TYPE_CHECKING:
     from lance_io.filters.elementwise import Value

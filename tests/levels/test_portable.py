@@ -8,7 +8,7 @@ import lance.arrow
 import pyarrow as pa
 import pytest
 
-from lance_io.levels.compact import compact, compact_batch, kept, taken
+from lance_io.levels.portable import compact, compact_batch, kept, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
