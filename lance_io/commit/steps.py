@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from lance_io.io.await_future import settled
+from lance_io.io.await_future import wait_until_done
 from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
 from lance_io.runtime import loaded, to_the_end
@@ -272,7 +272,7 @@ class Wait(Generic[T]):
         """See `Ask`."""
         # Not `wait_for`: that of 3.11 swallows a cancellation that comes at the moment of the result.
         async with asyncio.timeout(self.seconds):
-            await settled(self.future)
+            await wait_until_done(self.future)
         return self.future.result()
 
 

@@ -33,7 +33,7 @@ from lance_io.file.pieces import goes_with
 from lance_io.file.projection import Projection
 from lance_io.file.scan import file_pieces, group_bytes
 from lance_io.file.steps import FetchedSuffix, Suffix, served_by, together
-from lance_io.io.await_future import settled
+from lance_io.io.await_future import wait_until_done
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.spans import Ranges
 from lance_io.store.api import InvalidRange, ShortRead
@@ -333,4 +333,4 @@ class _Settled:
             self.future.result()
 
     async def later(self) -> None:
-        await settled(self.future)
+        await wait_until_done(self.future)

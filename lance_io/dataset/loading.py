@@ -18,7 +18,7 @@ from lance_io.dataset.rows import LiveRows, live_starts
 from lance_io.dataset.system import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
 from lance_io.errors import FormatError, LanceError
 from lance_io.format.schema import LINEAGE_NAMES, Field
-from lance_io.io.cache import ClaimAbandoned, Found, Mine
+from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner
 from lance_io.table.deletion import decode_deletions
 from lance_io.table.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.rowids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
@@ -44,7 +44,7 @@ def cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, int]]]
         claim = cache.claim(key)
         if isinstance(claim, Found):
             return claim.value  # type: ignore[no-any-return]
-        if isinstance(claim, Mine):
+        if isinstance(claim, LoadOwner):
             try:
                 value, num_bytes = yield from load()
             except LanceError as error:

@@ -22,7 +22,7 @@ import numpy as np
 
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.steps import Apart, FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged, side_by_side
-from lance_io.io.await_future import settled
+from lance_io.io.await_future import wait_until_done
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
@@ -369,7 +369,7 @@ class _Apart:
 
 
 async def _wait(wait: Wait) -> None:
-    await settled(wait.future)  # however it ended: whoever waits looks again, and fails by itself
+    await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
 class Finished:

@@ -24,7 +24,7 @@ from lance_io.format.ending import decode_ending
 from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
 from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
 from lance_io.format.version import check_readable
-from lance_io.io.cache import Found, Mine
+from lance_io.io.cache import Found, LoadOwner
 from lance_io.limits import KIB, MIB
 from lance_io.spans import Ranges
 
@@ -65,7 +65,7 @@ def opened(
         claim = context.cache.claim(key)
         if isinstance(claim, Found):
             file = claim.value
-        elif isinstance(claim, Mine):
+        elif isinstance(claim, LoadOwner):
             try:
                 file, tail = yield from _open(context, ref, columns, is_whole)
             except Exception as error:

@@ -18,7 +18,7 @@ from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, LanceError, UnsupportedError
 from lance_io.file.steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
 from lance_io.format.error_context import REFUSALS, placed
-from lance_io.io.cache import Found, Mine
+from lance_io.io.cache import Found, LoadOwner
 from lance_io.levels.join import joined
 from lance_io.records import dataclass
 from lance_io.spans import int64s
@@ -129,10 +129,10 @@ def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows],
     todo = _missing(cache, wanted)
     while todo:
         claims = cache.claim_many([one.key for one in todo])
-        mine = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is Mine]
-        if mine:
-            yield from _load(cache, file, mine, tail)
-        if len(mine) == len(todo):
+        owned = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
+        if owned:
+            yield from _load(cache, file, owned, tail)
+        if len(owned) == len(todo):
             return
         todo = yield from _settle(todo, claims)
 
@@ -163,24 +163,26 @@ def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missin
     for one, claim in zip(todo, claims, strict=True):
         if isinstance(claim, Found):
             one.wanted.indexes[one.at] = claim.value
-        elif not isinstance(claim, Mine):
+        elif not isinstance(claim, LoadOwner):
             yield Wait(claim.future)
             left.append(one)
     return left
 
 
-def _load(cache: SearchCache, file: OpenedFile, mine: list[tuple[_Missing, Mine]], tail: Tail | None) -> Steps[None]:
-    groups = _grouped([one for one, _ in mine], tail)
+def _load(
+    cache: SearchCache, file: OpenedFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
+) -> Steps[None]:
+    groups = _grouped([one for one, _ in owned], tail)
     try:
         fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
         for group, part in zip(groups, fetched, strict=True):
             _load_group(file, group, part)
     except LanceError as error:
-        for _, claim in mine:
+        for _, claim in owned:
             claim.abandon(error)
         raise
-    found: list[tuple[Mine, Any, int]] = []
-    for one, claim in mine:
+    found: list[tuple[LoadOwner, Any, int]] = []
+    for one, claim in owned:
         value: Any = one.wanted.indexes[one.at]
         found.append((claim, value, value.nbytes))
     cache.fulfil_many(found)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 
-async def settled(future: Future[Any]) -> None:
+async def wait_until_done(future: Future[Any]) -> None:
     """Return when `future` is done, with whatever result or error; that is for the caller to look at.
 
     Cancelling this leaves the future alone, and an error that it ends with later is nobody's unseen one.

@@ -6,9 +6,10 @@ values are immutable and never None. A full scan does not need this cache; a ran
 Two ways in:
 
     get / put      look, and store
-    claim          look, and on a miss agree on who loads: exactly one caller is told `Mine`, the others `Theirs`
+    claim          look, and on a miss agree on who loads (single flight): exactly one caller gets a `LoadOwner`, the
+                   others a `LoadPending`
 
-A caller that holds tickets (`Mine`) fulfils or abandons all of them *before* it waits for anybody else's load;
+A caller that holds tickets (`LoadOwner`) fulfils or abandons all of them *before* it waits for anybody else's load;
 otherwise two callers can wait for each other. A ticket that is dropped counts as abandoned, so nobody waits for
 ever. After `ClaimAbandoned` the waiter claims again: the load it waited for was cancelled, which says nothing about
 the data. A load that failed with an error hands that error to everyone who waited.
@@ -80,7 +81,7 @@ class _Load:
         self.future: Future[Any] | None = None
 
 
-class Mine:
+class LoadOwner:
     """The answer of a claim: nobody has it, load it and call `fulfil` or `abandon` exactly once."""
 
     __slots__ = ("__weakref__", "_cache", "_load", "key")
@@ -108,7 +109,7 @@ class Mine:
             self.abandon()
 
 
-class Theirs:
+class LoadPending:
     """The answer of a claim: somebody else is loading it.
 
     `future.result()` (in a user thread) or `await asyncio.wrap_future(future)` (on a loop) gives the value, raises the
@@ -121,7 +122,7 @@ class Theirs:
         self.future = future
 
 
-Claim: TypeAlias = Found | Mine | Theirs
+Claim: TypeAlias = Found | LoadOwner | LoadPending
 
 
 class SearchCache:
@@ -206,12 +207,12 @@ class SearchCache:
             return self._claim(key)
 
     def claim_many(self, keys: Sequence[Key]) -> list[Claim]:
-        """`claim` for each key under one lock. A key that occurs twice is `Mine` first and `Theirs` afterwards."""
+        """`claim` for each key under one lock. One that occurs twice gets a `LoadOwner`, then a `LoadPending`."""
         with self._lock:
             return [self._claim(key) for key in keys]
 
-    def fulfil_many(self, loaded: Sequence[tuple[Mine, Any, int]]) -> None:
-        """`Mine.fulfil` for tickets of this cache, each with its value and its size in bytes, under one lock."""
+    def fulfil_many(self, loaded: Sequence[tuple[LoadOwner, Any, int]]) -> None:
+        """`LoadOwner.fulfil` for tickets of this cache, each with its value and its size in bytes, under one lock."""
         waited: list[tuple[Future[Any], Any]] = []
         with self._lock:
             for ticket, value, nbytes in loaded:
@@ -237,10 +238,10 @@ class SearchCache:
             self._hits += 1
             if load.future is None:
                 load.future = Future()
-            return Theirs(load.future)
+            return LoadPending(load.future)
         self._misses += 1
         load = self._loads[key] = _Load()
-        return Mine(self, key, load)
+        return LoadOwner(self, key, load)
 
     def _forget(self, key: Key, load: _Load) -> None:
         with self._lock:

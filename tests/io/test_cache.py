@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lance_io.errors import FormatError, UsageError
-from lance_io.io.cache import ClaimAbandoned, Found, Mine, SearchCache, Theirs
+from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner, LoadPending, SearchCache
 
 CHILD_SECONDS_MAX = 20
 
@@ -85,12 +85,12 @@ def test_behaves_like_a_list_of_recently_used(steps: list[tuple[str, int, int]])
 
 def test_one_loads_and_the_others_get_its_value() -> None:
     cache = SearchCache(100)
-    mine = cache.claim(("k",))
-    theirs = cache.claim(("k",))
-    assert isinstance(mine, Mine)
-    assert isinstance(theirs, Theirs)
-    mine.fulfil("value", 5)
-    assert theirs.future.result(0) == "value"
+    owner = cache.claim(("k",))
+    pending = cache.claim(("k",))
+    assert isinstance(owner, LoadOwner)
+    assert isinstance(pending, LoadPending)
+    owner.fulfil("value", 5)
+    assert pending.future.result(0) == "value"
     found = cache.claim(("k",))
     assert isinstance(found, Found)
     assert found.value == "value"
@@ -99,66 +99,66 @@ def test_one_loads_and_the_others_get_its_value() -> None:
 
 def test_a_value_too_large_to_keep_is_still_delivered() -> None:
     cache = SearchCache(0)
-    mine, theirs = cache.claim_many([("k",), ("k",)])
-    assert isinstance(mine, Mine)
-    assert isinstance(theirs, Theirs)
-    mine.fulfil("value", 5)
-    assert theirs.future.result(0) == "value"
-    assert isinstance(cache.claim(("k",)), Mine)
+    owner, pending = cache.claim_many([("k",), ("k",)])
+    assert isinstance(owner, LoadOwner)
+    assert isinstance(pending, LoadPending)
+    owner.fulfil("value", 5)
+    assert pending.future.result(0) == "value"
+    assert isinstance(cache.claim(("k",)), LoadOwner)
 
 
 def test_an_error_reaches_those_who_wait_and_is_not_remembered() -> None:
     cache = SearchCache(100)
-    mine, theirs = cache.claim_many([("k",), ("k",)])
-    assert isinstance(mine, Mine)
-    assert isinstance(theirs, Theirs)
-    mine.abandon(FormatError("damaged"))
+    owner, pending = cache.claim_many([("k",), ("k",)])
+    assert isinstance(owner, LoadOwner)
+    assert isinstance(pending, LoadPending)
+    owner.abandon(FormatError("damaged"))
     with pytest.raises(FormatError, match="damaged"):
-        theirs.future.result(0)
-    assert isinstance(cache.claim(("k",)), Mine)
+        pending.future.result(0)
+    assert isinstance(cache.claim(("k",)), LoadOwner)
 
 
 def test_a_dropped_ticket_releases_those_who_wait() -> None:
     cache = SearchCache(100)
-    mine = cache.claim(("k",))
-    theirs = cache.claim(("k",))
-    assert isinstance(theirs, Theirs)
-    cycle: list[Any] = [mine]
+    owner = cache.claim(("k",))
+    pending = cache.claim(("k",))
+    assert isinstance(pending, LoadPending)
+    cycle: list[Any] = [owner]
     cycle.append(cycle)
-    del mine, cycle
+    del owner, cycle
     gc.collect()
     with pytest.raises(ClaimAbandoned):
-        theirs.future.result(0)
-    assert isinstance(cache.claim(("k",)), Mine)
+        pending.future.result(0)
+    assert isinstance(cache.claim(("k",)), LoadOwner)
 
 
 def test_a_ticket_counts_once() -> None:
     cache = SearchCache(100)
-    mine = cache.claim(("k",))
-    assert isinstance(mine, Mine)
-    mine.fulfil("first", 1)
-    mine.fulfil("second", 1)
-    mine.abandon()
+    owner = cache.claim(("k",))
+    assert isinstance(owner, LoadOwner)
+    owner.fulfil("first", 1)
+    owner.fulfil("second", 1)
+    owner.abandon()
     assert cache.get(("k",)) == "first"
 
 
 def test_several_tickets_are_fulfilled_together() -> None:
     cache = SearchCache(100)
-    mine = cache.claim_many([("a",), ("b",), ("c",), ("d",)])
-    theirs = cache.claim(("b",))
-    assert isinstance(theirs, Theirs)
-    tickets = [claim for claim in mine if isinstance(claim, Mine)]
+    claims = cache.claim_many([("a",), ("b",), ("c",), ("d",)])
+    pending = cache.claim(("b",))
+    assert isinstance(pending, LoadPending)
+    tickets = [claim for claim in claims if isinstance(claim, LoadOwner)]
     assert len(tickets) == 4
     tickets[3].fulfil("first", 10)
     values = ["A", "B", "too large", "second"]
     cache.fulfil_many(
         [(ticket, value, size) for ticket, value, size in zip(tickets, values, (40, 50, 101, 9), strict=True)]
     )
-    assert theirs.future.result(0) == "B"
+    assert pending.future.result(0) == "B"
     assert [cache.get((name,)) for name in "abcd"] == ["A", "B", None, "first"]
     assert (cache.stats.entries, cache.stats.bytes) == (3, 100)
-    assert isinstance(cache.claim(("c",)), Mine)  # nobody loads it any more
-    del mine, tickets  # they have counted: nothing is abandoned
+    assert isinstance(cache.claim(("c",)), LoadOwner)  # nobody loads it any more
+    del claims, tickets  # they have counted: nothing is abandoned
     assert cache.stats.entries == 3
 
 
@@ -166,10 +166,10 @@ def test_tickets_whose_loads_are_forgotten_are_kept_none_the_less() -> None:
     """After a fork the child has entries, and no loads."""
     cache = SearchCache(100)
     ticket = cache.claim(("a",))
-    assert isinstance(ticket, Mine)
+    assert isinstance(ticket, LoadOwner)
     cache._after_fork()
     again = cache.claim(("a",))
-    assert isinstance(again, Mine)
+    assert isinstance(again, LoadOwner)
     cache.fulfil_many([(ticket, "of the parent", 10)])
     assert cache.get(("a",)) == "of the parent"
     again.fulfil("of the child", 20)
@@ -178,12 +178,12 @@ def test_tickets_whose_loads_are_forgotten_are_kept_none_the_less() -> None:
 
 async def test_a_loop_waits_for_a_thread() -> None:
     cache = SearchCache(100)
-    mine = cache.claim(("k",))
-    assert isinstance(mine, Mine)
-    theirs = cache.claim(("k",))
-    assert isinstance(theirs, Theirs)
-    waiting = asyncio.wrap_future(theirs.future)
-    thread = threading.Thread(target=mine.fulfil, args=("value", 1))
+    owner = cache.claim(("k",))
+    assert isinstance(owner, LoadOwner)
+    pending = cache.claim(("k",))
+    assert isinstance(pending, LoadPending)
+    waiting = asyncio.wrap_future(pending.future)
+    thread = threading.Thread(target=owner.fulfil, args=("value", 1))
     thread.start()
     assert await waiting == "value"
     thread.join()
@@ -198,7 +198,7 @@ def test_many_threads_load_each_key_once() -> None:
             claim = cache.claim((number % 10,))
             if isinstance(claim, Found):
                 return int(claim.value)
-            if isinstance(claim, Mine):
+            if isinstance(claim, LoadOwner):
                 if next(loads) % 4 == 0:
                     del claim  # given up: somebody else has to step in
                     continue
@@ -230,9 +230,9 @@ def test_a_forked_child_forgets_loads_and_keeps_entries() -> None:
     locked.wait(CHILD_SECONDS_MAX)
     child = os.fork()
     if child == 0:
-        fine = cache.get(("kept",)) == "value" and isinstance(cache.claim(("loading",)), Mine)
+        fine = cache.get(("kept",)) == "value" and isinstance(cache.claim(("loading",)), LoadOwner)
         os._exit(0 if fine else 1)
     release.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert isinstance(in_flight, Mine)
+    assert isinstance(in_flight, LoadOwner)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from lance_io.filters.elementwise import broadcast
-from lance_io.levels.compact import taken
+from lance_io.levels.portable import taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable
