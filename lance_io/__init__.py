@@ -18,26 +18,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lance_io.dataset.entry import dataset
+from lance_io.dataset.open_dataset import dataset
 
 if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
-    from lance_io.dataset.aio import AsyncDataset
-    from lance_io.dataset.blobcolumn import BlobColumn
-    from lance_io.dataset.blobfile import BlobFile
+    from lance_io.dataset.async_dataset import AsyncDataset
+    from lance_io.dataset.blobs.blob_column import BlobColumn
+    from lance_io.dataset.blobs.blob_file import BlobFile
+    from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
+    from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.fragments import LanceFragment
-    from lance_io.dataset.lancedataset import LanceDataset
-    from lance_io.dataset.metadata import FragmentMetadata
+    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
-    from lance_io.dataset.scanstats import ScanStatistics
-    from lance_io.dataset.session import Session
-    from lance_io.dataset.stats import DataStatistics, FieldStatistics
-    from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
-    from lance_io.dataset.write.cleaning import CleanupExplanation
-    from lance_io.dataset.write.entry import write_dataset
-    from lance_io.dataset.write.operations import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.session import Session
+    from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics
+    from lance_io.dataset.write.blob_arrays import Blob, blob_array, blob_field
+    from lance_io.dataset.write.write_dataset import write_dataset
     from lance_io.file.reader import AsyncFileReader
-    from lance_io.file.writing import AsyncFileWriter
+    from lance_io.file.write.writers import AsyncFileWriter
     from lance_io.io.shared_limits import IoScheduler
     from lance_io.io.stats import bytes_read_counter, iops_counter
     from lance_io.log import set_logger
@@ -46,36 +46,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncDataset": "lance_io.dataset.aio",
+    "AsyncDataset": "lance_io.dataset.async_dataset",
     "AsyncFileReader": "lance_io.file.reader",
-    "AsyncFileWriter": "lance_io.file.writing",
-    "Blob": "lance_io.dataset.write.blobarrays",
-    "BlobColumn": "lance_io.dataset.blobcolumn",
-    "BlobFile": "lance_io.dataset.blobfile",
-    "CleanupExplanation": "lance_io.dataset.write.cleaning",
+    "AsyncFileWriter": "lance_io.file.write.writers",
+    "Blob": "lance_io.dataset.write.blob_arrays",
+    "BlobColumn": "lance_io.dataset.blobs.blob_column",
+    "BlobFile": "lance_io.dataset.blobs.blob_file",
+    "CleanupExplanation": "lance_io.dataset.changes.remove_versions",
     "CleanupStats": "lance_io.commit.cleanup",
-    "DataStatistics": "lance_io.dataset.stats",
-    "DatasetBasePath": "lance_io.dataset.write.operations",
-    "FieldStatistics": "lance_io.dataset.stats",
-    "FragmentMetadata": "lance_io.dataset.metadata",
-    "Index": "lance_io.dataset.write.operations",
-    "IndexFile": "lance_io.dataset.write.operations",
+    "DataStatistics": "lance_io.dataset.version.table_statistics",
+    "DatasetBasePath": "lance_io.dataset.changes.lance_operation",
+    "FieldStatistics": "lance_io.dataset.version.table_statistics",
+    "FragmentMetadata": "lance_io.dataset.version.fragment_metadata",
+    "Index": "lance_io.dataset.changes.lance_operation",
+    "IndexFile": "lance_io.dataset.changes.lance_operation",
     "IoScheduler": "lance_io.io.shared_limits",
-    "LanceDataset": "lance_io.dataset.lancedataset",
+    "LanceDataset": "lance_io.dataset.lance_dataset",
     "LanceFragment": "lance_io.dataset.fragments",
-    "LanceOperation": "lance_io.dataset.write.operations",
+    "LanceOperation": "lance_io.dataset.changes.lance_operation",
     "LanceScanner": "lance_io.dataset.scanner",
-    "ScanStatistics": "lance_io.dataset.scanstats",
-    "Session": "lance_io.dataset.session",
-    "Transaction": "lance_io.dataset.write.operations",
-    "blob_array": "lance_io.dataset.write.blobarrays",
-    "blob_field": "lance_io.dataset.write.blobarrays",
+    "ScanStatistics": "lance_io.dataset.scan.scan_statistics",
+    "Session": "lance_io.dataset.version.session",
+    "Transaction": "lance_io.dataset.changes.lance_operation",
+    "blob_array": "lance_io.dataset.write.blob_arrays",
+    "blob_field": "lance_io.dataset.write.blob_arrays",
     "bytes_read_counter": "lance_io.io.stats",
     "iops_counter": "lance_io.io.stats",
     "json_to_schema": "lance_io.schema",
     "schema_to_json": "lance_io.schema",
     "set_logger": "lance_io.log",
-    "write_dataset": "lance_io.dataset.write.entry",
+    "write_dataset": "lance_io.dataset.write.write_dataset",
 }
 
 _MODULES = frozenset({"blob", "commit", "errors", "file", "fragment", "log", "progress", "schema", "types", "util"})
@@ -129,7 +129,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _not_offered(name: str) -> Any:
-    from lance_io.dataset.notoffered import not_offered
+    from lance_io.dataset.not_offered import not_offered
 
     return not_offered(name)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.blobcolumn import BlobColumn
-from lance_io.dataset.blobfile import BlobFile
-from lance_io.dataset.write.blobarrays import Blob, blob_array, blob_field
+from lance_io.dataset.blobs.blob_column import BlobColumn
+from lance_io.dataset.blobs.blob_file import BlobFile
+from lance_io.dataset.write.blob_arrays import Blob, blob_array, blob_field
 
 __all__ = ["Blob", "BlobColumn", "BlobFile", "blob_array", "blob_field"]

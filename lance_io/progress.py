@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.write.progress import FragmentWriteProgress, NoopFragmentWriteProgress
+from lance_io.dataset.write.write_progress import FragmentWriteProgress, NoopFragmentWriteProgress
 
 __all__ = ["FragmentWriteProgress", "NoopFragmentWriteProgress"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from lance_io.dataset.lanceschema import LanceField, LanceSchema
+from lance_io.dataset.version.lance_schema import LanceField, LanceSchema
 from lance_io.errors import UsageError
 from lance_io.format.logical_types import logical_type, primitive_type
 

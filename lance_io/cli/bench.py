@@ -16,7 +16,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
 
 TAKE_ROWS: Final = (1, 10, 100, 1000)
 TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,
@@ -99,7 +99,7 @@ def _sizes(text: str) -> list[int]:
 
 
 def _count(state: "DatasetState") -> int:
-    from lance_io.dataset.loading import load_live_counts
+    from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 
     return sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
 
@@ -108,16 +108,16 @@ def _fresh(state: "DatasetState") -> "DatasetState":
     """The same version with empty caches."""
     from dataclasses import replace
 
-    from lance_io.dataset.session import Session
+    from lance_io.dataset.version.session import Session
 
     return replace(state, session=Session())
 
 
 def _load_code(state: "DatasetState", columns: list[str] | None) -> None:
     """Scan a row and take it, so that imports are not measured."""
-    from lance_io.dataset.execute import collect
-    from lance_io.dataset.options import scan_options
-    from lance_io.dataset.scan import scan_projection
+    from lance_io.dataset.scan.execute import collect
+    from lance_io.dataset.scan.scan_options import scan_options
+    from lance_io.dataset.scan.scan_plan import scan_projection
 
     fresh = _fresh(state)
     options = scan_options(columns=columns, limit=1)
@@ -138,9 +138,9 @@ def _measure(state: "DatasetState", operation: Callable[[], int], repeats_max: i
 
 
 def _scan(state: "DatasetState", columns: list[str] | None) -> Measured:
-    from lance_io.dataset.execute import stream
-    from lance_io.dataset.options import scan_options
-    from lance_io.dataset.scan import scan_projection
+    from lance_io.dataset.scan.execute import stream
+    from lance_io.dataset.scan.scan_options import scan_options
+    from lance_io.dataset.scan.scan_plan import scan_projection
 
     fresh = _fresh(state)
     options = scan_options(columns=columns)
@@ -149,7 +149,7 @@ def _scan(state: "DatasetState", columns: list[str] | None) -> Measured:
 
 
 def _take(state: "DatasetState", columns: list[str] | None, choose: Callable[[], list[int]], *, cold: bool) -> Measured:
-    from lance_io.dataset.take import take_positions
+    from lance_io.dataset.rows.take_rows import take_positions
 
     used = _fresh(state) if cold else state
 
@@ -163,7 +163,7 @@ def _take(state: "DatasetState", columns: list[str] | None, choose: Callable[[],
 
 
 def _show(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     def line(label: str, one: dict[str, Any]) -> tuple[object, ...]:
         return (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
 
 FILES_SHOWN_MAX = 20
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -41,8 +41,8 @@ def delete(
 
     On a terminal, tells how many rows these are and asks.
     """
-    from lance_io.dataset.write.changes import delete_rows
-    from lance_io.dataset.write.methods import CONFLICT_RETRIES, RETRY_TIMEOUT
+    from lance_io.dataset.changes.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
+    from lance_io.dataset.changes.change_plans import delete_rows
 
     state = open_table(uri, options=storage_option)
     if dry_run:
@@ -61,8 +61,8 @@ def delete(
 
 
 def _count(state: "DatasetState", predicate: str) -> int:
-    from lance_io.dataset.execute import count
-    from lance_io.dataset.options import scan_options
+    from lance_io.dataset.scan.execute import count
+    from lance_io.dataset.scan.scan_options import scan_options
 
     with progress("counting"):
         return count(state, scan_options(filter=predicate))
@@ -85,7 +85,7 @@ def restore(
     as_json: Json = False,
 ) -> None:
     """Make an older version, named by --version or --tag, the newest again, as a new version."""
-    from lance_io.dataset.write.changes import restore as restore_version
+    from lance_io.dataset.changes.change_plans import restore as restore_version
 
     if version is None and tag is None:
         raise UsageError("restore needs --version or --tag: which version is to be the newest again")
@@ -124,7 +124,7 @@ def cleanup(
     Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
     those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
     """
-    from lance_io.dataset.write.cleaning import cleanup_policy
+    from lance_io.dataset.changes.remove_versions import cleanup_policy
 
     if dry_run and yes:
         raise UsageError("--dry-run and --yes contradict each other")
@@ -145,7 +145,7 @@ def _age(text: str) -> "timedelta":
     """A duration; `UsageError` for one that reaches back before the first year."""
     from datetime import UTC, datetime, timedelta
 
-    from lance_io.table.autoclean import duration_s
+    from lance_io.table.transaction.auto_cleanup import duration_s
 
     try:
         age = timedelta(seconds=duration_s(text))
@@ -158,7 +158,7 @@ def _age(text: str) -> "timedelta":
 def _clean_up(state: "DatasetState", policy: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from lance_io.dataset.write.cleaning import clean_up
+    from lance_io.dataset.changes.remove_versions import clean_up
 
     return {"done": True, **asdict(change(state, clean_up(state, policy)))}
 
@@ -166,7 +166,7 @@ def _clean_up(state: "DatasetState", policy: Any) -> dict[str, Any]:
 def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from lance_io.dataset.write.cleaning import explain_cleanup
+    from lance_io.dataset.changes.remove_versions import explain_cleanup
     from lance_io.limits import CLEANUP_FILES_SHOWN
 
     found = change(state, explain_cleanup(state, policy, include_files=True, max_files=CLEANUP_FILES_SHOWN))
@@ -180,8 +180,8 @@ def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
 
 
 def _show_cleanup(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
-    from lance_io.dataset.write.cleaning import young_versions_note
+    from lance_io.dataset.changes.remove_versions import young_versions_note
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     verb = "removed" if report["done"] else "would go"
     kinds = ("old_versions", "data_files_removed", "deletion_files_removed", "index_files_removed")

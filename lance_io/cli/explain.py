@@ -22,8 +22,8 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lance_io.dataset.ioplan import IoPlan
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.scan.io_plan import IoPlan
+    from lance_io.dataset.version.state import DatasetState
 
 REQUESTS_SHOWN_MAX = 20
 
@@ -74,21 +74,21 @@ def explain(
 
 
 def _scan(state: "DatasetState", columns: list[str] | None, limit: int | None, offset: int | None) -> "IoPlan":
-    from lance_io.dataset.explain import explain_scan
-    from lance_io.dataset.options import scan_options
+    from lance_io.dataset.scan.explain import explain_scan
+    from lance_io.dataset.scan.scan_options import scan_options
 
     options = scan_options(columns=columns, limit=limit, offset=offset)
     return run_on(state.location.store, explain_scan(state, options))
 
 
 def _take(state: "DatasetState", columns: list[str] | None, rows: list[int]) -> "IoPlan":
-    from lance_io.dataset.explain import explain_take
+    from lance_io.dataset.scan.explain import explain_take
 
     return run_on(state.location.store, explain_take(state, rows, columns))
 
 
 def _random_rows(state: "DatasetState", num_rows: int, seed: int) -> list[int]:
-    from lance_io.dataset.loading import load_live_counts
+    from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 
     total = sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
     if num_rows > total:
@@ -97,7 +97,7 @@ def _random_rows(state: "DatasetState", num_rows: int, seed: int) -> list[int]:
 
 
 def _show(report: dict[str, Any], all_requests: bool) -> "RenderableType":
-    from lance_io.dataset.ioplan import counted, format_bytes
+    from lance_io.dataset.scan.io_plan import counted, format_bytes
 
     opening = report["opening"]
     parts: list[RenderableType | str] = [

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lance_io.encodings.api import PageDescription
-    from lance_io.file.describe import ColumnPages
-    from lance_io.file.opened import OpenedFile
-    from lance_io.file.source import FileRef, ReadContext
-    from lance_io.file.steps import FileSteps
+    from lance_io.file.file_report import ColumnPages
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.file_source import FileRef, ReadContext
 
 
 def _read(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
     """The file with the metadata of all of its columns."""
-    from lance_io.file.opening import load_columns, opened
+    from lance_io.file.open.open_file import load_columns, opened
 
     file, _ = yield from opened(context, ref, [])
     missing = file.missing(list(range(len(file.paths))))
@@ -38,7 +38,7 @@ def describe_file(context: ReadContext, ref: FileRef, base: str, names: list[str
     base   folder left out of the file's path
     names  columns wanted, None for all. Raises BindError for one that is not there.
     """
-    from lance_io.file.describe import describe_columns
+    from lance_io.file.file_report import describe_columns
 
     file = run_file(context, ref.key, _read(context, ref))
     columns = describe_columns(file)

@@ -10,9 +10,9 @@ from lance_io.cli.target import open_table, run_on, short_key
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field
-    from lance_io.table.fragment import Fragment
+    from lance_io.table.manifest.fragment import Fragment
 
 # -- info ----------------------------------------------------------------------------------------------------------
 
@@ -31,8 +31,8 @@ def info(
 
 def _info(state: "DatasetState") -> dict[str, Any]:
     from lance_io.commit.latest import list_versions
-    from lance_io.dataset.loading import load_live_counts
-    from lance_io.dataset.refs import list_tags
+    from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+    from lance_io.dataset.version.tags_and_branches import list_tags
 
     store = state.location.store
     manifest = state.manifest
@@ -80,7 +80,7 @@ def _text(value: Any) -> str:
 
 
 def _show_info(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     size = report["data_bytes"]
     shown = {
@@ -165,8 +165,8 @@ def versions(
     tag: Tag = None,
 ) -> None:
     """All versions with their time, rows and files; `--version` or `--tag` shows one."""
-    from lance_io.dataset.refs import list_tags
-    from lance_io.dataset.versions import all_summaries
+    from lance_io.dataset.version.tags_and_branches import list_tags
+    from lance_io.dataset.version.versions import all_summaries
 
     state = open_table(uri, version, tag, storage_option)
     store = state.location.store
@@ -191,7 +191,7 @@ def versions(
 
 
 def _show_versions(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     rows = [
         (
@@ -252,7 +252,7 @@ def _fragment(state: "DatasetState", fragment: "Fragment") -> dict[str, Any]:
 
 
 def _show_fragments(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     rows: list[tuple[object, ...]] = []
     for one in report["fragments"]:

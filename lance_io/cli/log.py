@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lance_io.commit.latest import VersionFile
-    from lance_io.commit.steps import Plan
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
 SAME_ROWS: Final = ("Rewrite",)  # operations that put rows into other fragments and leave out deleted ones only
@@ -64,7 +64,7 @@ def log(
 def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
     """The version that is open and those before it, newest first."""
     from lance_io.commit.latest import list_versions
-    from lance_io.commit.steps import Together
+    from lance_io.plans.plan import Together
 
     location = state.location
     listed = yield from list_versions(location.store, location.path)
@@ -75,7 +75,7 @@ def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
 
 def _entry(location: "Location", file: "VersionFile") -> "Plan[Entry]":
     from lance_io.commit.record import read_manifest, recorded_transaction
-    from lance_io.table.transaction import COMMIT_MESSAGE_KEY
+    from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 
     manifest, data = yield from read_manifest(location, file.key, file.version)
     made = Entry(

@@ -227,7 +227,7 @@ class Meter:
 
     def text(self) -> str:
         """Such as `1,000/3,000 rows, 1.5 MiB, 500 rows/s, 0.8 MiB/s`."""
-        from lance_io.dataset.ioplan import format_bytes
+        from lance_io.dataset.scan.io_plan import format_bytes
 
         of_all = "" if self._total_rows is None else f"/{self._total_rows:,}"
         seconds = max(self._clock() - self._started, 1e-9)

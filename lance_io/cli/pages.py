@@ -13,7 +13,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lance_io.file.source import FileRef, ReadContext
+    from lance_io.file.open.file_source import FileRef, ReadContext
 
 
 def pages(
@@ -44,7 +44,7 @@ def _files(
     uri: str, version: int | None, tag: str | None, options: list[str] | None
 ) -> "list[tuple[ReadContext, FileRef, str]]":
     """The data files that a URI names: itself, or those of a dataset, each once."""
-    from lance_io.file.source import FileRef, ReadContext
+    from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.io.cache import SearchCache
     from lance_io.limits import METADATA_CACHE_BYTES
 
@@ -72,7 +72,7 @@ def _show_totals(report: dict[str, Any]) -> "RenderableType":
 
 
 def _show_files(report: dict[str, Any], each_page: bool) -> "RenderableType":
-    from lance_io.dataset.ioplan import format_bytes
+    from lance_io.dataset.scan.io_plan import format_bytes
 
     parts = []
     for file in report["files"]:

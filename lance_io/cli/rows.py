@@ -30,9 +30,9 @@ def head(
     as_json: Json = False,
 ) -> None:
     """The first rows, or the first that pass a filter."""
-    from lance_io.dataset.execute import collect
-    from lance_io.dataset.options import scan_options
-    from lance_io.dataset.scan import scan_projection
+    from lance_io.dataset.scan.execute import collect
+    from lance_io.dataset.scan.scan_options import scan_options
+    from lance_io.dataset.scan.scan_plan import scan_projection
 
     state = open_table(uri, version, tag, storage_option)
     options = scan_options(columns=column_names(columns), filter=filter, limit=num_rows)
@@ -102,8 +102,8 @@ def count(
     as_json: Json = False,
 ) -> None:
     """The number of rows; without a filter no data is read."""
-    from lance_io.dataset.execute import count as count_rows
-    from lance_io.dataset.options import ScanOptions
+    from lance_io.dataset.scan.execute import count as count_rows
+    from lance_io.dataset.scan.scan_options import ScanOptions
 
     state = open_table(uri, version, tag, storage_option)
     with progress("counting"):

@@ -12,7 +12,7 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
 
 Action = Literal["list", "create", "update", "delete"]
 
@@ -42,14 +42,14 @@ def tag(
 
 
 def _list(state: "DatasetState") -> dict[str, Any]:
-    from lance_io.dataset.refs import list_tags
+    from lance_io.dataset.version.tags_and_branches import list_tags
 
     return {"tags": [{"name": name, **entry} for name, entry in change(state, list_tags(state)).items()]}
 
 
 def _change(state: "DatasetState", action: str, name: str, version: int | None) -> dict[str, Any]:
-    from lance_io.dataset.opening import tag_of
-    from lance_io.dataset.write.tagging import create_tag, delete_tag, update_tag
+    from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
+    from lance_io.dataset.version.open_version import tag_of
 
     if action == "delete":
         named: int | None = change(state, tag_of(state.root, name)).version

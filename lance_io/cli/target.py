@@ -10,10 +10,10 @@ from lance_io.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.commit.steps import Plan
-    from lance_io.dataset.state import DatasetState
-    from lance_io.file.source import ReadContext
-    from lance_io.file.steps import FileSteps
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 
@@ -27,8 +27,8 @@ def open_table(
 
     options  `KEY=VALUE` texts for the store
     """
-    from lance_io.dataset.entry import open_options
-    from lance_io.dataset.opening import open_steps
+    from lance_io.dataset.open_dataset import open_options
+    from lance_io.dataset.version.open_version import open_steps
 
     if version is not None and tag is not None:
         raise UsageError("--version and --tag name one version each: give one of them")
@@ -39,7 +39,7 @@ def open_table(
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
     from lance_io import runtime
-    from lance_io.commit.steps import drive, drive_now
+    from lance_io.plans.plan import drive, drive_now
     from lance_io.store.api import SyncReads
 
     return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
@@ -47,7 +47,7 @@ def run_on(store: ObjectStore, plan: Plan[T]) -> T:
 
 def change(state: DatasetState, plan: Plan[T]) -> T:
     """Run a plan that concerns an open dataset, its commits included, and wait for it."""
-    from lance_io.dataset.running import run
+    from lance_io.dataset.run_plan import run
 
     return run(state, plan)
 
@@ -55,7 +55,7 @@ def change(state: DatasetState, plan: Plan[T]) -> T:
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     """Run a computation on one file and wait for it."""
     from lance_io import runtime
-    from lance_io.file.drive import drive, drive_now
+    from lance_io.file.drivers import drive, drive_now
     from lance_io.store.api import SyncReads
 
     if isinstance(context.store, SyncReads):
@@ -69,10 +69,10 @@ def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
 
 def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
-    from lance_io.commit.opening import open_place
-    from lance_io.commit.steps import List
+    from lance_io.commit.table_location import open_place
+    from lance_io.plans.plan import List
     from lance_io.store.api import Selection
-    from lance_io.table.paths import VERSIONS
+    from lance_io.table.manifest.paths import VERSIONS
 
     location, _ = open_place(uri, options)
 

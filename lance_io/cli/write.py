@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
 
-    from lance_io.dataset.metadata import FragmentMetadata
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 
 Sources = Annotated[
     list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
@@ -55,8 +55,8 @@ def write(
     import pyarrow as pa
 
     from lance_io.cli.sources import CsvOptions, SourceFormat, open_sources, read_rows
-    from lance_io.dataset.write.datafiles import ROWS_PER_FILE
-    from lance_io.dataset.write.entry import write_dataset
+    from lance_io.dataset.write.data_files import ROWS_PER_FILE
+    from lance_io.dataset.write.write_dataset import write_dataset
 
     started = perf_counter()
     types = _types_there(uri, storage_option) if mode == "append" else {}
@@ -102,7 +102,7 @@ def _counted(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int], No
 
 def _collector(fragments: list[FragmentMetadata]) -> Any:
     """What keeps the fragments that a write completes."""
-    from lance_io.dataset.write.progress import FragmentWriteProgress
+    from lance_io.dataset.write.write_progress import FragmentWriteProgress
 
     class Collector(FragmentWriteProgress):
         def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
@@ -158,7 +158,7 @@ def _delimiter(given: str | None) -> str | None:
 
 
 def _show(report: dict[str, Any]) -> RenderableType:
-    from lance_io.dataset.ioplan import counted, format_bytes
+    from lance_io.dataset.scan.io_plan import counted, format_bytes
 
     seconds = report["seconds"]
     rate = f", {report['num_rows'] / seconds:,.0f} rows/s" if seconds else ""

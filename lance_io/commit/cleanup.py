@@ -1,4 +1,4 @@
-"""Removing old versions and what nobody refers to (rules: `table/garbage.py`).
+"""Removing old versions and what nobody refers to (rules: `table/transaction/garbage.py`).
 
     plan      tags, branches, every manifest, every file: what may go, and how much it is
     announce  which versions go, so that nobody begins to build on them; then look again for tags, pins (`pins.py`) and
@@ -19,22 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.pins import announce, release, time_ns
-from lance_io.commit.steps import List, Pause, Read, Remove, Together, ask
 from lance_io.errors import FormatError, LanceError, NotFound, UsageError
+from lance_io.plans.plan import List, Pause, Read, Remove, Together, ask
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
-from lance_io.table.autoclean import auto_cleanup_policy
-from lance_io.table.garbage import (
-    CleanupPolicy,
-    FileKind,
-    References,
-    candidates,
-    garbage,
-    is_old,
-    is_unsettled,
-    is_young,
-)
-from lance_io.table.manifest import Manifest, decode_manifest
-from lance_io.table.paths import (
+from lance_io.table.manifest.manifest import Manifest, decode_manifest
+from lance_io.table.manifest.paths import (
     BRANCHES,
     DATA,
     DELETIONS,
@@ -44,14 +33,25 @@ from lance_io.table.paths import (
     VERSIONS,
     parse_manifest_name,
 )
-from lance_io.table.refs import MAIN, branch_root, decode_branch, decode_tag, ref_name
+from lance_io.table.manifest.refs import MAIN, branch_root, decode_branch, decode_tag, ref_name
+from lance_io.table.transaction.auto_cleanup import auto_cleanup_policy
+from lance_io.table.transaction.garbage import (
+    CleanupPolicy,
+    FileKind,
+    References,
+    candidates,
+    garbage,
+    is_old,
+    is_unsettled,
+    is_young,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lance_io.commit.pins import Intent
-    from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
+    from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
 DELETES_AT_ONCE: Final = 1000

@@ -27,7 +27,7 @@ from lance_io.store.s3.loop_state import credentials_of, load_library, make_sess
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.s3.bucket_options import S3Options
 
 COMMITTER: Final = "lancedb"

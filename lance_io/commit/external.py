@@ -24,12 +24,19 @@ from uuid import uuid4
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import VersionFile, find_version, list_after
 from lance_io.commit.put_absent import PutAbsentHandler, unknown_outcome
-from lance_io.commit.steps import Head, Pause, Put, Read, Remove, Together
 from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, StoreError
-from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, is_detached, manifest_name, parse_manifest_name
+from lance_io.plans.plan import Head, Pause, Put, Read, Remove, Together
+from lance_io.table.manifest.paths import (
+    VERSIONS,
+    ManifestName,
+    NamingScheme,
+    is_detached,
+    manifest_name,
+    parse_manifest_name,
+)
 
 if TYPE_CHECKING:
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
 TRIES_MAX: Final = 4

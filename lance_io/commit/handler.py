@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from lance_io.commit.latest import VersionFile
 from lance_io.errors import LanceError
 from lance_io.records import dataclass
-from lance_io.table.manifest import decode_manifest
-from lance_io.table.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
+from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.manifest.paths import VERSIONS, ManifestName, NamingScheme, manifest_name
 
 if TYPE_CHECKING:
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectMeta
     from lance_io.store.url import Location
 

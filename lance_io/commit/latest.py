@@ -16,11 +16,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, cast
 
-from lance_io.commit.steps import Head, List, Read
 from lance_io.errors import FormatError, NotFound
+from lance_io.plans.plan import Head, List, Read
 from lance_io.records import dataclass
 from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection, offers_sync_reads
-from lance_io.table.paths import (
+from lance_io.table.manifest.paths import (
     HINT_NAME,
     VERSIONS,
     ManifestName,
@@ -34,7 +34,7 @@ from lance_io.table.paths import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, ObjectMeta, ObjectStore
 
 _FIRST_NAMES: Final = 16  # of an ordered listing: room for temporary files, whose names sort before digits

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
-from lance_io.commit.steps import Call, Put, Read
 from lance_io.errors import CommitConflictError, NotFound, StoreError
+from lance_io.plans.plan import Call, Put, Read
 from lance_io.runtime.threads import LastingPool
 from lance_io.store.failures import Unsent
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
 _logger = logging.getLogger(__name__)

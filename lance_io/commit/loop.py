@@ -9,7 +9,7 @@
 A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more.
 
 Where a cleanup has removed versions between the one that the transaction was made for and the newest, nobody can tell
-from transactions whether it fits: `table/continuity.py` decides by what the two manifests say.
+from transactions whether it fits: `table/transaction/continuity.py` decides by what the two manifests say.
 
 A listing that is older than 30 s when the manifest is to be created is repeated: what it hides may have been cleaned
 up, and then the number it calls free is one that readers no longer look at. An attempt that comes second backs off,
@@ -25,11 +25,11 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.pins import pin_version, release
-from lance_io.commit.rebasing import rebased
+from lance_io.commit.rebase_reads import rebased
 from lance_io.commit.record import recorded_transaction
-from lance_io.commit.steps import Head, Pause, Put, Read, Remove, Shielded, Together, ask
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
     LISTING_AGE_MAX_S,
@@ -39,7 +39,6 @@ from lance_io.commit.target import (
     CommittedVersion,
     Listing,
 )
-from lance_io.commit.turns import Made, Turn
 from lance_io.errors import (
     AlreadyExists,
     CommitConflictError,
@@ -49,26 +48,27 @@ from lance_io.errors import (
     NotFound,
     UsageError,
 )
-from lance_io.table.apply import Creation, build_manifest
-from lance_io.table.conflicts import check_conflict
-from lance_io.table.continuity import data_files_in, discontinuity, new_data_files
-from lance_io.table.manifest import Manifest, Origin, decode_manifest, decode_origin
-from lance_io.table.manifest_write import ManifestFile, encode_manifest_file
-from lance_io.table.operations import Append, Delete, Overwrite, Restore, Update
-from lance_io.table.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached
-from lance_io.table.rebase import Rebased, adapt
+from lance_io.plans.plan import Head, Pause, Put, Read, Remove, Shielded, Together, ask
+from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
+from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
+from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached
+from lance_io.table.transaction.apply import Creation, build_manifest
+from lance_io.table.transaction.conflicts import check_conflict
+from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
+from lance_io.table.transaction.operations import Append, Delete, Overwrite, Restore, Update
+from lance_io.table.transaction.rebase import Rebased, adapt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from lance_io.commit.latest import VersionFile
     from lance_io.commit.pins import Pin
-    from lance_io.commit.steps import Plan
     from lance_io.commit.target import CommitTarget
     from lance_io.format.wire import Buffer
-    from lance_io.table.apply import ConfigMark
-    from lance_io.table.roaring import U32Array
-    from lance_io.table.transaction import Transaction
+    from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.roaring import U32Array
+    from lance_io.table.transaction.apply import ConfigMark
+    from lance_io.table.transaction.transaction import Transaction
 
 M = TypeVar("M", Manifest, Origin)
 _MISSING_SHOWN = 5

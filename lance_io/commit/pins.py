@@ -22,16 +22,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
-from lance_io.commit.steps import List, Pause, Put, Read, Remove, Shielded, ask
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, NotFound
-from lance_io.table.paths import VERSIONS, is_detached
+from lance_io.plans.plan import List, Pause, Put, Read, Remove, Shielded, ask
+from lance_io.table.manifest.paths import VERSIONS, is_detached
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
 
-    from lance_io.commit.steps import Plan
     from lance_io.commit.target import Clock
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, ObjectMeta
     from lance_io.store.url import Location
 

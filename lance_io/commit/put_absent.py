@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import find_latest, find_version, list_after
-from lance_io.commit.steps import Head, Pause, ProbeCreate, Put, Read
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
+from lance_io.plans.plan import Head, Pause, ProbeCreate, Put, Read
 from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent
-from lance_io.table.paths import VERSIONS
+from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lance_io.commit.latest import VersionFile
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer, Durability, ObjectStore
     from lance_io.store.url import Location
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.commit.steps import Read
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.table.manifest import Manifest, Origin, decode_manifest, read_section
-from lance_io.table.paths import transaction_path
+from lance_io.plans.plan import Read
+from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
+from lance_io.table.manifest.paths import transaction_path
 
 if TYPE_CHECKING:
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer
     from lance_io.store.url import Location
-    from lance_io.table.transaction import Transaction
+    from lance_io.table.transaction.transaction import Transaction
 
 
 def read_manifest(place: Location, key: str, version: int) -> Plan[tuple[Manifest, Buffer]]:
@@ -40,7 +40,7 @@ def recorded_transaction(
 
     key, origin, data  the manifest file's name, what it says, and all its bytes
     """
-    from lance_io.table.transaction import decode_transaction
+    from lance_io.table.transaction.transaction import decode_transaction
 
     try:
         if origin.transaction_offset is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from lance_io.table.manifest import LIBRARY
+from lance_io.table.manifest.manifest import LIBRARY
 
 PAUSE_SLOTS_MAX: Final = 4.0  # the longest pause after a lost race, in attempts; longer ones are those of who starves
 COURTESY_SLOTS: Final = 4.0  # how long the winner gives way at most, in attempts: as long as the others wait

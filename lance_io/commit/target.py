@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from lance_io.commit.commit_queue import TURNS, Turns
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.turns import TURNS, Turns
 from lance_io.store.api import offers_sync_writes
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
     from lance_io.store.api import Durability
     from lance_io.store.url import Location
-    from lance_io.table.manifest import Manifest
-    from lance_io.table.paths import NamingScheme
-    from lance_io.table.transaction import Transaction
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.manifest.paths import NamingScheme
+    from lance_io.table.transaction.transaction import Transaction
 
 LISTING_AGE_MAX_S: Final = 30.0  # an older one could hide versions that cleanup removed meanwhile
 TIMEOUT_S: Final = 1800.0  # of an attempt after the other, while newer versions are seen; pylance's `commit_timeout`

@@ -14,7 +14,7 @@
     aio, aioscanner, aiofragments    and their asynchronous twins
     bases                            the classes of pyarrow that they are subclasses of
 
-Decisions are pure functions and plans (`commit/steps.py`); the synchronous and the asynchronous classes run the same.
+Decisions are pure functions and plans (`plans/plan.py`); the synchronous and the asynchronous classes run the same.
 Names are loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
 """
 
@@ -24,20 +24,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.dataset.aio import AsyncDataset
-    from lance_io.dataset.entry import dataset
-    from lance_io.dataset.fragments import LanceFragment
-    from lance_io.dataset.lancedataset import LanceDataset
-    from lance_io.dataset.lanceschema import LanceSchema
-    from lance_io.dataset.options import ColumnOrdering
-    from lance_io.dataset.refs import Branches, Tags
-    from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
-    from lance_io.dataset.scanstats import ScanStatistics
-    from lance_io.dataset.session import Session
-    from lance_io.dataset.stats import DataStatistics, FieldStatistics, LanceStats
-    from lance_io.dataset.write.entry import write_dataset
-    from lance_io.dataset.write.keywords import AutoCleanupConfig
-    from lance_io.dataset.write.operations import (
+    from lance_io.dataset.async_dataset import AsyncDataset
+    from lance_io.dataset.changes.lance_operation import (
         LANCE_COMMIT_MESSAGE_KEY,
         DatasetBasePath,
         Index,
@@ -45,31 +33,43 @@ if TYPE_CHECKING:
         LanceOperation,
         Transaction,
     )
+    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.open_dataset import dataset
+    from lance_io.dataset.scan.scan_options import ColumnOrdering
+    from lance_io.dataset.scan.scan_statistics import ScanStatistics
+    from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
+    from lance_io.dataset.version.lance_schema import LanceSchema
+    from lance_io.dataset.version.session import Session
+    from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics, LanceStats
+    from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.write.write_arguments import AutoCleanupConfig
+    from lance_io.dataset.write.write_dataset import write_dataset
 
 _HOMES = {
-    "LANCE_COMMIT_MESSAGE_KEY": "write.operations",
-    "AsyncDataset": "aio",
-    "AutoCleanupConfig": "write.keywords",
-    "Branches": "refs",
-    "ColumnOrdering": "options",
-    "DataStatistics": "stats",
-    "DatasetBasePath": "write.operations",
-    "FieldStatistics": "stats",
-    "Index": "write.operations",
-    "IndexFile": "write.operations",
-    "LanceDataset": "lancedataset",
+    "LANCE_COMMIT_MESSAGE_KEY": "changes.lance_operation",
+    "AsyncDataset": "async_dataset",
+    "AutoCleanupConfig": "write.write_arguments",
+    "Branches": "version.tags_and_branches",
+    "ColumnOrdering": "scan.scan_options",
+    "DataStatistics": "version.table_statistics",
+    "DatasetBasePath": "changes.lance_operation",
+    "FieldStatistics": "version.table_statistics",
+    "Index": "changes.lance_operation",
+    "IndexFile": "changes.lance_operation",
+    "LanceDataset": "lance_dataset",
     "LanceFragment": "fragments",
-    "LanceOperation": "write.operations",
+    "LanceOperation": "changes.lance_operation",
     "LanceScanner": "scanner",
-    "LanceSchema": "lanceschema",
-    "LanceStats": "stats",
-    "ScanStatistics": "scanstats",
+    "LanceSchema": "version.lance_schema",
+    "LanceStats": "version.table_statistics",
+    "ScanStatistics": "scan.scan_statistics",
     "ScannerBuilder": "scanner",
-    "Session": "session",
-    "Tags": "refs",
-    "Transaction": "write.operations",
-    "dataset": "entry",
-    "write_dataset": "write.entry",
+    "Session": "version.session",
+    "Tags": "version.tags_and_branches",
+    "Transaction": "changes.lance_operation",
+    "dataset": "open_dataset",
+    "write_dataset": "write.write_dataset",
 }
 
 __all__ = [

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io.dataset.bases import Fragment
-from lance_io.dataset.describe import fragment_metadata
-from lance_io.dataset.facts import FragmentFacts
-from lance_io.dataset.fragmentsession import FragmentSession
-from lance_io.dataset.keywords import SCAN_KEYWORDS
-from lance_io.dataset.notoffered import FragmentNotOffered
-from lance_io.dataset.options import scan_options
-from lance_io.dataset.running import run
+from lance_io.dataset.changes.delete_rows import delete_from_fragment, delete_offsets
+from lance_io.dataset.not_offered import FragmentNotOffered
+from lance_io.dataset.properties import FragmentFacts
+from lance_io.dataset.rows.fragment_session import FragmentSession
+from lance_io.dataset.rows.take_rows import take_fragment_positions
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scanner import LanceScanner
-from lance_io.dataset.take import take_fragment_positions
-from lance_io.dataset.validating import validate
-from lance_io.dataset.write.deleting import delete_from_fragment, delete_offsets
-from lance_io.dataset.write.fragments import fragment_of_file
+from lance_io.dataset.version.describe import fragment_metadata
+from lance_io.dataset.version.validation import validate
+from lance_io.dataset.write.uncommitted_fragments import fragment_of_file
 from lance_io.errors import UsageError
-from lance_io.file.numbers import row_numbers
+from lance_io.file.row_indices import row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from lance_io.dataset.keywords import ScanKeywords
-    from lance_io.dataset.lancedataset import LanceDataset
-    from lance_io.dataset.metadata import FragmentMetadata
-    from lance_io.dataset.projection import Columns, Selection
-    from lance_io.dataset.state import DatasetState
-    from lance_io.table.fragment import Fragment as Fragment_
+    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.scan.scan_arguments import ScanKeywords
+    from lance_io.dataset.version.column_lists import Columns, Selection
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.table.manifest.fragment import Fragment as Fragment_
 
 
 class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignore[misc]
@@ -167,7 +167,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
         fragment_id  its id, 0 ("to be numbered") by default
         """
-        from lance_io.dataset.write.entry import write_fragment
+        from lance_io.dataset.write.write_dataset import write_fragment
 
         return write_fragment(
             dataset_uri,

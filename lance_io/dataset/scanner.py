@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from lance_io.dataset import execute
 from lance_io.dataset.bases import Scanner
-from lance_io.dataset.facts import fragment_ids
-from lance_io.dataset.notoffered import ScannerBuilderNotOffered
-from lance_io.dataset.options import ScanOptions, limited, scan_options
-from lance_io.dataset.running import run
-from lance_io.dataset.scan import explain, plan_scan, scan_projection
+from lance_io.dataset.not_offered import ScannerBuilderNotOffered
+from lance_io.dataset.properties import fragment_ids
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.scan import execute
+from lance_io.dataset.scan.scan_options import ScanOptions, limited, scan_options
+from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lance_io.dataset.ioplan import IoPlan
-    from lance_io.dataset.lancedataset import LanceDataset
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.scan.io_plan import IoPlan
+    from lance_io.dataset.version.state import DatasetState
 
 
 class LanceScanner(Scanner):  # type: ignore[misc]
@@ -78,7 +78,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         blob_mode  "lazy": blob columns hold `BlobFile`s, "bytes": their bytes, "descriptions": where they are
         kwargs     handed to `pyarrow.Table.to_pandas`
         """
-        from lance_io.dataset.frames import to_pandas
+        from lance_io.dataset.scan.data_frames import to_pandas
 
         return to_pandas(self._state, self._options, blob_mode, kwargs)
 
@@ -104,7 +104,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
         cold  as if nothing had been read before; otherwise what is in the search cache is not asked for again
         """
-        from lance_io.dataset.explain import explain_scan
+        from lance_io.dataset.scan.explain import explain_scan
 
         return run(self._state, explain_scan(self._state, self._options, cold=cold))
 

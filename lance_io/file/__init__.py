@@ -36,21 +36,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.file.describe import FileMetadata, FileStatistics
+    from lance_io.file.file_report import FileMetadata, FileStatistics
+    from lance_io.file.file_session import LanceFileSession
     from lance_io.file.reader import AsyncFileReader, LanceFileReader, ReaderResults
-    from lance_io.file.session import LanceFileSession
-    from lance_io.file.writing import AsyncFileWriter, LanceFileWriter, stable_version
+    from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter, stable_version
 
 _HOMES = {
     "AsyncFileReader": "reader",
-    "AsyncFileWriter": "writing",
-    "FileMetadata": "describe",
-    "FileStatistics": "describe",
+    "AsyncFileWriter": "write.writers",
+    "FileMetadata": "file_report",
+    "FileStatistics": "file_report",
     "LanceFileReader": "reader",
-    "LanceFileSession": "session",
-    "LanceFileWriter": "writing",
+    "LanceFileSession": "file_session",
+    "LanceFileWriter": "write.writers",
     "ReaderResults": "reader",
-    "stable_version": "writing",
+    "stable_version": "write.writers",
 }
 
 

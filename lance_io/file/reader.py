@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import BindError, UsageError
-from lance_io.file.blobread import has_bytes, shown, with_bytes
-from lance_io.file.describe import FileMetadata, FileStatistics, file_metadata, file_statistics
-from lance_io.file.drive import drive, drive_now
-from lance_io.file.numbers import batch_rows, count, row_numbers
-from lance_io.file.opening import load_columns, opened
-from lance_io.file.source import FileRef, FragmentSource, ReadContext
-from lance_io.file.table import TableReader
+from lance_io.file.drivers import drive, drive_now
+from lance_io.file.file_report import FileMetadata, FileStatistics, file_metadata, file_statistics
+from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
+from lance_io.file.open.open_file import load_columns, opened
+from lance_io.file.row_indices import batch_rows, count, row_numbers
+from lance_io.file.table_reader import TableReader
+from lance_io.file.take.blob_bytes import has_bytes, shown, with_bytes
 from lance_io.io.cache import SearchCache
 from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from lance_io.file.batches import ScanBatch
-    from lance_io.file.opened import OpenedFile
-    from lance_io.file.steps import FileSteps, Tail
+    from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.scan.batches import ScanBatch
     from lance_io.spans import Fetched, IntArray
 
 BATCH_ROWS = 1024  # pylance's default for files

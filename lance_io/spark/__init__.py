@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_io.spark.helpers import count, plan, read_table, register
-    from lance_io.spark.planning import ReadPlan
+    from lance_io.spark.read.partitions import ReadPlan
     from lance_io.spark.source import LanceDataSource
-    from lance_io.spark.writehelpers import cleanup_job, write_table
+    from lance_io.spark.write.write_helpers import cleanup_job, write_table
 
 _HOMES = {
     "LanceDataSource": "source",
-    "ReadPlan": "planning",
-    "cleanup_job": "writehelpers",
+    "ReadPlan": "read.partitions",
+    "cleanup_job": "write.write_helpers",
     "count": "helpers",
     "plan": "helpers",
     "read_table": "helpers",
     "register": "helpers",
-    "write_table": "writehelpers",
+    "write_table": "write.write_helpers",
 }
 
 __all__ = [

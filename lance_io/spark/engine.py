@@ -16,21 +16,21 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io import runtime
-from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.session import Session
+from lance_io.dataset.version.session import Session
 from lance_io.errors import LanceError, NotFound
 from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
-from lance_io.spark.taken import settle_connection
-from lance_io.spark.told import executor_workers, is_daemons, this_task
+from lance_io.plans.plan import drive, drive_now
+from lance_io.spark.consumed import settle_connection
+from lance_io.spark.task_context import executor_workers, is_daemons, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from lance_io.commit.steps import Plan
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
     from lance_io.spark.options import ReadOptions, TargetOptions
     from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
@@ -126,10 +126,10 @@ def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
     Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`; of a version that a
     cleanup has removed, it says that.
     """
-    from lance_io.dataset.entry import open_options  # planners open tables, tasks get what they need of them
-    from lance_io.dataset.opening import open_steps
-    from lance_io.dataset.places import branch_location
-    from lance_io.dataset.versions import manifest_times
+    from lance_io.dataset.open_dataset import open_options  # planners open tables, tasks get what they need of them
+    from lance_io.dataset.version.object_keys import branch_location
+    from lance_io.dataset.version.open_version import open_steps
+    from lance_io.dataset.version.versions import manifest_times
 
     if ref is None:
         ref = options.version if options.version is not None else options.tag
@@ -154,7 +154,7 @@ def cleanups_told(location: Location, version: int) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
-        from lance_io.dataset.versions import removed_by_cleanup
+        from lance_io.dataset.version.versions import removed_by_cleanup
 
         try:
             told = run(location.store, removed_by_cleanup(location, version))

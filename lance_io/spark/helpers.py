@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_io.spark.planning import ReadPlan
+    from lance_io.spark.read.partitions import ReadPlan
 
 _NAME = "lance_io"
 _OFFSET = re.compile(r"(?:Z|UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?")  # +05:30, GMT-8
@@ -60,9 +60,9 @@ def plan(uri: str, **options: Any) -> ReadPlan:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.spark.columns import read_projection
     from lance_io.spark.engine import open_table
-    from lance_io.spark.planning import plan_read
+    from lance_io.spark.read.partitions import plan_read
+    from lance_io.spark.read.read_columns import read_projection
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     state = open_table(checked)
@@ -78,10 +78,10 @@ def count(uri: str, **options: Any) -> int:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.dataset.execute import count as counted
-    from lance_io.dataset.options import scan_options
-    from lance_io.spark.columns import read_projection
+    from lance_io.dataset.scan.execute import count as counted
+    from lance_io.dataset.scan.scan_options import scan_options
     from lance_io.spark.engine import io_buffer_bytes, open_table
+    from lance_io.spark.read.read_columns import read_projection
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     state = open_table(checked)

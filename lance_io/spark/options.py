@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from lance_io.errors import UnsupportedError, UsageError
-from lance_io.spark.optionvalues import (
+from lance_io.spark.option_values import (
     bytes_value,
     moment_value,
     one_of,

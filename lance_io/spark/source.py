@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lance_io.spark.carrying import Pinned
+    from lance_io.spark.read.partition_state import Pinned
 
 
 class LanceDataSource(DataSource):
@@ -40,10 +40,10 @@ class LanceDataSource(DataSource):
 
         Raises what `parse_options` and opening a table raise.
         """
-        from lance_io.spark.carrying import open_pinned, pinned
-        from lance_io.spark.columns import read_schema
         from lance_io.spark.engine import freeze_loaded
         from lance_io.spark.options import parse_schema_options
+        from lance_io.spark.read.partition_state import open_pinned, pinned
+        from lance_io.spark.read.read_columns import read_schema
 
         options = parse_schema_options(self._given)
         state = open_pinned(options, None)
@@ -55,28 +55,28 @@ class LanceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch query; `schema` is what Spark expects, the user's own included."""
         from lance_io.spark.options import parse_options
-        from lance_io.spark.reader import LanceReader
+        from lance_io.spark.read.reader import LanceReader
 
         return LanceReader(parse_options(self._given, "read"), schema, self._pinned)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch query."""
         from lance_io.spark.options import parse_options
-        from lance_io.spark.writer import LanceWriter
+        from lance_io.spark.write.writer import LanceWriter
 
         return LanceWriter(parse_options(self._given, "write"), schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a streaming query."""
         from lance_io.spark.options import parse_options
-        from lance_io.spark.streamsource import stream_reader
+        from lance_io.spark.stream.stream_source import stream_reader
 
         return stream_reader(parse_options(self._given, "stream_read"), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a streaming query; `overwrite` in complete mode."""
         from lance_io.spark.options import parse_options
-        from lance_io.spark.streamsink import LanceStreamWriter
+        from lance_io.spark.stream.stream_sink import LanceStreamWriter
 
         return LanceStreamWriter(parse_options(self._given, "stream_write"), schema, overwrite)
 

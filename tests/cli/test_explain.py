@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from lance_io.commit.steps import drive_now
-from lance_io.dataset import execute
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.entry import open_options
-from lance_io.dataset.explain import explain_scan, explain_take
-from lance_io.dataset.ioplan import counted
-from lance_io.dataset.lancedataset import LanceDataset
-from lance_io.dataset.opening import open_steps
-from lance_io.dataset.options import ColumnOrdering, scan_options
-from lance_io.dataset.running import run
-from lance_io.dataset.scan import scan_projection
-from lance_io.dataset.session import Session
-from lance_io.dataset.take import take_positions
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.lance_dataset import LanceDataset
+from lance_io.dataset.open_dataset import open_options
+from lance_io.dataset.rows.take_rows import take_positions
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.scan import execute
+from lance_io.dataset.scan.explain import explain_scan, explain_take
+from lance_io.dataset.scan.io_plan import counted
+from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
+from lance_io.dataset.scan.scan_plan import scan_projection
+from lance_io.dataset.version.open_version import open_steps
+from lance_io.dataset.version.session import Session
+from lance_io.plans.plan import drive_now
 from lance_io.store.api import CLOUD
 from lance_io.store.local.disk import LocalStore
 from lance_io.testing.record import RecordingStore, record
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     import lance
 
-    from lance_io.dataset.ioplan import IoPlan
-    from lance_io.dataset.state import DatasetState
+    from lance_io.dataset.scan.io_plan import IoPlan
+    from lance_io.dataset.version.state import DatasetState
     from lance_io.store.url import Location
 
 CHANCE = np.random.default_rng(7)

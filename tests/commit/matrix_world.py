@@ -22,10 +22,10 @@ from lance.fragment import write_fragments
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import CommitConflictError
 from lance_io.store.url import open_store
-from lance_io.table.indices import decode_indices
-from lance_io.table.manifest import Manifest, decode_manifest, read_section
-from lance_io.table.rowids import decode_row_ids, decode_row_versions
-from lance_io.table.transaction import Transaction, decode_transaction
+from lance_io.table.manifest.index_section import decode_indices
+from lance_io.table.manifest.manifest import Manifest, decode_manifest, read_section
+from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
+from lance_io.table.transaction.transaction import Transaction, decode_transaction
 from tests.commit.tables import commit_now
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import lance
 import pyarrow as pa
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
-from lance_io.commit.steps import drive, drive_now
-from lance_io.table import operations as ops
-from lance_io.table.manifest import decode_manifest
-from lance_io.table.transaction import Transaction
+from lance_io.plans.plan import drive, drive_now
+from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lance_io.commit.target import CommitTarget, CommittedVersion
     from lance_io.format.schema import Schema
     from lance_io.store.url import Location
-    from lance_io.table.fragment import Fragment
+    from lance_io.table.manifest.fragment import Fragment
 
 ROWS = 4
 

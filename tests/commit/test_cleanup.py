@@ -17,17 +17,24 @@ import pyarrow as pa
 import pytest
 
 from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
-from lance_io.commit.steps import drive, drive_now
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
+from lance_io.plans.plan import drive, drive_now
 from lance_io.store.api import ALL as ALL_KEYS
 from lance_io.store.failures import OutcomeUnknown, Transient
 from lance_io.store.local.atomic_writes import NewFile
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
-from lance_io.table import operations as ops
-from lance_io.table.autoclean import INTERVAL_KEY, OLDER_THAN_KEY, RETAIN_KEY, auto_cleanup_policy, duration_s
-from lance_io.table.garbage import (
+from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.auto_cleanup import (
+    INTERVAL_KEY,
+    OLDER_THAN_KEY,
+    RETAIN_KEY,
+    auto_cleanup_policy,
+    duration_s,
+)
+from lance_io.table.transaction.garbage import (
     NS,
     CleanupPolicy,
     References,
@@ -37,8 +44,7 @@ from lance_io.table.garbage import (
     is_young,
     kind_of,
 )
-from lance_io.table.manifest import decode_manifest
-from lance_io.table.transaction import Transaction
+from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.commit.tables import Sample, commit_now
 

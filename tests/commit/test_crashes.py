@@ -14,15 +14,15 @@ import pytest
 from lance_io.commit.external import ExternalHandler, MemoryManifestStore
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.steps import Read, drive, drive_now
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import LanceError, NotFound
+from lance_io.plans.plan import Read, drive, drive_now
 from lance_io.store.failures import Transient
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
-from lance_io.table import operations as ops
-from lance_io.table.manifest import Manifest, decode_manifest
-from lance_io.table.transaction import Transaction
+from lance_io.table.manifest.manifest import Manifest, decode_manifest
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.commit.tables import Sample
 from tests.commit.test_loop import QuickClock

@@ -11,10 +11,10 @@ import pytest
 
 from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import ExternalHandler, Row
-from lance_io.commit.opening import open_place
-from lance_io.commit.steps import drive
+from lance_io.commit.table_location import open_place
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.plans.plan import drive
 from tests.commit.dynalite import dynalite_server
 from tests.commit.tables import ROWS, Sample, commit_later
 

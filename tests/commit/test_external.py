@@ -10,15 +10,15 @@ import pytest
 
 from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, NotFound, StoreError
+from lance_io.plans.plan import drive_now
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from tests.commit.tables import Sample, commit_now
 
 if TYPE_CHECKING:
-    from lance_io.commit.steps import Plan
+    from lance_io.plans.plan import Plan
 
 
 @pytest.fixture(scope="module")

@@ -18,12 +18,12 @@ from lance_io.commit.latest import (
     list_after,
     list_versions,
 )
-from lance_io.commit.steps import Head, List, Read, drive, drive_now
 from lance_io.errors import FormatError, NotFound
+from lance_io.plans.plan import Head, List, Read, drive, drive_now
 from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
-from lance_io.table.paths import HINT_NAME, manifest_name
+from lance_io.table.manifest.paths import HINT_NAME, manifest_name
 
 ASKED: list[str] = []
 

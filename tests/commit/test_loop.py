@@ -16,17 +16,17 @@ from lance_io.commit.handler import Created, NewVersion
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.steps import Put, Shielded, ask, drive, drive_now
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import AlreadyExists, CommitConflictError, CommitUnknownError, NotFound
+from lance_io.plans.plan import Put, Shielded, ask, drive, drive_now
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
-from lance_io.table import operations as ops
-from lance_io.table.deletion import decode_deletions, encode_deletions
-from lance_io.table.fragment import DeletionFile
-from lance_io.table.indices import IndexMetadata, decode_indices
-from lance_io.table.paths import DETACHED_BIT, HINT_NAME
-from lance_io.table.transaction import Transaction, decode_transaction
+from lance_io.table.manifest.deletion_file import decode_deletions, encode_deletions
+from lance_io.table.manifest.fragment import DeletionFile
+from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
+from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.transaction import Transaction, decode_transaction
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.wrap import Request, WrappedStore
 from tests.commit.tables import ROWS, Sample, commit_later, commit_now
@@ -75,7 +75,7 @@ def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, sta
     sample = Sample(tmp_path / "sample", stable=stable)
     target = CommitTarget(open_store(str(tmp_path / "t")))
     sample.place_data(target.place)
-    from lance_io.table.apply import Creation
+    from lance_io.table.transaction.apply import Creation
 
     first = drive_now(create_table(target, CommitRequest(sample.overwrite(0), creation=Creation(None, stable))))
     lance.dataset(tmp_path / "t").delete("a = 1")
@@ -125,7 +125,7 @@ def test_no_table_is_created_where_later_versions_are(target: CommitTarget, samp
 
 
 def ask_delete(target: CommitTarget, key: str) -> Any:
-    from lance_io.commit.steps import Remove
+    from lance_io.plans.plan import Remove
 
     return ask(Remove(target.place.store, (key,)))
 

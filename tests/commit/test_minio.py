@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import lance
 import pytest
 
-from lance_io.commit.opening import open_place
-from lance_io.commit.steps import drive
+from lance_io.commit.table_location import open_place
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists
+from lance_io.plans.plan import drive
 from tests.commit.tables import ROWS, Sample, commit_later
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def test_writers_of_both_kinds_lose_nothing(
 async def test_writers_of_one_process_make_one_attempt_each(
     target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 100.0)
+    monkeypatch.setattr("lance_io.commit.commit_queue.LEASE_S", 100.0)
     created = await sample.create(target)
     stats = target.place.store.stats
     before = stats.snapshot()

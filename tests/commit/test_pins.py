@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lance_io.commit.pins import VALID_S, announce, holding, pin_version, release
-from lance_io.commit.steps import drive_now
 from lance_io.errors import CommitConflictError, CommitUnknownError, NotFound
+from lance_io.plans.plan import drive_now
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from tests.commit.test_loop import QuickClock

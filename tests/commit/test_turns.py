@@ -14,17 +14,17 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io.commit.commit_queue import TURNS, Made, Turns
 from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.steps import drive_now
 from lance_io.commit.target import CommitTarget, Listing
-from lance_io.commit.turns import TURNS, Made, Turns
 from lance_io.errors import CommitConflictError
+from lance_io.plans.plan import drive_now
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
-from lance_io.table import operations as ops
-from lance_io.table.transaction import Transaction
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.wrap import Request, WrappedStore
 from tests.commit.tables import ROWS, Sample, commit_later, commit_now
 
@@ -54,12 +54,12 @@ def local(tmp_path: Path) -> CommitTarget:
 @pytest.fixture(autouse=True)
 def long_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 100.0)
+    monkeypatch.setattr("lance_io.commit.commit_queue.LEASE_S", 100.0)
 
 
 @pytest.fixture
 def short_lease(long_lease: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.commit.turns.LEASE_S", 0.02)
+    monkeypatch.setattr("lance_io.commit.commit_queue.LEASE_S", 0.02)
 
 
 def counts(target: CommitTarget) -> dict[str, int]:
@@ -208,8 +208,8 @@ def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -
 
 
 def test_what_is_kept_is_bounded(target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lance_io.commit.turns.VERSIONS_TOLD_MAX", 3)
-    monkeypatch.setattr("lance_io.commit.turns.TABLES_MAX", 2)
+    monkeypatch.setattr("lance_io.commit.commit_queue.VERSIONS_TOLD_MAX", 3)
+    monkeypatch.setattr("lance_io.commit.commit_queue.TABLES_MAX", 2)
     base = sample.create_now(target)
     with target.turns.commit(target.place) as watcher:
         files = [base.file, *(commit_now(target, sample.append(1)).file for _ in range(5))]

@@ -13,10 +13,10 @@ import pytest
 from lance.blob import Blob, blob_array, blob_field
 
 import lance_io
-from lance_io.commit.steps import drive_now
-from lance_io.dataset.blobs import Located, locate_in_file, read_located, sidecar_key
-from lance_io.dataset.places import StoredObject
+from lance_io.dataset.blobs.blob_values import Located, locate_in_file, read_located, sidecar_key
+from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import BindError, FormatError, UnsupportedError
+from lance_io.plans.plan import drive_now
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
 BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset import files
-from lance_io.table.indexfacts import IndexFacts
+from lance_io.dataset.version import file_listing as files
+from lance_io.table.manifest.index_details import IndexFacts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lance_io.dataset.rows import LiveRows, addresses, group_by_fragment, group_rows, kept_runs, live_starts
+from lance_io.dataset.rows.row_arithmetic import (
+    LiveRows,
+    addresses,
+    group_by_fragment,
+    group_rows,
+    kept_runs,
+    live_starts,
+)
 
 row_sets = st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1))))
 

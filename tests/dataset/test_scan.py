@@ -14,11 +14,11 @@ import pytest
 from lance.dataset import ScannerBuilder as TheirBuilder
 
 import lance_io
-from lance_io.commit.steps import drive_now
 from lance_io.dataset import ColumnOrdering, ScannerBuilder
-from lance_io.dataset.options import scan_options
-from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import BindError, EvaluationError
+from lance_io.plans.plan import drive_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ import pyarrow as pa
 from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter
 
-from lance_io.file.drive import drive_now
-from lance_io.file.opening import opened
-from lance_io.file.source import FileRef, FragmentSource, ReadContext
-from lance_io.file.table import TableReader
+from lance_io.file.drivers import drive_now
+from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
+from lance_io.file.open.open_file import opened
+from lance_io.file.table_reader import TableReader
 from lance_io.io.cache import SearchCache
 from lance_io.store.url import open_store
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 import lance_io
 from lance_io.errors import UnsupportedError
-from lance_io.file.projection import Projection
+from lance_io.file.open.leaf_projection import Projection
 from lance_io.format.schema_messages import decode_schema
 from lance_io.levels.portable import compact
 from lance_io.proto import file_pb2

@@ -17,7 +17,9 @@ from lance.file import LanceFileWriter
 from lance_io.encodings.registry import LAYOUT_TYPE, open_page
 from lance_io.encodings.v2_1.miniblock import symbols_at
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file import LanceFileReader, columnpages, opening
+from lance_io.file import LanceFileReader
+from lance_io.file.open import column_pages as columnpages
+from lance_io.file.open import open_file as opening
 from lance_io.format.columns import PageInfo
 from lance_io.format.lazy import LazySequence
 from lance_io.format.schema import Field

@@ -22,14 +22,14 @@ import pytest
 
 import lance_io
 from lance_io import limits, runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.version.session import Session
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
-from lance_io.file.drive import drive_now
-from lance_io.file.opening import opened
-from lance_io.file.scan import PIECES_AHEAD
-from lance_io.file.source import FileRef, ReadContext
+from lance_io.file.drivers import drive_now
+from lance_io.file.open.file_source import FileRef, ReadContext
+from lance_io.file.open.open_file import opened
+from lance_io.file.scan.readahead import PIECES_AHEAD
 from lance_io.io.budget import process_pool
 from lance_io.io.spares import SPARES_BYTES, Spares
 from lance_io.io.stats import IoStats, io_stats, store_stats
@@ -451,7 +451,7 @@ def test_large_takes_read_into_memory_that_is_used_again(tmp_path: Path, monkeyp
         return memory
 
     monkeypatch.setattr(spares, "of", watched)
-    monkeypatch.setattr("lance_io.file.drive.spares", lambda: spares)
+    monkeypatch.setattr("lance_io.file.drivers.spares", lambda: spares)
     table = lance_io.dataset(tmp_path / "t.lance")
     for most in (600_000, 590_000, 600_000):
         assert table.take(range(most)) == rows.slice(0, most)

@@ -12,16 +12,18 @@ import pytest
 
 import lance_io
 from lance_io import limits
-from lance_io.commit.steps import drive_now
-from lance_io.dataset.options import scan_options
-from lance_io.dataset.reading import SpanReader
-from lance_io.dataset.scan import plan_scan
+from lance_io.dataset.rows.read_rows import SpanReader
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import FormatError
-from lance_io.file import LanceFileReader, LanceFileWriter, scan, scan_now
-from lance_io.file.pieces import Piece, goes_behind, goes_with
-from lance_io.file.scan import Readahead
+from lance_io.file import LanceFileReader, LanceFileWriter
+from lance_io.file.scan import readahead as scan
+from lance_io.file.scan import scan_sync as scan_now
+from lance_io.file.scan.page_slices import Piece, goes_behind, goes_with
+from lance_io.file.scan.readahead import Readahead
 from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
+from lance_io.plans.plan import drive_now
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:

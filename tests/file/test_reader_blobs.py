@@ -14,7 +14,7 @@ from lance.file import LanceFileWriter as PylanceWriter
 
 from lance_io.errors import FormatError
 from lance_io.file import AsyncFileReader, LanceFileReader, LanceFileWriter
-from lance_io.file.blobread import with_bytes
+from lance_io.file.take.blob_bytes import with_bytes
 from lance_io.format.schema_arrow import schema_from_arrow
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.version.session import Session
 from lance_io.encodings.v2_1 import fullzip
 from lance_io.io.stats import io_stats
 from lance_io.limits import MIB

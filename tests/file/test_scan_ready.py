@@ -12,7 +12,7 @@ import pytest
 
 import lance_io
 from lance_io.errors import StoreError
-from lance_io.file.table import TableReader
+from lance_io.file.table_reader import TableReader
 from lance_io.testing.wrap import Request, WrappedStore
 
 if TYPE_CHECKING:

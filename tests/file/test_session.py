@@ -9,7 +9,7 @@ import pytest
 from lance.file import LanceFileSession as PeerSession
 
 from lance_io.errors import UsageError
-from lance_io.file.session import LanceFileSession
+from lance_io.file.file_session import LanceFileSession
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from lance.file import LanceFileWriter as PeerWriter
 
 import lance_io
 from lance_io.errors import SchemaError, StoreError, UnsupportedError, UsageError
-from lance_io.file.places import INDEX_BYTES_HELD_MAX
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
-from lance_io.file.writer import PAGE_BYTES, FileWriter
-from lance_io.file.writesteps import Begin, Result
-from lance_io.file.writing import AsyncFileWriter, FileWritingLater, FileWritingNow, LanceFileWriter
+from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
+from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
+from lance_io.file.write.write_steps import Begin, Result
+from lance_io.file.write.writers import AsyncFileWriter, FileWritingLater, FileWritingNow, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import MIB
@@ -355,7 +355,7 @@ def test_a_failing_encoder_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
     writer = LanceFileWriter(tmp_path / "one.lance", SCHEMA)
     writer.write_batch(batch(0, 100))
-    monkeypatch.setattr("lance_io.file.writer.encode_pages", failing)
+    monkeypatch.setattr("lance_io.file.write.file_bytes.encode_pages", failing)
     with pytest.raises(Boom):
         writer.close()
     assert calls and leftovers(tmp_path) == []

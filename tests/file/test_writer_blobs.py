@@ -11,8 +11,8 @@ import pytest
 
 import lance_io
 from lance_io.errors import SchemaError, UnsupportedError
-from lance_io.file.blobwrite import sidecar_name
-from lance_io.file.writing import FileWritingNow, LanceFileWriter
+from lance_io.file.write.blob_pages import sidecar_name
+from lance_io.file.write.writers import FileWritingNow, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.store.local.disk import LocalStore
@@ -21,7 +21,7 @@ from tests.encodings.harness import Opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lance_io.file.writer import WrittenFile
+    from lance_io.file.write.file_bytes import WrittenFile
 
 FIRST = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
 VALUES = [b"x" * 10, None, b"", b"y" * 70_000, b"z" * 300_000, b"w" * 70_001, None, b"v"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lance.file import LanceFileReader as PeerReader
 
 from lance_io.errors import UnsupportedError
-from lance_io.file.writing import LanceFileWriter
+from lance_io.file.write.writers import LanceFileWriter
 from tests.encodings.cases import Case, all_cases
 from tests.encodings.harness import Opened, storage
 from tests.encodings.harness import write as peer_write

@@ -10,14 +10,14 @@ import pytest
 from lance.file import LanceFileReader as PeerReader
 
 from lance_io.encodings.written import EncodedPage, PageBuffer, Role
-from lance_io.file.places import INDEX_BUFFER_HELD_BYTES_MAX, FilePlaces
+from lance_io.file.write.file_layout import INDEX_BUFFER_HELD_BYTES_MAX, FilePlaces
 from lance_io.proto import encodings21_pb2 as pb
 from tests.encodings.harness import Opened, assert_same, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from lance_io.file.opened import OpenedFile
+    from lance_io.file.open.data_file import OpenedFile
 
 
 def pages_of(file: OpenedFile, data: bytes) -> list[list[EncodedPage]]:
@@ -132,7 +132,7 @@ def fake_page(sizes: dict[int, int], roles: dict[int, Role]) -> EncodedPage:
 
 
 def test_what_is_held_is_bounded() -> None:
-    from lance_io.file.places import INDEX_BYTES_HELD_MAX
+    from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
     from lance_io.format.version import V2_1
 
     places = FilePlaces(V2_1, 1)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from lance_io import runtime
-from lance_io.file.drive import drive_now
-from lance_io.file.opening import opened
-from lance_io.file.source import FileRef, FragmentSource, ReadContext
-from lance_io.file.table import TableReader
-from lance_io.file.writing import FileWritingNow
+from lance_io.file.drivers import drive_now
+from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
+from lance_io.file.open.open_file import opened
+from lance_io.file.table_reader import TableReader
+from lance_io.file.write.writers import FileWritingNow
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.io.cache import SearchCache

@@ -17,7 +17,7 @@ from lance_io.format.schema import Field, Schema, split_path
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.schema_messages import SCHEMA_DEPTH_MAX, SCHEMA_FIELDS_MAX, decode_schema, encode_schema
 from lance_io.proto import file_pb2
-from lance_io.table.manifest import decode_manifest
+from lance_io.table.manifest.manifest import decode_manifest
 
 PRIMITIVES: list[tuple[pa.DataType, str]] = [
     (pa.null(), "null"),

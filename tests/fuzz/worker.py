@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import lance_io.encodings.v2_1.fullzip
-import lance_io.file.opening
+import lance_io.file.open.open_file
 import lance_io.store.url
 from lance_io import limits
 from lance_io.store.api import LOCAL
@@ -89,7 +89,7 @@ def plan_small(*, small: bool) -> None:
     read by column, tails that hold only a part of it."""
     limits.SCAN_PIECE_BYTES = 1000 if small else 8 << 20
     lance_io.encodings.v2_1.fullzip.REPETITION_INDEX_KEPT_BYTES_MAX = 100 if small else 1 << 20  # type: ignore[attr-defined]
-    lance_io.file.opening.WIDE_METADATA_BYTES = 100 if small else 1 << 20
+    lance_io.file.open.open_file.WIDE_METADATA_BYTES = 100 if small else 1 << 20
     profile = replace(LOCAL, tail_bytes=200, whole_file_bytes=0, take_gap_bytes=0) if small else LOCAL
     lance_io.store.url.LOCAL = profile  # type: ignore[attr-defined]
 

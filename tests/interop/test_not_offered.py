@@ -12,7 +12,7 @@ from lance.dataset import ScannerBuilder as PeerBuilder
 
 import lance_io
 from lance_io.dataset import ScannerBuilder
-from lance_io.dataset.notoffered import (
+from lance_io.dataset.not_offered import (
     DatasetNotOffered,
     FragmentNotOffered,
     OperationsNotOffered,

@@ -15,10 +15,10 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
-from lance_io.dataset.write.commits import commit_async
-from lance_io.dataset.write.entry import write_fragments_async
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.version.session import Session
+from lance_io.dataset.write.write_dataset import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
 from tests.s3.proxy import HARMS, FaultyProxy
 from tests.simulate.world import CASES, SIZE, Case, commit_of, numbers

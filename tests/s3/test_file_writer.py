@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader as PeerReader
 
-from lance_io.file.writing import AsyncFileWriter, LanceFileWriter
+from lance_io.file.write.writers import AsyncFileWriter, LanceFileWriter
 from lance_io.limits import MIB
 from lance_io.store.url import open_store
 

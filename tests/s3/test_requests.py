@@ -231,9 +231,23 @@ print(json.dumps(list(sys.modules)))
 _NOT_NEEDED = {
     *("aiobotocore", "aiohttp", "botocore", "boto3", "email.utils", "pandas"),
     *("pyarrow.compute", "pyarrow.dataset", "pyarrow._dataset", "pyarrow._compute"),
-    *("lance_io.dataset.scanner", "lance_io.dataset.options", "lance_io.dataset.execute", "lance_io.dataset.blobs"),
-    *("lance_io.dataset.write.changes", "lance_io.dataset.write.operations", "lance_io.dataset.refs"),
-    *("lance_io.table.operations", "lance_io.table.transaction", "lance_io.table.refs", "lance_io.table.draft"),
+    *(
+        "lance_io.dataset.scanner",
+        "lance_io.dataset.scan.scan_options",
+        "lance_io.dataset.scan.execute",
+        "lance_io.dataset.blobs.blob_values",
+    ),
+    *(
+        "lance_io.dataset.changes.change_plans",
+        "lance_io.dataset.changes.lance_operation",
+        "lance_io.dataset.version.tags_and_branches",
+    ),
+    *(
+        "lance_io.table.transaction.operations",
+        "lance_io.table.transaction.transaction",
+        "lance_io.table.manifest.refs",
+        "lance_io.table.transaction.draft",
+    ),
     *("lance_io.commit.loop", "lance_io.commit.cleanup", "lance_io.commit.external", "lance_io.commit.lock"),
     *("lance_io.store.local.disk", "lance_io.store.memory", "lance_io.store.upload", "lance_io.store.probe"),
     *("lance_io.store.s3.client_gets", "lance_io.store.s3.multipart"),

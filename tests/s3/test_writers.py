@@ -13,8 +13,8 @@ import lance
 import pyarrow as pa
 
 import lance_io
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.version.session import Session
 from tests.commit.dynalite import dynalite_server
 from tests.commit.test_dynamodb import make_table
 from tests.s3.proxy import HARMS, FaultyProxy

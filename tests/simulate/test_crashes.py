@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.write.commits import commit_async
-from lance_io.dataset.write.entry import write_fragments_async
-from lance_io.dataset.write.tagging import RefConflict
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.change_tags import RefConflict
+from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.write.write_dataset import write_fragments_async
 from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
-from lance_io.table.paths import parse_manifest_name
+from lance_io.table.manifest.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
 from lance_io.testing.latency import run_virtual
 from tests.seeds import seed_of
@@ -27,7 +27,7 @@ from tests.simulate.world import CASES, SCHEMA, SIZE, URI, Case, World, append, 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from lance_io.dataset.session import Session
+    from lance_io.dataset.version.session import Session
     from lance_io.testing.wrap import Request
 
 SCRIPTS = 4 * SIZE  # per case

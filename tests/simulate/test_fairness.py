@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from lance_io.commit.commit_queue import Turns
 from lance_io.commit.target import CommitTarget, SystemClock
-from lance_io.commit.turns import Turns
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.testing.latency import run_virtual

@@ -19,11 +19,11 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.write.commits import commit_async
-from lance_io.dataset.write.entry import write_fragments_async
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.write.write_dataset import write_fragments_async
 from lance_io.errors import CommitUnknownError
-from lance_io.file.blobwrite import sidecar_name
+from lance_io.file.write.blob_pages import sidecar_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.simulate.test_crashes import REQUESTS_MAX, any_request, run
 from tests.simulate.world import URI, World, clean, delete, overwrite, referenced, restore
@@ -31,7 +31,7 @@ from tests.simulate.world import URI, World, clean, delete, overwrite, reference
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from lance_io.dataset.session import Session
+    from lance_io.dataset.version.session import Session
     from lance_io.testing.wrap import Request
 
     Change = Callable[[Session], Awaitable[Any]]

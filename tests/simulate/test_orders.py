@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 
 from lance_io import runtime
 from lance_io.commit.loop import CommitRequest, commit
-from lance_io.commit.steps import drive
 from lance_io.commit.target import CommitTarget, SystemClock
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.write.commits import commit_async
-from lance_io.dataset.write.entry import write_fragments_async
-from lance_io.dataset.write.tagging import create_tag
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.change_tags import create_tag
+from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.write.write_dataset import write_fragments_async
 from lance_io.errors import CommitConflictError, NotFound
-from lance_io.table import operations as ops
-from lance_io.table.indices import IndexMetadata, decode_indices
-from lance_io.table.transaction import Transaction
+from lance_io.plans.plan import drive
+from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from lance_io.testing.latency import VirtualTimeLoop
 from lance_io.testing.turnstile import Turnstile, TurnstileStore
@@ -40,7 +40,7 @@ from tests.simulate.world import SCHEMA, URI, World, create, numbers, overwrite,
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from lance_io.dataset.session import Session
+    from lance_io.dataset.version.session import Session
     from lance_io.testing.wrap import Request
 
 ORDERS = int(os.environ.get("LANCE_IO_ORDERS", "40"))

@@ -16,15 +16,15 @@ import pyarrow as pa
 import lance_io
 from lance_io.commit.external import ExternalHandler, MemoryManifestStore
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.commit.steps import drive, drive_now
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
-from lance_io.dataset.write.commits import commit_async
-from lance_io.dataset.write.tagging import create_tag, delete_tag, update_tag
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
+from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.version.session import Session
+from lance_io.plans.plan import drive, drive_now
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
-from lance_io.table.manifest import decode_manifest
-from lance_io.table.paths import deletion_file_place
+from lance_io.table.manifest.manifest import decode_manifest
+from lance_io.table.manifest.paths import deletion_file_place
 from lance_io.testing.wrap import Request
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lance_io.commit.external import Row
     from lance_io.errors import CommitUnknownError
     from lance_io.store.api import ObjectStore
-    from lance_io.table.manifest import Manifest
+    from lance_io.table.manifest.manifest import Manifest
     from lance_io.testing.wrap import WrappedStore
 
 SIZE = int(os.environ.get("LANCE_IO_SIMULATE", "1"))

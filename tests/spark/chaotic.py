@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lance_io.spark.source import LanceDataSource
-from lance_io.spark.streamsink import LanceStreamWriter
-from lance_io.spark.writer import LanceWriter
+from lance_io.spark.stream.stream_sink import LanceStreamWriter
+from lance_io.spark.write.writer import LanceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

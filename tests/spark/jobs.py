@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from lance_io.spark.options import parse_options
-from lance_io.spark.streamsink import LanceStreamWriter
+from lance_io.spark.stream.stream_sink import LanceStreamWriter
 from lance_io.spark.types import carried_schema
-from lance_io.spark.writer import LanceWriter
+from lance_io.spark.write.writer import LanceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

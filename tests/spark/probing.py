@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from lance_io.spark.options import parse_options
-from lance_io.spark.reader import LanceReader
+from lance_io.spark.read.reader import LanceReader
 from lance_io.spark.source import LanceDataSource
-from lance_io.spark.told import executor_workers, property_of_task
-from lance_io.spark.writer import LanceWriter
+from lance_io.spark.task_context import executor_workers, property_of_task
+from lance_io.spark.write.writer import LanceWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException
 from lance_io.io.stats import process_stats
 from lance_io.limits import MIB
 from lance_io.spark import plan, write_table
-from lance_io.spark.reader import HEAD_BYTES
+from lance_io.spark.read.reader import HEAD_BYTES
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.upload import PART_BYTES, PARTS_IN_FLIGHT
 from tests.spark.probing import probes

@@ -39,7 +39,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     with zipfile.ZipFile(build_wheel(folder / "dist")) as archive:
         assert "pyspark_lance_io/__init__.py" in archive.namelist()
-        assert "lance_io/spark/reader.py" in archive.namelist()
+        assert "lance_io/spark/read/reader.py" in archive.namelist()
         archive.extractall(folder / "site")
     return folder / "site"
 
@@ -70,7 +70,13 @@ def test_spark_imports_no_more_than_it_needs() -> None:
     assert len(loaded) <= 12, loaded
 
 
-NEEDLESS = {"pandas", "aiobotocore", "lance_io.spark.planning", "lance_io.dataset.versions", "lance_io.dataset.write"}
+NEEDLESS = {
+    "pandas",
+    "aiobotocore",
+    "lance_io.spark.read.partitions",
+    "lance_io.dataset.version.versions",
+    "lance_io.dataset.write",
+}
 FILTERING = {"pyarrow.compute", "lance_io.filters"}
 FILTER = "(number < 0.5 OR number > 3 OR number IN (0, 1.5)) AND id IN (1, 2, 3) AND text <> 'x' AND NOT small IS NULL"
 
@@ -93,5 +99,5 @@ def test_a_task_imports_no_more_than_it_needs(tmp_path: Path, options: dict[str,
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
     num_rows, *loaded = done.stdout.splitlines()
     assert num_rows == ("2" if options else "5")
-    assert "lance_io.spark.reader" in loaded
+    assert "lance_io.spark.read.reader" in loaded
     assert not needless & {*loaded}

@@ -28,13 +28,14 @@ import lance_io.spark
 from lance_io import filters
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
-from lance_io.spark import carrying, engine
-from lance_io.spark.columns import decoded_width
+from lance_io.spark import engine
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
-from lance_io.spark.planning import cut
-from lance_io.spark.reader import sized
-from lance_io.spark.readjob import ReadJob
+from lance_io.spark.read import partition_state as carrying
+from lance_io.spark.read.partitions import cut
+from lance_io.spark.read.read_columns import decoded_width
+from lance_io.spark.read.read_job import ReadJob
+from lance_io.spark.read.reader import sized
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.api import CLOUD
 
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from lance_io.dataset.state import DatasetState
-    from lance_io.spark.carrying import PartitionPlan
-    from lance_io.spark.reader import LanceReader
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.spark.read.partition_state import PartitionPlan
+    from lance_io.spark.read.reader import LanceReader
 
 ROWS = 20_000
 FRAGMENT_MIB = int(os.environ.get("LANCE_IO_TEST_SPARK_FRAGMENT_MIB", "64"))

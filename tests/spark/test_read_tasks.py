@@ -17,16 +17,16 @@ from lance_io import limits, runtime
 from lance_io.errors import NotFound
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
-from lance_io.spark import reader as reader_module
+from lance_io.spark.consumed import BUFFER_BYTES
 from lance_io.spark.helpers import option_texts
+from lance_io.spark.read import reader as reader_module
 from lance_io.spark.source import LanceDataSource
-from lance_io.spark.taken import BUFFER_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from lance_io.spark.reader import LanceReader
+    from lance_io.spark.read.reader import LanceReader
     from tests.servers import S3Server
 
 ROWS = 8000

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 
 from lance_io.errors import CommitConflictError, FormatError, UsageError
-from lance_io.spark import streamsink
-from lance_io.spark.streamsink import StreamMark, is_committed
+from lance_io.spark.stream import stream_sink as streamsink
+from lance_io.spark.stream.stream_sink import StreamMark, is_committed
 from tests.spark.jobs import ID, Job, Stream, files, ids, referenced, struct
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lance_io.spark import taken
+from lance_io.spark import consumed as taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

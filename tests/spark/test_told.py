@@ -10,7 +10,8 @@ import pytest
 from pyspark import TaskContext
 
 from lance_io import runtime
-from lance_io.spark import engine, told
+from lance_io.spark import engine
+from lance_io.spark import task_context as told
 from lance_io.spark.options import parse_options
 
 SPARKS = "(?i)secret|password|token|access[.]?key"

@@ -18,9 +18,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError, UsageError
 from lance_io.levels.jsonb import json_texts
-from lance_io.spark.readcast import ReadCast
+from lance_io.spark.read.read_casts import ReadCast
 from lance_io.spark.types import arrow_to_spark, carried_schema, spark_to_arrow
-from lance_io.spark.writecast import RowMisfit, WriteCast
+from lance_io.spark.write.write_casts import RowMisfit, WriteCast
 
 ARRAYS: dict[str, tuple[pa.Array, str]] = {
     "bool": (pa.array([True, None, False]), "boolean"),

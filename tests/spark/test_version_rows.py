@@ -16,8 +16,8 @@ from pyspark.sql.datasource import DataSourceStreamReader
 import lance_io
 from lance_io.errors import NotFound, UnsupportedError, UsageError
 from lance_io.spark.options import parse_options
-from lance_io.spark.streamsource import LanceStreamReader, UnlimitedStreamReader, stream_reader
-from lance_io.spark.versionrows import Allowance, Offset, VersionRows
+from lance_io.spark.stream.stream_source import LanceStreamReader, UnlimitedStreamReader, stream_reader
+from lance_io.spark.stream.version_rows import Allowance, Offset, VersionRows
 from tests.spark.jobs import Job, struct
 
 if TYPE_CHECKING:

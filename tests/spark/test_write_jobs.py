@@ -15,12 +15,13 @@ from pyspark.sql import types as spark
 import lance_io
 from lance_io import runtime
 from lance_io.commit.loop import commit
-from lance_io.commit.steps import drive
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
-from lance_io.spark import cleanup_job, committing
-from lance_io.spark.committing import abort_job, commit_job
-from lance_io.spark.jobs import job_digits, open_target
-from lance_io.spark.writecast import RowMisfit
+from lance_io.plans.plan import drive
+from lance_io.spark import cleanup_job
+from lance_io.spark.write import commit_job as committing
+from lance_io.spark.write.commit_job import abort_job, commit_job
+from lance_io.spark.write.write_casts import RowMisfit
+from lance_io.spark.write.write_job import job_digits, open_target
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.spark.jobs import ID, Job, batch, files, ids, referenced, struct
 

@@ -15,8 +15,8 @@ from botocore.utils import ContainerMetadataFetcher
 
 from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import Row
-from lance_io.commit.steps import drive
 from lance_io.errors import AccessDenied, LanceError
+from lance_io.plans.plan import drive
 from lance_io.store.s3 import credentials
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.credentials import Chain, Renewed

@@ -13,15 +13,22 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2, version_of_name
 from lance_io.proto import table_pb2
-from lance_io.table import operations as ops
-from lance_io.table.apply import Creation, build_manifest
-from lance_io.table.flags import check_writer_flags
-from lance_io.table.fragment import DataFile, Fragment, encode_fragment
-from lance_io.table.indices import decode_indices
-from lance_io.table.manifest import BasePath, Manifest, decode_manifest, from_message, manifest_position, read_section
-from lance_io.table.manifest_write import encode_manifest_file
-from lance_io.table.rowids import decode_row_ids, decode_row_versions
-from lance_io.table.transaction import Transaction, decode_transaction
+from lance_io.table.manifest.flags import check_writer_flags
+from lance_io.table.manifest.fragment import DataFile, Fragment, encode_fragment
+from lance_io.table.manifest.index_section import decode_indices
+from lance_io.table.manifest.manifest import (
+    BasePath,
+    Manifest,
+    decode_manifest,
+    from_message,
+    manifest_position,
+    read_section,
+)
+from lance_io.table.manifest.manifest_file import encode_manifest_file
+from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.apply import Creation, build_manifest
+from lance_io.table.transaction.transaction import Transaction, decode_transaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -192,7 +199,7 @@ def test_the_limit_of_a_transaction_inside_a_manifest(
     table: Manifest, monkeypatch: pytest.MonkeyPatch, over_bytes: int, is_inside: bool
 ) -> None:
     transaction = Transaction(1, ops.Delete((), (0,), "x" * 100))
-    monkeypatch.setattr("lance_io.table.manifest_write.INLINE_BYTES_MAX", len(transaction.data) - over_bytes)
+    monkeypatch.setattr("lance_io.table.manifest.manifest_file.INLINE_BYTES_MAX", len(transaction.data) - over_bytes)
     file = encode_manifest_file(build_manifest(table, transaction, timestamp_ns=5))
     assert (file.manifest.transaction_offset is not None) == is_inside
     assert (transaction.data in file.data) == is_inside

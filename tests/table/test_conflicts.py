@@ -11,12 +11,12 @@ import pytest
 from lance_io.errors import CommitConflictError
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
-from lance_io.table import operations as ops
-from lance_io.table.conflicts import MATRIX, check_conflict, judge
-from lance_io.table.fragment import DataFile, DeletionFile, Fragment
-from lance_io.table.indices import IndexMetadata
-from lance_io.table.manifest import BasePath
-from lance_io.table.transaction import Transaction, decode_transaction, encode_transaction
+from lance_io.table.manifest.fragment import DataFile, DeletionFile, Fragment
+from lance_io.table.manifest.index_section import IndexMetadata
+from lance_io.table.manifest.manifest import BasePath
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.conflicts import MATRIX, check_conflict, judge
+from lance_io.table.transaction.transaction import Transaction, decode_transaction, encode_transaction
 
 SCHEMA = schema_from_arrow(pa.schema([("a", pa.int32()), ("b", pa.int32())]))
 UUID = "00000000-0000-4000-8000-00000000000{}"

@@ -10,16 +10,16 @@ import pytest
 from lance_io.commit.target import CommitTarget
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
-from lance_io.table import operations as ops
-from lance_io.table.continuity import data_files_in, discontinuity, new_data_files
-from lance_io.table.fragment import DeletionFile
-from lance_io.table.indices import IndexMetadata
-from lance_io.table.operations import UpdateMap
-from lance_io.table.transaction import Transaction
+from lance_io.table.manifest.fragment import DeletionFile
+from lance_io.table.manifest.index_section import IndexMetadata
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
+from lance_io.table.transaction.operations import UpdateMap
+from lance_io.table.transaction.transaction import Transaction
 from tests.commit.tables import Sample, commit_now
 
 if TYPE_CHECKING:
-    from lance_io.table.manifest import Manifest
+    from lance_io.table.manifest.manifest import Manifest
 
 UUID = "00000000-0000-4000-8000-000000000001"
 

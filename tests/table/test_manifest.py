@@ -15,8 +15,8 @@ import pytest
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.format.version import V0_1, V2_0, V2_1, V2_2
 from lance_io.proto import table_pb2
-from lance_io.table.flags import check_reader_flags
-from lance_io.table.manifest import (
+from lance_io.table.manifest.flags import check_reader_flags
+from lance_io.table.manifest.manifest import (
     BasePath,
     Manifest,
     decode_manifest,
@@ -26,7 +26,7 @@ from lance_io.table.manifest import (
     manifest_position,
     read_section,
 )
-from lance_io.table.paths import transaction_path
+from lance_io.table.manifest.paths import transaction_path
 
 DATASETS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets"
 

@@ -10,9 +10,9 @@ import pytest
 
 from lance_io.errors import FormatError, UsageError
 from lance_io.format.version import V2_2
-from lance_io.table.fragment import DataFile, DeletionFile
-from lance_io.table.manifest import BasePath
-from lance_io.table.paths import (
+from lance_io.table.manifest.fragment import DataFile, DeletionFile
+from lance_io.table.manifest.manifest import BasePath
+from lance_io.table.manifest.paths import (
     ManifestName,
     Place,
     blob_file_place,
@@ -26,7 +26,7 @@ from lance_io.table.paths import (
     parse_manifest_name,
     transaction_path,
 )
-from lance_io.table.refs import (
+from lance_io.table.manifest.refs import (
     branch_path,
     branch_root,
     check_branch_name,

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from lance_io.errors import FormatError
 from lance_io.proto import rowids_pb2
-from lance_io.table.deletion import decode_deletions
-from lance_io.table.manifest import Manifest, decode_manifest
-from lance_io.table.paths import deletion_file_place
-from lance_io.table.rowids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
+from lance_io.table.manifest.deletion_file import decode_deletions
+from lance_io.table.manifest.manifest import Manifest, decode_manifest
+from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,9 +10,9 @@ import pytest
 
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.proto import transaction_pb2
-from lance_io.table import operations as ops
-from lance_io.table.operations import operation_name
-from lance_io.table.transaction import (
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.operations import operation_name
+from lance_io.table.transaction.transaction import (
     COMMIT_MESSAGE_KEY,
     Transaction,
     decode_transaction,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
-from lance_io.dataset.write.cleaning import young_versions_note
+from lance_io.dataset.changes.remove_versions import young_versions_note
 from lance_io.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.aio import AsyncDataset
-from lance_io.dataset.session import Session
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -1,0 +1,72 @@
+"""Doing what a rebase needs: reading the deletion files that are merged (decided by `table/transaction/rebase.py`)."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from lance_io.errors import CommitConflictError, FormatError
+from lance_io.plans.plan import Read, Together
+from lance_io.table.manifest.deletion_file import decode_deletions
+from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.table.transaction.rebase import Rebased, marked_fragments, merge_deletions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.plans.plan import Plan
+    from lance_io.store.url import Location
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.manifest.roaring import U32Array
+    from lance_io.table.transaction.transaction import Transaction
+
+
+def rebased(
+    place: Location,
+    transaction: Transaction,
+    made_on: Manifest | None,
+    current: Manifest,
+    affected: Mapping[int, U32Array] | None,
+) -> Plan[Rebased]:
+    """A Delete or Update that was made on the version `made_on`, brought onto `current`.
+
+    affected  offsets of the rows that it deletes, by fragment; None when nobody knows, then no other transaction may
+              have touched its fragments
+
+    Raises `CommitConflictError` when another writer deleted one of these rows.
+    """
+    if affected is None or made_on is None:
+        return Rebased(transaction.changed(transaction.operation, current.version), {})
+    deletions = {fragment.id: fragment.deletion_file for fragment in made_on.fragments}
+    marked = marked_fragments(transaction, current, deletions)
+    read: list[Any] = []
+    if marked:
+        read = yield Together([_read(place, fragment, current) for fragment in marked.values()])
+    deleted = dict(zip(marked, read, strict=True))
+    return merge_deletions(transaction, current, marked, deleted, affected, lambda: secrets.randbits(64))
+
+
+def _read(place: Location, fragment: Fragment, current: Manifest) -> Plan[U32Array]:
+    file = fragment.deletion_file
+    if file is None:
+        raise CommitConflictError(
+            f"the deletion file of fragment {fragment.id} was removed by a concurrent transaction. Please retry.",
+            path=place.uri,
+            retryable=True,
+        )
+    where = deletion_file_place(fragment.id, file, current.base_paths)
+    if where.base is not None:
+        raise CommitConflictError(
+            f"the deletion file of fragment {fragment.id} lies below base path {where.base.id}, where it is not merged "
+            "with that of a concurrent transaction. Please retry.",
+            path=place.uri,
+            retryable=True,
+        )
+    key = place.key(where.relative)
+    data = yield Read(place.store, key)
+    try:
+        return decode_deletions(data, file, fragment.physical_rows)
+    except FormatError as error:
+        error.path = key
+        raise

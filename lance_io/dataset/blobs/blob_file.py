@@ -1,0 +1,283 @@
+"""Blobs by row: as files that read on demand, as bytes, as ranges of bytes."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lance_io.dataset.blobs.blob_values import blob_steps, locate_blobs, read_located
+from lance_io.dataset.rows.read_rows import ReadBytes, RowReader, bytes_of
+from lance_io.dataset.rows.row_arithmetic import Grouped, addresses, group_rows
+from lance_io.dataset.rows.take_rows import RowNotFound, group_positions, locate_addresses, locate_row_ids
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.version.column_lists import extract
+from lance_io.errors import UsageError
+from lance_io.file.open.leaf_projection import Projection
+from lance_io.file.row_indices import row_numbers
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.dataset.version.object_keys import StoredObject
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Field
+    from lance_io.plans.plan import Plan
+    from lance_io.spans import IntArray
+
+BUFFER_BYTES = 512 * 1024
+ROWS_NAMED = 10  # in a message
+
+
+class BlobFile(io.BufferedIOBase):
+    """One blob as a read-only binary file; bytes are read when they are asked for.
+
+    Made by `take_blobs`. Small sequential reads fetch `buffer_size` bytes at once.
+    """
+
+    def __init__(
+        self, state: DatasetState, place: StoredObject, start: int, size: int, buffer_size: int = BUFFER_BYTES
+    ) -> None:
+        self._state = state
+        self._object = place
+        self._start = start
+        self._size = size
+        self._buffer_size = buffer_size
+        self._position = 0
+        self._ahead = b""  # bytes read ahead,
+        self._ahead_at = 0  # and where they begin
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._size
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The position of the next read."""
+        self._check_open("tell of closed file")
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; behind the end is allowed and reads nothing there."""
+        self._check_open("seek of closed file")
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}.get(whence)
+        if base is None:
+            raise UsageError(f"invalid whence ({whence}, should be 0, 1 or 2)")
+        if base + offset < 0:
+            raise UsageError(f"negative seek value {offset}")
+        self._position = base + offset
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next `size` bytes, fewer at the end; all that is left without a size."""
+        self._check_open("read of closed file")
+        left = max(0, self._size - self._position)
+        wanted = left if size is None or size < 0 else min(size, left)
+        if not wanted:
+            return b""
+        data = self._buffered(self._position, wanted)
+        self._position += wanted
+        return data
+
+    def read1(self, size: int = -1) -> bytes:
+        """As `read`."""
+        return self.read(size)
+
+    def readall(self) -> bytes:
+        """All that is left."""
+        return self.read()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a writable buffer; gives how many bytes there were."""
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Several `(offset, length)` ranges at once, without moving."""
+        self._check_open("Blob file is already closed")
+        for offset, length in ranges:
+            check_range(offset, length, self._size)
+        starts = [self._start + offset for offset, _ in ranges]
+        wanted = Ranges.of(*((start, start + length) for start, (_, length) in zip(starts, ranges, strict=True)))
+        return self._fetch(wanted)
+
+    def _buffered(self, position: int, length: int) -> bytes:
+        begin = position - self._ahead_at
+        if not 0 <= begin <= begin + length <= len(self._ahead):
+            if length >= self._buffer_size:
+                return self._fetch(Ranges.of((self._start + position, self._start + position + length)))[0]
+            end = min(self._size, position + self._buffer_size)
+            self._ahead = self._fetch(Ranges.of((self._start + position, self._start + end)))[0]
+            self._ahead_at, begin = position, 0
+        return self._ahead[begin : begin + length]
+
+    def _fetch(self, ranges: Ranges) -> list[bytes]:
+        fetched = run(self._state, read_bytes(self._state, self._object, ranges))
+        return bytes_of(fetched, ranges)
+
+    def _check_open(self, message: str) -> None:
+        if self.closed:
+            raise UsageError(message)
+
+    def __repr__(self) -> str:
+        return f"<BlobFile size={self._size}>"
+
+
+def check_range(offset: int, length: int, size: int) -> None:
+    """Raise unless `offset .. offset + length` lies in a blob of `size` bytes."""
+    if offset < 0 or length < 0:
+        raise OverflowError("can't convert negative int to unsigned")
+    if offset + length > size:
+        raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
+
+
+def read_bytes(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan[Any]:
+    """Byte ranges of one object, as `Fetched`."""
+    return (yield ReadBytes(state.context_of(place.store), place.key, ranges))
+
+
+# -- selecting -------------------------------------------------------------------------------------------------------
+
+
+def _select(state: DatasetState, ids: Any, addresses_: Any, indices: Any) -> Plan[Grouped]:
+    """The rows that exactly one of the three selectors names.
+
+    Raises `ValueError` for rows that do not exist: results line up with what was asked for, so none is left out.
+    """
+    if sum(one is not None for one in (ids, addresses_, indices)) != 1:
+        raise UsageError("Exactly one of ids, indices, or addresses must be specified")
+    if indices is not None:
+        return (yield from group_positions(state, row_numbers(indices)))
+    numbers = row_numbers(ids if addresses_ is None else addresses_)
+    locate = locate_row_ids if addresses_ is None else locate_addresses
+    places, offsets = yield from locate(state, numbers)
+    missing = np.flatnonzero(places < 0)
+    if len(missing):
+        raise _not_found(state, "row ids" if addresses_ is None else "row addresses", numbers, missing)
+    return group_rows(places, offsets)
+
+
+def _not_found(state: DatasetState, kind: str, asked: IntArray, missing: IntArray) -> RowNotFound:
+    """The error for rows that were deleted or never were: which they are, as far as a message has room."""
+    rows = list(dict.fromkeys(asked[missing].tolist()))
+    named = ", ".join(map(str, rows[:ROWS_NAMED])) + (", ..." if len(rows) > ROWS_NAMED else "")
+    return RowNotFound(
+        f"{len(missing)} of the {len(asked)} rows asked for were deleted or never existed: {kind} {named}. "
+        "Ask only for rows that are left",
+        path=state.location.uri,
+    )
+
+
+def _descriptions(
+    state: DatasetState, steps: tuple[Field, ...], grouped: Grouped
+) -> Plan[list[tuple[int, IntArray, pa.StructArray]]]:
+    """`(place, offsets, descriptions)` of the distinct rows."""
+    path = tuple(field.name for field in steps)
+    if not grouped.groups:
+        return []
+    reader = RowReader(state, Projection(state.pruned_fields([path])))
+    (column,) = yield from reader.read(grouped.groups)
+    column = extract(column, path[1:])
+    found = []
+    start = 0
+    for place, offsets in grouped.groups:
+        found.append((place, offsets, column.slice(start, len(offsets))))
+        start += len(offsets)
+    return found
+
+
+def _restored(items: list[Any], grouped: Grouped) -> list[Any]:
+    return items if grouped.restore is None else [items[i] for i in grouped.restore.tolist()]
+
+
+def take_blobs(
+    state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, buffer_size: int
+) -> Plan[list[BlobFile | None]]:
+    """Blobs as files, None where the blob is null; see `LanceDataset.take_blobs`."""
+    steps = blob_steps(state, name)
+    grouped = yield from _select(state, ids, addresses_, indices)
+    files: list[BlobFile | None] = []
+    for place, _, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
+        rows = zip(located.keys.tolist(), located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True)
+        for key, start, size, valid in rows:
+            files.append(BlobFile(state, located.objects[key], start, size, buffer_size) if valid else None)
+    if grouped.restore is None:
+        return files
+    # a row that was asked for twice gives two files, each with a position of its own
+    return [
+        one and BlobFile(state, one._object, one._start, one._size, buffer_size) for one in _restored(files, grouped)
+    ]
+
+
+def read_blobs(
+    state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, preserve_order: bool | None
+) -> Plan[list[tuple[int, bytes | None]]]:
+    """The bytes of blobs; see `LanceDataset.read_blobs`. The order asked for is always kept."""
+    steps = blob_steps(state, name)
+    grouped = yield from _select(state, ids, addresses_, indices)
+    rows: list[tuple[int, bytes | None]] = []
+    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
+        column = yield from read_located(state, located)
+        numbers = addresses(state.fragment_ids[place], offsets).tolist()
+        rows.extend(zip(numbers, column.to_pylist(), strict=True))
+    return _restored(rows, grouped)
+
+
+def read_blob_ranges(
+    state: DatasetState, name: str, requests: Sequence[tuple[int, int, int]], selector: str, preserve_order: bool | None
+) -> Plan[list[tuple[int, int, bytes | None]]]:
+    """Ranges of blobs; see `LanceDataset.read_blob_ranges`."""
+    if selector not in ("ids", "addresses", "indices"):
+        raise UsageError(f"selector must be one of 'ids', 'addresses', or 'indices', got {selector!r}")
+    steps = blob_steps(state, name)
+    rows = [row for row, _, _ in requests]
+    chosen = {"ids": None, "addresses": None, "indices": None, selector: rows}
+    grouped = yield from _select(state, chosen["ids"], chosen["addresses"], chosen["indices"])
+    blobs: list[tuple[int, StoredObject, int, int, bool]] = []
+    for place, offsets, descriptions in (yield from _descriptions(state, steps, grouped)):
+        located = yield from locate_blobs(state, place, steps[-1].id, descriptions)
+        numbers = addresses(state.fragment_ids[place], offsets).tolist()
+        keys = [located.objects[key] for key in located.keys.tolist()]
+        blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))
+    return (yield from _read_requests(state, _restored(blobs, grouped), requests))
+
+
+def _read_requests(
+    state: DatasetState, blobs: list[tuple[int, StoredObject, int, int, bool]], requests: Sequence[tuple[int, int, int]]
+) -> Plan[list[tuple[int, int, bytes | None]]]:
+    results: list[tuple[int, int, bytes | None]] = []
+    by_object: dict[StoredObject, list[int]] = {}
+    for number, ((address, key, _, size, valid), (_, offset, length)) in enumerate(zip(blobs, requests, strict=True)):
+        results.append((number, address, b"" if valid else None))
+        if valid:
+            try:
+                check_range(offset, length, size)
+            except UsageError as error:
+                raise UsageError(f"Blob range request {number} for row address {address} is invalid: {error}") from None
+            by_object.setdefault(key, []).append(number)
+    for place, numbers in by_object.items():
+        starts = np.array([blobs[n][2] + requests[n][1] for n in numbers], dtype=np.int64)
+        ranges = Ranges(starts, starts + np.array([requests[n][2] for n in numbers], dtype=np.int64))
+        fetched = yield from read_bytes(state, place, ranges)
+        for number, data in zip(numbers, bytes_of(fetched, ranges), strict=True):
+            results[number] = (number, blobs[number][0], data)
+    return results

@@ -1,0 +1,295 @@
+"""Blob columns: descriptions in the data file, bytes somewhere else (specification: encodings 2.1, 7 and 10.8).
+
+    version 1 (files up to 2.1)   position and size of the bytes in the data file itself
+    version 2 (files from 2.2)    kind 0: in the data file; 1: packed into a sidecar; 2: a sidecar of their own;
+                                  3: an object outside of the table, by a URI or a path below base path `blob_id`;
+                                  position and size 0 mean all of it
+
+A sidecar lies at `<data file without .lance>/<blob id as 32 binary digits, least significant first>.blob`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.dataset.rows.read_rows import ReadBytes, ranges_of
+from lance_io.dataset.version.column_lists import extract
+from lance_io.dataset.version.object_keys import StoredObject
+from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.file.take.blob_bytes import binaries, numbers_of
+from lance_io.format.logical_types import EXTENSION_NAME
+from lance_io.levels.arrays import numbers as indices
+from lance_io.levels.lists import visible_items, with_items
+from lance_io.levels.retype import concat
+from lance_io.plans.plan import Head
+from lance_io.store.url import open_store
+from lance_io.table.manifest.paths import check_relative
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lance_io.dataset.version.column_lists import Projection
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.format.schema import Field
+    from lance_io.plans.plan import Plan
+    from lance_io.spans import IntArray
+
+INLINE: Final = 0
+EXTERNAL: Final = 3
+BLOB_BYTES_MAX: Final = 1 << 40
+
+
+def blob_steps(state: DatasetState, name: str) -> tuple[Field, ...]:
+    """The fields down to the blob column called `name`, which is the last of them.
+
+    Raises `ValueError` when there is none, when it holds no blobs, or when they are items of lists, of which a row
+    has no one blob; `TypeError` for what is no name.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a blob column is named by a text, got {type(name)}")
+    steps = state.schema.resolve(name)
+    if not steps[-1].holds_blobs:
+        raise UsageError(f"the column '{name}' is not a blob column")
+    for field in steps[:-1]:
+        if field.logical_type != "struct":
+            raise UsageError(f"blobs of '{name}' are in a {field.logical_type}; expected struct before them")
+    return steps
+
+
+def with_binaries(field: Field) -> Field:
+    """A field with every blob shown as bytes, but for those in fixed-size lists, which neither library writes."""
+    if field.holds_blobs:
+        metadata = {key: value for key, value in field.metadata.items() if key.encode() != EXTENSION_NAME}
+        return replace(field, logical_type="large_binary", children=(), metadata=metadata)
+    if field.logical_type.startswith("fixed_size_list"):
+        return field.described()
+    return replace(field, children=tuple(with_binaries(child) for child in field.children))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """Where the bytes of some blobs of one data file are.
+
+    keys     the object of each, by number in `objects`
+    objects  what holds them: a data file, its sidecars, objects outside of the table
+    starts   i64[n], position in the object
+    sizes    i64[n], bytes; 0 for null and empty blobs
+    valid    which are not null
+    """
+
+    keys: IntArray
+    objects: tuple[StoredObject, ...]
+    starts: IntArray
+    sizes: IntArray
+    valid: Any
+
+
+def locate_blobs(state: DatasetState, place: int, field_id: int, descriptions: pa.StructArray) -> Plan[Located]:
+    """Where blobs of one fragment are; all are null where it has no file with the column. See `locate_in_file`."""
+    file = state.manifest.fragments[place].file_of(field_id)
+    if file is None:
+        nothing = np.zeros(len(descriptions), np.int64)
+        return Located(nothing, (), nothing, nothing, nothing.astype(np.bool_))
+    return (yield from locate_in_file(state, state.places.data_object(file), descriptions))
+
+
+def locate_in_file(state: DatasetState, file: StoredObject, descriptions: pa.StructArray) -> Plan[Located]:
+    """Where blobs are, from their descriptions; asks for the size of outside objects that are blobs as a whole.
+
+    Raises `FormatError` for positions that cannot be, `UnsupportedError` for objects that may not be followed.
+    """
+    valid = np.asarray(descriptions.is_valid())
+    starts = numbers_of(descriptions, "position", valid)
+    sizes = numbers_of(descriptions, "size", valid)
+    if len(sizes) and (int(starts.max()) > BLOB_BYTES_MAX << 8 or int(sizes.max()) > BLOB_BYTES_MAX):
+        raise FormatError("a blob's description names a position or size beyond any file", path=file.key)
+    if descriptions.type.get_field_index("kind") < 0:
+        return Located(np.zeros(len(sizes), np.int64), (file,), starts, sizes, valid)
+    kinds, ids = numbers_of(descriptions, "kind", valid), numbers_of(descriptions, "blob_id", valid)
+    if len(kinds) and int(kinds.max()) > EXTERNAL:
+        raise FormatError(f"blob kind {int(kinds.max())}; known are 0 to {EXTERNAL}", path=file.key)
+    outside = np.flatnonzero(kinds == EXTERNAL)
+    sidecars, numbers = np.unique(np.where((kinds == INLINE) | (kinds == EXTERNAL), -1, ids), return_inverse=True)
+    numbers = numbers.reshape(-1)
+    objects = [file if one < 0 else replace(file, key=sidecar_key(file.key, one)) for one in sidecars.tolist()]
+    if len(outside):
+        uris = descriptions.field("blob_uri").take(indices(outside)).to_pylist()
+        found = [outside_object(state, base_id, uri) for base_id, uri in zip(ids[outside].tolist(), uris, strict=True)]
+        place_of = {one: len(objects) + number for number, one in enumerate(dict.fromkeys(found))}
+        numbers[outside] = [place_of[one] for one in found]
+        objects += place_of
+        whole = outside[(starts[outside] == 0) & (sizes[outside] == 0)]
+        for number in np.unique(numbers[whole]).tolist():
+            meta = yield Head(objects[number].store, objects[number].key)
+            sizes[whole[numbers[whole] == number]] = meta.size_bytes
+    return Located(numbers, tuple(objects), starts, sizes, valid)
+
+
+def outside_object(state: DatasetState, base_id: int, uri: str | None) -> StoredObject:
+    """The object that a blob of kind 3 names: a path below a base path of the manifest, or a URI.
+
+    Only URIs of the table's own scheme are followed, so that a table on a server cannot name files of this machine.
+    Raises `FormatError` for a path that leaves its base or a base not declared, `UnsupportedError` for other schemes.
+    """
+    if not uri:
+        raise FormatError("a blob outside of the table has no URI", path=state.location.uri)
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        base = state.manifest.base_paths.get(base_id)
+        if base is None:
+            raise FormatError(f"a blob lies below base path {base_id}, which the manifest does not declare", path=uri)
+        folder = state.places.base_folder(base)
+        return StoredObject(folder.store, folder.key(check_relative(uri, "blob")))
+    if scheme.lower() != state.location.store.scheme:
+        raise UnsupportedError(
+            f"this blob lies outside of the table, in a store of another kind ({scheme}), which is not followed",
+            path=state.location.uri,
+        )
+    if scheme.lower() == "file":
+        return StoredObject(state.location.store, open_store(uri).path)
+    container, _, key = rest.partition("/")
+    root = state.session.locate(f"{scheme}://{container}", state.storage_options)
+    own = state.location.store
+    return StoredObject(own if root.store.identity == own.identity else root.store, key)
+
+
+def sidecar_key(file_key: str, blob_id: int) -> str:
+    """Key of a sidecar file."""
+    return f"{file_key.removesuffix('.lance')}/{f'{blob_id:032b}'[::-1]}.blob"
+
+
+def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
+    """The bytes of blobs as one large_binary array, null where the blob is.
+
+    Raises `FormatError` for blobs that reach beyond their objects, `MemoryError` for more bytes than there is room for.
+    """
+    lengths = located.sizes
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    try:
+        out = np.empty(int(offsets[-1]), dtype=np.uint8)
+    except (MemoryError, ValueError):  # negative: their sum is no number of bytes
+        yield from _check_ends(located)
+        raise
+    for number, place in enumerate(located.objects):
+        here = np.flatnonzero((located.keys == number) & (lengths > 0))
+        if not len(here):
+            continue
+        ranges = ranges_of(located.starts[here], lengths[here])
+        fetched = yield ReadBytes(state.context_of(place.store), place.key, ranges)
+        gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
+        data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
+        _scatter(out, offsets[here], lengths[here], data)
+    return binaries(located.valid, offsets, out)
+
+
+def _check_ends(located: Located) -> Plan[None]:
+    for number, place in enumerate(located.objects):
+        here = (located.keys == number) & (located.sizes > 0)
+        if here.any():
+            meta = yield Head(place.store, place.key)
+            end = int((located.starts + located.sizes)[here].max())
+            if end > meta.size_bytes:
+                raise FormatError(
+                    f"a blob ends at {end}, behind the end of its file at {meta.size_bytes}", path=place.key
+                )
+
+
+def _scatter(out: Any, starts: IntArray, lengths: IntArray, data: Any) -> None:
+    """Copy consecutive pieces of `data` to their places in `out`."""
+    if len(data) == len(out):
+        out[:] = data
+        return
+    position = 0
+    for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+        out[start : start + length] = data[position : position + length]
+        position += length
+
+
+class BlobBinaries:
+    """Turns the descriptions of blobs into their bytes.
+
+    blobs  paths of the blobs that are wanted as bytes, from the top-level column down, and their field ids
+    """
+
+    def __init__(self, state: DatasetState, blobs: dict[tuple[str, ...], int]) -> None:
+        self._state = state
+        self._blobs = blobs
+
+    def replace(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[None]:
+        """Replace descriptions in `columns` by bytes.
+
+        runs  places of the rows and how many of them lie there, in order
+        """
+        for path, field_id in self._blobs.items():
+            columns[path[0]] = yield from self._replaced(columns[path[0]], path[1:], field_id, runs)
+
+    def _replaced(
+        self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
+    ) -> Plan[pa.Array]:
+        """A column, or part of one, with bytes for the descriptions at `path` below it."""
+        if not path:
+            return (yield from self._bytes(column, field_id, runs))
+        if isinstance(column, pa.StructArray):
+            member = yield from self._replaced(extract(column, path[:1]), path[1:], field_id, runs)
+            return _with_member(column, path[0], member)
+        items, offsets = visible_items(column)
+        bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
+        counts = np.diff(bounds).tolist()
+        item_runs = [(place, count) for (place, _), count in zip(runs, counts, strict=True)]
+        return with_items(column, offsets, (yield from self._replaced(items, path[1:], field_id, item_runs)))
+
+    def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
+        pieces = []
+        start = 0
+        for place, count in runs:
+            located = yield from locate_blobs(self._state, place, field_id, descriptions.slice(start, count))
+            pieces.append((yield from read_located(self._state, located)))
+            start += count
+        return concat(pieces) if pieces else pa.nulls(0, pa.large_binary())
+
+
+def _with_member(column: pa.StructArray, name: str, values: pa.Array) -> pa.Array:
+    """A column with another member of this name."""
+    fields = list(column.type)
+    members = [column.field(number) for number in range(len(fields))]
+    number = column.type.get_field_index(name)
+    members[number] = values
+    fields[number] = fields[number].with_type(values.type)
+    return pa.StructArray.from_arrays(members, fields=fields, mask=column.is_null() if column.null_count else None)
+
+
+def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
+    """What reads the blobs that a projection shows as bytes; None when it shows none so."""
+    if not state.schema.has_blobs:
+        return None
+    blobs: dict[tuple[str, ...], int] = {}
+    for one in projection.outputs:
+        if not one.is_system and one.computed is None:
+            blobs.update(_shown_as_bytes(state.field_at(one.path), one.field.type, one.path))
+    return BlobBinaries(state, blobs) if blobs else None
+
+
+def _shown_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+    if field.holds_blobs:
+        if shown == pa.large_binary():
+            yield path, field.id
+        return
+    for child in field.children:
+        if (below := _shown_below(field, child, shown)) is not None:
+            yield from _shown_as_bytes(child, below, (*path, child.name))
+
+
+def _shown_below(field: Field, child: Field, shown: pa.DataType) -> pa.DataType | None:
+    """The type that `child` has where `field`, above it, has the type `shown`; None where it was pruned."""
+    if field.logical_type == "struct":
+        number = shown.get_field_index(child.name)
+        return shown.field(number).type if number >= 0 else None
+    if field.logical_type == "map":
+        return pa.struct([shown.key_field, shown.item_field])
+    return shown.field(0).type

@@ -1,0 +1,154 @@
+"""Changes of an open table as plans: each gives the new version, and what its caller wants to know.
+
+A change is made on the version that is open and committed on whatever is the newest by then. Where another writer's
+change does not go together with it, but may with the same change made anew, deletes are made anew; everything else
+tells its caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.loop import CommitRequest, commit
+from lance_io.commit.target import CommitTarget
+from lance_io.dataset.changes.delete_rows import deletion_of, matching_rows
+from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.open_version import checked_out
+from lance_io.dataset.version.versions import keep_manifest
+from lance_io.errors import BindError, CommitConflictError
+from lance_io.table.transaction.operations import Delete, Restore, UpdateConfig, UpdateMap
+from lance_io.table.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.roaring import U32Array
+    from lance_io.table.transaction.operations import Operation
+
+
+def commit_target(state: DatasetState) -> CommitTarget:
+    """Where changes of an open table are committed."""
+    return CommitTarget(state.location, state.session.handler(state.location, state.commit_lock))
+
+
+def moved(state: DatasetState, committed: CommittedVersion) -> DatasetState:
+    """The version that was committed, opened as the other was."""
+    keep_manifest(state.location, committed.file, committed.manifest, state.session.cache)
+    return replace(state, manifest=committed.manifest)
+
+
+def change(
+    state: DatasetState,
+    operation: Operation,
+    *,
+    affected: Mapping[int, U32Array] | None = None,
+    alongside: Sequence[Plan[Any]] = (),
+) -> Plan[DatasetState]:
+    """Commit an operation that was made on the open version.
+
+    affected   offsets of the rows that it deletes, by fragment
+    alongside  uploads of the files that it names
+    Raises as `commit` does.
+    """
+    transaction = Transaction(state.manifest.version, operation)
+    request = CommitRequest(transaction, base=state.manifest, affected=affected, alongside=alongside)
+    after = moved(state, (yield from commit(commit_target(state), request)))
+    yield from after_commit(after)
+    return after
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def delete_rows(
+    state: DatasetState, predicate: Any, conflict_retries: int, retry_seconds: float
+) -> Plan[tuple[DatasetState, int]]:
+    """Delete the rows that pass a filter; gives how many these were.
+
+    conflict_retries  how often it is made anew after a conflict
+    retry_seconds     not after this time
+    """
+    started, retries = time.monotonic(), 0
+    while True:
+        try:
+            return (yield from _delete(state, predicate))
+        except CommitConflictError as error:
+            retries += 1
+            if not error.retryable or retries > conflict_retries or time.monotonic() - started > retry_seconds:
+                raise
+            state = yield from checked_out(state, None)
+
+
+def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, int]]:
+    rows = yield from matching_rows(state, predicate)
+    deletion = yield from deletion_of(state, rows)
+    operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
+    after = yield from change(state, operation, affected=deletion.affected, alongside=deletion.uploads(state))
+    return after, deletion.num_rows
+
+
+def truncate(state: DatasetState) -> Plan[DatasetState]:
+    """Delete all rows; nothing is read."""
+    return (yield from change(state, Delete((), tuple(state.fragment_ids), "true")))
+
+
+def restore(state: DatasetState) -> Plan[DatasetState]:
+    """Make the open version the newest one again, whatever has been committed since."""
+    newest = yield from checked_out(state, None)
+    return (yield from change(newest, Restore(state.manifest.version)))
+
+
+# -- configuration and metadata ----------------------------------------------------------------------------------------
+
+
+def update_config(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
+    """Change the table's configuration; None removes a key."""
+    return (yield from change(state, UpdateConfig(config=_updates(values, replace_all))))
+
+
+def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[DatasetState]:
+    """Remove entries of the table's configuration. Raises `TypeError` for one text, which is a list of letters."""
+    if isinstance(keys, str):
+        raise TypeError(f"expected a list of keys, found the text {keys!r}")
+    return (yield from update_config(state, dict.fromkeys(keys), replace_all=False))
+
+
+def update_metadata(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
+    """Change the table's metadata."""
+    return (yield from change(state, UpdateConfig(table_metadata=_updates(values, replace_all))))
+
+
+def update_schema_metadata(
+    state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool
+) -> Plan[DatasetState]:
+    """Change the metadata of the schema."""
+    return (yield from change(state, UpdateConfig(schema_metadata=_updates(values, replace_all))))
+
+
+def update_field_metadata(
+    state: DatasetState, updates: Mapping[str | int, Mapping[str, str | None]], *, replace_all: bool
+) -> Plan[DatasetState]:
+    """Change the metadata of fields, given by path or id. Raises `BindError` for a field that is not there."""
+    by_id = {_field_id(state, field): _updates(values, replace_all) for field, values in updates.items()}
+    return (yield from change(state, UpdateConfig(field_metadata=by_id)))
+
+
+def _updates(values: Mapping[str, str | None], replace_all: bool) -> UpdateMap:
+    if not isinstance(values, Mapping):
+        raise TypeError(f"expected a dict of keys and values, found {values!r}")
+    return UpdateMap(dict(values), replace_all)
+
+
+def _field_id(state: DatasetState, field: str | int) -> int:
+    try:
+        if isinstance(field, int):
+            return state.schema.by_id[field].id
+        return state.schema.find(field).id
+    except (KeyError, ValueError) as error:
+        raise BindError(f"Field {field!r} not found.\nAvailable fields: {state.schema.names}") from error

@@ -1,0 +1,87 @@
+"""Committing an operation that somebody made: the second half of a distributed write."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.target import TIMEOUT_S, Listing
+from lance_io.dataset.changes.convert import to_stored
+from lance_io.dataset.changes.file_types import check_types
+from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.errors import NotFound
+from lance_io.table.transaction.apply import Creation
+from lance_io.table.transaction.operations import Overwrite
+
+if TYPE_CHECKING:
+    from lance_io.dataset.changes.lance_operation import Transaction
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.write.write_rows import WriteTarget
+    from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.paths import NamingScheme
+    from lance_io.table.transaction.transaction import Transaction as StoredTransaction
+
+
+def commit_operation(
+    target: WriteTarget,
+    transaction: Transaction | StoredTransaction,
+    *,
+    scheme: NamingScheme,
+    detached: bool,
+    max_retries: int,
+    stable_row_ids: bool,
+    timeout_seconds: float | None,
+    is_repeated: bool = True,
+) -> Plan[DatasetState]:
+    """Commit a transaction to the table; an overwrite creates one where there is none.
+
+    is_repeated  whether it may have been committed before: it is not committed again then
+
+    Raises as `commit` and `create_table` do.
+    """
+    base, listing = target.manifest, None
+    where = target.commit_target(scheme)
+    if base is None:
+        taken_at = where.clock.monotonic()
+        try:
+            newest = yield from target.handler.find_latest(target.location)
+        except NotFound as error:
+            return (yield from _create(target, transaction, stable_row_ids, scheme, error))
+        base = yield from target.manifest_in(newest)
+        listing = Listing([newest], newest.version, taken_at) if newest.version == transaction.read_version else None
+    stored = to_stored(transaction, base)
+    if isinstance(stored.operation, Overwrite):
+        yield from check_types(target, stored.operation)
+    request = CommitRequest(
+        stored,
+        base=base,
+        listing=listing,
+        creation=Creation(None, stable_row_ids),
+        max_retries=max_retries,
+        timeout_s=TIMEOUT_S if timeout_seconds is None else timeout_seconds,
+        detached=detached,
+        is_repeated=is_repeated,
+    )
+    state = target.state((yield from commit(where, request)))
+    if not detached:
+        yield from after_commit(state)
+    return state
+
+
+def _create(
+    target: WriteTarget,
+    transaction: Transaction | StoredTransaction,
+    stable_row_ids: bool,
+    scheme: NamingScheme,
+    missing: NotFound,
+) -> Plan[DatasetState]:
+    stored = to_stored(transaction, None)
+    if not isinstance(stored.operation, Overwrite):
+        raise NotFound(
+            f"Dataset at path {target.given_uri} was not found: "
+            "The dataset must already exist unless the operation is Overwrite",
+            path=target.location.uri,
+        ) from missing
+    yield from check_types(target, stored.operation)
+    request = CommitRequest(stored, creation=Creation(None, stable_row_ids), is_repeated=True)
+    return target.state((yield from create_table(target.commit_target(scheme), request)))

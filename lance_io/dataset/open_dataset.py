@@ -1,0 +1,138 @@
+"""`lance_io.dataset(...)`: the function that opens a table. Light to import; the rest is loaded by the call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime, timedelta
+    from os import PathLike
+
+    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.version.open_version import OpenOptions
+    from lance_io.dataset.version.session import Session
+
+    Uri = str | PathLike[str]
+    Ref = int | str | tuple[str | None, int | None]
+
+
+def dataset(
+    uri: Uri | None = None,
+    version: Ref | None = None,
+    asof: datetime | str | None = None,
+    block_size: int | None = None,
+    commit_lock: Any = None,
+    index_cache_size: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    index_cache_size_bytes: int | None = None,
+    read_params: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+    namespace_client: Any = None,
+    table_id: list[str] | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+    timeout: float | timedelta | None = None,
+) -> LanceDataset:
+    """Open a table.
+
+    uri                   local path, `file://`, `s3://`, `memory://` ...
+    version               number, tag, or `(branch, version)` where None is "main" and "newest"; None for the newest
+    asof                  newest version before this time (local time unless it has a zone); ignored with a version
+    block_size            bytes; ranges of a take closer than this share a read
+    storage_options       credentials and settings of the store, names in any case
+    default_scan_options  scan keywords for scans of the dataset that leave them open; counts, takes, samples
+                          and scans of single fragments do not heed them
+    metadata_cache_size_bytes  bound of the search cache (256 MiB)
+    session               share caches and stores with other datasets
+    base_store_params     storage options for base paths of the table, by their URI, instead of `storage_options`
+    commit_lock           callable that makes a context manager for a version number, entered around every commit
+    read_params           {"validate_on_decode": True} refuses values that their type has not (text that is no UTF-8,
+                          decimals of too many digits, times behind the end of the day) with `FormatError`; other
+                          entries are accepted: `cache_repetition_index` saves nothing in a cache that is bounded
+    index_cache_size, index_cache_size_bytes  accepted; they matter to indices
+    timeout               seconds, or a `timedelta`, that opening may take; then `DeadlineExceeded`. For opening only
+
+    Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
+    """
+    from lance_io.dataset.sync_dataset import dataset_class
+
+    return dataset_class()(
+        _uri(uri, namespace_client, table_id),
+        version,
+        asof=asof,
+        block_size=block_size,
+        commit_lock=commit_lock,
+        index_cache_size=index_cache_size,
+        storage_options=storage_options,
+        default_scan_options=default_scan_options,
+        metadata_cache_size_bytes=metadata_cache_size_bytes,
+        index_cache_size_bytes=index_cache_size_bytes,
+        read_params=read_params,
+        session=session,
+        base_store_params=base_store_params,
+        timeout=timeout,
+    )
+
+
+def _uri(uri: Uri | None, namespace_client: Any, table_id: list[str] | None) -> Uri:
+    from lance_io.errors import UnsupportedError, UsageError
+
+    if namespace_client is not None or table_id is not None:
+        raise UnsupportedError("namespaces are not part of this release; open the table by its uri")
+    if uri is None:
+        raise UsageError("uri must be given")
+    return uri
+
+
+def open_options(
+    uri: Uri,
+    version: Ref | None = None,
+    *,
+    asof: datetime | str | None = None,
+    block_size: int | None = None,
+    commit_lock: Any = None,
+    index_cache_size: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    index_cache_size_bytes: int | None = None,
+    read_params: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+) -> OpenOptions:
+    """The keywords of `dataset`, checked."""
+    from lance_io.dataset.version.open_version import OpenOptions
+    from lance_io.dataset.version.session import Session, checked_size
+    from lance_io.dataset.version.timestamps import moment
+    from lance_io.store.storage_options import options_of
+
+    if default_scan_options:
+        from lance_io.dataset.scan.scan_options import scan_options
+
+        scan_options(**default_scan_options)
+    checked_size("index_cache_size", index_cache_size, 0)
+    checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+    checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
+    is_own = session is None
+    if session is None:
+        session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
+    settings = options_of(storage_options)
+    if block_size is not None:
+        settings["block_size"] = str(block_size)
+    location = session.locate(uri, settings)
+    if is_own:
+        session.linger()
+    return OpenOptions(
+        location=location,
+        given_uri=str(uri),
+        version=version,
+        asof=None if asof is None else moment(asof),
+        session=session,
+        storage_options=storage_options,
+        default_scan_options=default_scan_options,
+        read_params=read_params,
+        base_store_params=base_store_params,
+        commit_lock=commit_lock,
+    )

@@ -1,0 +1,289 @@
+"""Random access: chosen rows by position, row id or address, in the order asked, repetitions included.
+
+    rows asked for -> (place of the fragment, offset) -> each fragment's rows once and ascending -> one read of all
+    columns and fragments -> one permutation per column, if the order asks for it
+
+Everything is an array; no Python object exists per row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_starts, load_row_columns, load_row_id_index
+from lance_io.dataset.rows.read_rows import RowReader
+from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS, OFFSET_MASK, Grouped, group_by_fragment, group_rows
+from lance_io.dataset.scan.rebatch import empty_columns
+from lance_io.dataset.version.column_lists import COMPILER, Projection, Selection, as_list, columns_key, project_taken
+from lance_io.dataset.version.state import Prepared
+from lance_io.errors import StoreError, UsageError
+from lance_io.file.open.leaf_projection import Projection as FileProjection
+from lance_io.file.row_indices import row_numbers
+from lance_io.levels.arrays import numbers
+from lance_io.levels.layout import BatchLayout
+from lance_io.levels.retype import batch_as, concat
+from lance_io.plans.plan import Import
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.blobs.blob_values import BlobBinaries
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.file.take.take_files import Taken
+    from lance_io.plans.plan import Plan
+    from lance_io.spans import IntArray
+
+
+class RowNotFound(StoreError, UsageError):
+    """A row was asked for that the table does not have."""
+
+
+def take_positions(state: DatasetState, indices: Any, columns: Selection) -> Plan[pa.Table]:
+    """Rows by their position among the rows that are left.
+
+    indices  numbers in any order, repetitions allowed
+    Raises `OverflowError` for a negative number and `OSError` for one that is too large.
+    """
+    grouped = yield from group_positions(state, row_numbers(indices))
+    prepared = yield from _prepare(state, columns)
+    return (yield from take_grouped(state, grouped, prepared))
+
+
+def warm(state: DatasetState, columns: Selection) -> Plan[None]:
+    """Load what takes of these columns need besides their rows, as far as the search cache goes."""
+    prepared = yield from _prepare(state, columns)
+    yield from load_live_starts(state)
+    yield from load_live(state, [place for place in state.all_places if state.has_deletions[place]])
+    if state.has_stable_row_ids:
+        yield from load_row_id_index(state)
+    if prepared.reader is not None:
+        yield from prepared.reader.warm(state.all_places)
+
+
+def take_row_ids(state: DatasetState, row_ids: Any, columns: Selection) -> Plan[pa.Table]:
+    """Rows by row id; ids of deleted rows are left out, the others keep their order.
+
+    Raises `OSError` for an address outside of every fragment (in a table without stable row ids).
+    """
+    numbers = row_numbers(row_ids)
+    places, offsets = yield from locate_row_ids(state, numbers)
+    found = places >= 0
+    if not found.all():
+        places, offsets = places[found], offsets[found]
+    prepared = yield from _prepare(state, columns)
+    return (yield from take_grouped(state, group_rows(places, offsets), prepared))
+
+
+def group_positions(state: DatasetState, positions: IntArray) -> Plan[Grouped]:
+    """Rows given by position, grouped by fragment for reading. Raises `OSError` for a position that is too large."""
+    starts = yield from load_live_starts(state)
+    grouped = group_by_fragment(positions, starts)
+    if grouped is None:
+        last, num_rows = int(positions.max()), int(starts[-1])
+        raise RowNotFound(f"row {last} was asked for, the table has {num_rows} rows", path=state.location.uri)
+    touched = [place for place, _ in grouped.groups if state.has_deletions[place]]
+    if not touched:
+        return grouped
+    live = yield from load_live(state, touched)  # positions and offsets of a fragment have the same order
+    groups = tuple((p, live[p].offsets(within) if p in live else within) for p, within in grouped.groups)
+    return Grouped(groups, grouped.restore)
+
+
+def locate_addresses(state: DatasetState, addresses: IntArray) -> Plan[tuple[IntArray, IntArray]]:
+    """`(places, offsets)` of rows given by address; both -1 for a deleted row."""
+    fragment_ids, offsets = addresses >> OFFSET_BITS, addresses & OFFSET_MASK
+    places = state.places_of(fragment_ids)
+    if len(places) and (places < 0).any():
+        bad = int(np.flatnonzero(places < 0)[0])
+        raise RowNotFound(
+            f"row address {int(addresses[bad])} belongs to non-existent fragment: {int(fragment_ids[bad])}",
+            path=state.location.uri,
+        )
+    sizes = state.physical_rows[places]
+    if (offsets >= sizes).any():
+        bad = int(np.flatnonzero(offsets >= sizes)[0])
+        raise RowNotFound(
+            f"row address {int(addresses[bad])}: fragment {int(fragment_ids[bad])} has {int(sizes[bad])} rows",
+            path=state.location.uri,
+        )
+    touched = [place for place in np.unique(places).tolist() if state.has_deletions[place]]
+    live = yield from load_live(state, touched)
+    gone = np.zeros(len(places), dtype=np.bool_)
+    for place in touched:
+        here = places == place
+        gone[here] = live[place].is_deleted(offsets[here])
+    return np.where(gone, -1, places), np.where(gone, -1, offsets)
+
+
+def locate_row_ids(state: DatasetState, row_ids: IntArray) -> Plan[tuple[IntArray, IntArray]]:
+    """`(places, offsets)` of rows given by row id; both -1 for an id that no row has (any more)."""
+    if not state.has_stable_row_ids:
+        return (yield from locate_addresses(state, row_ids))
+    index = yield from load_row_id_index(state)
+    unsigned, found = index.lookup(row_ids.astype(np.uint64))
+    addresses = unsigned.astype(np.int64)  # a fragment id above 31 bits gives a negative one, which is refused below
+    places = np.full(len(row_ids), -1, dtype=np.int64)
+    offsets = np.full(len(row_ids), -1, dtype=np.int64)
+    places[found], offsets[found] = yield from locate_addresses(state, addresses[found])
+    return places, offsets
+
+
+@dataclass(frozen=True, slots=True)
+class TakeColumns:
+    """What follows for takes from a table's schema and the columns that are wanted.
+
+    projection      output columns
+    schema          their Arrow schema
+    names           top-level columns read, in the order of the reader's arrays
+    reads           their leaves; None when only system columns are wanted
+    has_binaries    blob columns are wanted as binary
+    layout          of a batch of the columns read, where that is the result as it stands
+    """
+
+    projection: Projection
+    schema: pa.Schema
+    names: tuple[str, ...]
+    reads: FileProjection | None
+    has_binaries: bool
+    layout: BatchLayout | None
+
+    @classmethod
+    def of(cls, state: DatasetState, projection: Projection) -> TakeColumns:
+        """What follows for these output columns."""
+        fields = state.pruned_fields(projection.data_paths)
+        schema = projection.arrow_schema
+        names = tuple(one.name for one in fields)
+        reads = FileProjection(fields) if fields else None
+        has_binaries = _binaries(state, projection) is not None
+        is_as_read = projection.plain_names == list(names) and not (has_binaries or projection.is_retyped)
+        is_as_read = is_as_read and reads is not None and schema.types == [one.arrow_type for one in reads.fields]
+        return cls(projection, schema, names, reads, has_binaries, BatchLayout.of(schema) if is_as_read else None)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTake:
+    """What every take of the same columns of a version shares.
+
+    reader  reads the columns; None when only system columns are wanted
+    """
+
+    columns: TakeColumns
+    reader: RowReader | None
+
+
+def prepare(state: DatasetState, projection: Projection) -> PreparedTake:
+    """What takes of these columns share."""
+    return _with_reader(state, TakeColumns.of(state, projection))
+
+
+def _with_reader(state: DatasetState, columns: TakeColumns) -> PreparedTake:
+    return PreparedTake(columns, None if columns.reads is None else RowReader(state, columns.reads.again()))
+
+
+def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None) -> Plan[PreparedTake]:
+    """The same for a column list, remembered from one take to the next."""
+    columns = as_list(columns)
+    key = ("take", blob_handling, columns_key(columns))
+    found: PreparedTake | None = state.prepared.get(key)
+    if found is None:
+        if isinstance(columns, dict):
+            yield Import(COMPILER)
+        found = _with_reader(state, _columns(state, key, columns, blob_handling))
+        state.prepared.put(key, found)
+    return found
+
+
+def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | None) -> TakeColumns:
+    """What a column list means in the version's schema, remembered with that: most versions share one."""
+    shared: Prepared = state.schema.derived.setdefault("takes", Prepared())
+    found: TakeColumns | None = shared.get(key)
+    if found is None:
+        found = TakeColumns.of(state, state.shown(project_taken(state.schema, columns), blob_handling))
+        shared.put(key, found)
+    return found
+
+
+def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> Plan[pa.Table]:
+    """The rows of `grouped`, in the order in which they were asked for."""
+    prepared = take.columns
+    if not grouped.groups:
+        return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
+    taken: Taken = [] if take.reader is None else (yield from take.reader.read(grouped.groups, prepared.layout))
+    batch = taken if isinstance(taken, pa.RecordBatch) else (yield from _shown(state, prepared, grouped, taken))
+    if grouped.restore is not None and len(batch.schema):
+        batch = batch.take(numbers(grouped.restore))
+    return pa.Table.from_batches([batch], schema=prepared.schema)
+
+
+def _shown(
+    state: DatasetState, prepared: TakeColumns, grouped: Grouped, arrays: Sequence[pa.Array]
+) -> Plan[pa.RecordBatch]:
+    """The output columns of what was read; where there are none, as many rows as were asked for."""
+    columns = dict(zip(prepared.names, arrays, strict=True))
+    binaries = _binaries(state, prepared.projection) if prepared.has_binaries else None
+    if binaries is not None:
+        yield from binaries.replace(columns, [(place, len(offsets)) for place, offsets in grouped.groups])
+    yield from _add_system(state, prepared.projection, grouped, columns)
+    if not prepared.projection.outputs:
+        return empty_columns(grouped.num_asked, prepared.schema)
+    names = prepared.projection.plain_names
+    if names is None:
+        num_rows = sum(len(offsets) for _, offsets in grouped.groups)
+        chosen = [one.values(columns, num_rows) for one in prepared.projection.outputs]
+    else:
+        chosen = [columns[name] for name in names]
+    return batch_as(chosen, prepared.schema, retype=prepared.projection.is_retyped)
+
+
+def _add_system(
+    state: DatasetState, projection: Projection, grouped: Grouped, columns: dict[str, pa.Array]
+) -> Plan[None]:
+    names = projection.system_names
+    if not names:
+        return
+    row_columns = yield from load_row_columns(state, [place for place, _ in grouped.groups], names)
+    for name in names:
+        columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in grouped.groups])
+
+
+def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -> Sequence[int]:
+    """Positions of a random sample without repetitions. Raises `ValueError` when it is larger than the table."""
+    import random
+
+    chosen = random.sample(range(population), num_rows)
+    return chosen if randomize_order else sorted(chosen)
+
+
+def _binaries(state: DatasetState, projection: Projection) -> BlobBinaries | None:
+    """What reads the blobs that are to come as bytes, if there are any."""
+    if not state.schema.has_blobs:
+        return None
+    from lance_io.dataset.blobs.blob_values import wanted_binaries
+
+    return wanted_binaries(state, projection)
+
+
+def take_fragment_positions(state: DatasetState, place: int, positions: IntArray, columns: Selection) -> Plan[pa.Table]:
+    """Rows of one fragment by position among its rows that are left.
+
+    Blobs of the first kind come as bytes, as from the reader of a file, and as in pylance; others as descriptions.
+
+    positions  ascending, repetitions allowed
+    Raises `OSError` when they do not ascend or lie outside of the fragment.
+    """
+    if len(positions) > 1 and (positions[1:] < positions[:-1]).any():
+        raise RowNotFound("Requested row indices are not strictly increasing", path=state.location.uri)
+    live = (yield from load_live(state, [place]))[place]
+    if len(positions) and int(positions[-1]) >= live.num_live:
+        raise RowNotFound(
+            f"row {int(positions[-1])} was asked for, fragment {state.fragment_ids[place]} has {live.num_live} rows",
+            path=state.location.uri,
+        )
+    places = np.full(len(positions), place, dtype=np.int64)
+    has_first_kind = state.schema.has_blobs and any(field.is_blob for field in state.schema.walk())
+    prepared = yield from _prepare(state, columns, "all_binary" if has_first_kind else None)
+    return (yield from take_grouped(state, group_rows(places, live.offsets(positions)), prepared))

@@ -1,0 +1,336 @@
+"""Which bytes a scan or a take would ask for, without reading a single row.
+
+The computations that read (opening files, pages, pieces of scans) are run as they are: what they ask for as metadata or
+page index is read and answered, and at the first range of data they are stopped. Metadata and indexes stay in the
+search cache, so explaining a take also warms it up; `cold=True` explains with an empty cache, and leaves the dataset's
+alone.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from lance_io.dataset.rows.deletions_and_ids import load_row_columns
+from lance_io.dataset.rows.read_rows import ReadBytes, is_taken
+from lance_io.dataset.rows.take_rows import group_positions
+from lance_io.dataset.scan.io_plan import IoPlan, Ledger, Merging
+from lance_io.dataset.scan.ordering import Ordering
+from lance_io.dataset.scan.scan_plan import plan_scan
+from lance_io.dataset.version.column_lists import project_taken
+from lance_io.dataset.version.session import Session
+from lance_io.encodings.api import RowSelection
+from lance_io.errors import FormatError, LanceError
+from lance_io.file.drivers import truncated
+from lance_io.file.file_steps import FetchedSuffix, Suffix, served_by, together
+from lance_io.file.open.leaf_projection import Projection
+from lance_io.file.open.open_file import opened
+from lance_io.file.row_indices import row_numbers
+from lance_io.file.scan.page_slices import goes_with
+from lance_io.file.scan.readahead import file_pieces, group_bytes
+from lance_io.io.await_future import wait_until_done
+from lance_io.io.cache import ClaimAbandoned
+from lance_io.plans.plan import Read, Together
+from lance_io.spans import Ranges
+from lance_io.store.api import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from lance_io.dataset.scan.pipeline import ScanPlan
+    from lance_io.dataset.scan.scan_options import ScanOptions
+    from lance_io.dataset.version.column_lists import Projection as OutputProjection
+    from lance_io.dataset.version.column_lists import Selection
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.file.scan.page_slices import Piece
+    from lance_io.file.scan.readahead import Span
+    from lance_io.io.cache import SearchCache
+    from lance_io.plans.plan import Ask, Plan
+    from lance_io.spans import IntArray, Steps
+    from lance_io.store.api import ObjectReads, SyncReads
+
+T = TypeVar("T")
+
+
+def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *, cold: bool = False) -> Plan[IoPlan]:
+    """What `take(indices, columns)` would ask for.
+
+    indices  positions among the rows that are left, as for `take`
+    cold     as if nothing had been read before
+    Raises what `take` raises before it reads data.
+    """
+    state = _fresh(state) if cold else state
+    projection = project_taken(state.schema, columns)
+    ledger = Ledger(_merging(state, "take"))
+    grouped, number = yield from _watched(ledger, group_positions(state, row_numbers(indices)))
+    fields = Projection(state.pruned_fields(projection.data_paths))
+    files = [
+        _take_file(ledger, state.context, here, offsets, number)
+        for place, offsets in grouped.groups
+        for here in fields.locate(state.sources[place])
+    ]
+    last: list[int] = yield Together(files)
+    if projection.system_names and grouped.groups:
+        places = [place for place, _ in grouped.groups]
+        names = projection.system_names
+        yield from _watched(ledger, load_row_columns(state, places, names), max(last, default=number))
+    return _plan(state, ledger)
+
+
+def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = False) -> Plan[IoPlan]:
+    """What a scan with these options would ask for, when all of it is read.
+
+    cold  as if nothing had been read before
+    Raises what the scan raises before it reads data.
+    """
+    state = _fresh(state) if cold else state
+    ledger = Ledger(_merging(state, "scan"))
+    projection: OutputProjection | None = None
+    if options.order_by:
+        ordering = Ordering(state, options)
+        options, projection = ordering.options, ordering.projection
+        ledger.notes.append("the rows are sorted when all of them have been read")
+    plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
+    fields = plan.early_read or Projection([])
+    if is_taken(state, plan):
+        ledger.merging = _merging(state, "take")
+        files: list[Plan[Any]] = [
+            _take_file(ledger, state.context, here, np.arange(span.start, span.end, dtype=np.int64), number)
+            for span in plan.spans
+            for here in fields.locate(state.sources[span.place])
+        ]
+    else:
+        files = [
+            _scan_file(ledger, state.context, here, index, (state.sources[span.place], span.start, span.end), number)
+            for index, span in enumerate(plan.spans)
+            for here in fields.locate(state.sources[span.place])
+        ]
+    yield Together(files)
+    _note_unknown(ledger, plan, options)
+    return _plan(state, ledger)
+
+
+def _fresh(state: DatasetState) -> DatasetState:
+    return replace(state, session=Session())
+
+
+def _merging(state: DatasetState, kind: Literal["scan", "take"]) -> Merging:
+    return Merging.of(state.context.store.profile, kind, now=state.answers_now)
+
+
+def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:
+    return IoPlan(ledger.rounds(), state.location.path, tuple(ledger.notes))
+
+
+def _note_unknown(ledger: Ledger, plan: ScanPlan, options: ScanOptions) -> None:
+    if plan.late:
+        ledger.notes.append(f"{', '.join(plan.late)}: read afterwards, for the rows that pass the filter")
+    if plan.limit is not None:
+        ledger.notes.append(f"the scan ends as soon as {plan.limit + plan.skip} rows have passed the filter")
+    if options.blob_handling == "all_binary":
+        ledger.notes.append("the bytes of blobs are read afterwards, where their descriptions say")
+
+
+# -- one file --------------------------------------------------------------------------------------------------------
+
+
+def _take_file(ledger: Ledger, context: ReadContext, here: FileColumns, rows: IntArray, number: int) -> Plan[int]:
+    """Rows of one file; its pages go side by side. Returns the number of the last round."""
+    key = here.ref.key
+    steps = _page_reads(context, here, rows)
+    reads, number = yield from _until_data(ledger, context, key, steps, number)
+    last = number
+    for read in reads or []:
+        _, reached = yield from _until_data(ledger, context, key, read, number)
+        last = max(last, reached)
+    return last
+
+
+def _page_reads(context: ReadContext, here: FileColumns, rows: IntArray) -> FileSteps[list[Steps[pa.Array]]]:
+    """What a take does before it reads rows: opening the file, loading page indexes. Gives the reading of each page."""
+    file, tail = yield from opened(context, here.ref, here.columns)
+    if len(rows) and rows[-1] >= file.num_rows:
+        raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
+    pages = [page for column in file.view(here).columns for page in _split_rows(column, rows)]
+    try:
+        indexes = yield from served_by(tail, together([_load_index(context.cache, page) for page in pages]))
+    except FormatError as error:
+        error.path = file.key
+        raise
+    return [served_by(tail, page.layout.read(index, page.rows)) for page, index in zip(pages, indexes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PageRows:
+    """Rows wanted of one page; `key` is that of its index in the search cache."""
+
+    layout: PageLayout
+    key: tuple[Any, ...]
+    rows: RowSelection
+    where: str
+
+
+def _split_rows(column: Column, rows: IntArray) -> list[_PageRows]:
+    """The rows by page."""
+    cuts = rows.searchsorted(column.row_starts)
+    slots = column.path.slots_per_row
+    found = []
+    for number, (page, key) in enumerate(zip(column.pages, column.keys, strict=True)):
+        relative = rows[cuts[number] : cuts[number + 1]] - column.row_starts[number]
+        if len(relative):
+            selection = RowSelection.of_rows(relative).scaled(slots)
+            found.append(_PageRows(page, key, selection, f"{column.where}, page {number}"))
+    return found
+
+
+def _load_index(cache: SearchCache, page: _PageRows) -> Steps[PageIndex | None]:
+    index: PageIndex | None = cache.get(page.key)
+    ranges = page.layout.index_ranges() if index is None else None
+    if ranges is None:
+        return index
+    fetched = yield ranges
+    try:
+        index = page.layout.load_index(fetched)
+    except FormatError as error:
+        raise error.within(page.where) from error.__cause__
+    cache.put(page.key, index, index.nbytes)
+    return index
+
+
+def _scan_file(ledger: Ledger, context: ReadContext, here: FileColumns, at: int, span: Span, number: int) -> Plan[None]:
+    """Physical rows of one file; its pieces go side by side.
+
+    at    number of the span
+    span  fragment, first row, end row
+    """
+    key = here.ref.key
+    found, number = yield from _until_data(ledger, context, key, _file_pieces(context, here, span), number)
+    jobs: list[list[Piece]] = []
+    for piece in sorted(found or [], key=lambda one: one.row_start):
+        if jobs and goes_with(piece, jobs[-1][0], sum(one.num_bytes for one in jobs[-1]), group_bytes()):
+            jobs[-1].append(piece)
+        else:
+            jobs.append([piece])
+    for index, job in enumerate(jobs):
+        group = (at, index if ledger.merging.apart else None)
+        for piece in job:
+            yield from _until_data(ledger, context, key, piece.steps(), number, group)
+
+
+def _file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[Piece]]:
+    _, start, end = span
+    if start == end:
+        return []
+    found = yield from file_pieces(context, here, span)
+    return [piece for _, piece in found]
+
+
+# -- driving ---------------------------------------------------------------------------------------------------------
+
+
+def _until_data(
+    ledger: Ledger,
+    context: ReadContext,
+    key: str,
+    steps: FileSteps[T],
+    number: int,
+    group: Hashable = None,
+) -> Plan[tuple[T | None, int]]:
+    """Run a file computation, writing down its ranges; it ends, or is stopped where it asks for data.
+
+    number  of the last round before it
+    Gives its result (None when it was stopped), and the number of the last round of it.
+    """
+    try:
+        request = next(steps)
+        while True:
+            answer: Any
+            if isinstance(request, Ranges):
+                number += 1
+                ledger.add(number, key, request, group)
+                if request.purpose == "data":
+                    return None, number
+                answer = yield ReadBytes(context, key, request)
+            elif isinstance(request, Suffix):
+                number += 1
+                answer = yield _ReadSuffix(context.store, key, request.num_bytes)
+                start = answer.file_bytes - memoryview(answer.buffer).nbytes
+                ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
+            else:
+                answer = yield _Settled(request.future)
+            request = steps.send(answer)
+    except StopIteration as done:
+        return done.value, number
+    except (ShortRead, InvalidRange) as error:
+        raise truncated(key, error) from error
+    finally:
+        steps.close()
+
+
+def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
+    """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
+    try:
+        ask: Ask[Any] = next(plan)
+        while True:
+            try:
+                if isinstance(ask, Together):
+                    results: list[tuple[Any, int]] = yield Together([_watched(ledger, p, number) for p in ask.plans])
+                    number = max((reached for _, reached in results), default=number)
+                    answer: Any = [value for value, _ in results]
+                else:
+                    answer = yield ask
+                    if isinstance(ask, Read):
+                        number += 1
+                        size = memoryview(answer).nbytes
+                        ledger.add(number, ask.key, Ranges.of((0, size), purpose="metadata"))
+            except Exception as error:  # the plan decides what a failed answer means
+                ask = plan.throw(error)
+            else:
+                ask = plan.send(answer)
+    except StopIteration as finished:
+        return finished.value, number
+    finally:
+        plan.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadSuffix:
+    """The end of an object whose size is not known."""
+
+    store: ObjectReads
+    key: str
+    num_bytes: int
+
+    def now(self) -> FetchedSuffix:
+        store: SyncReads = self.store  # type: ignore[assignment]  # asked only of stores that answer now
+        return FetchedSuffix(*store.suffix_now(self.key, self.num_bytes))
+
+    async def later(self) -> FetchedSuffix:
+        buffer, size_bytes, _ = await self.store.get_suffix(self.key, self.num_bytes)
+        return FetchedSuffix(buffer, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """The end of a load by somebody else, however it ended: whoever waits looks again, and fails by itself."""
+
+    future: Future[Any]
+
+    def now(self) -> None:
+        with suppress(ClaimAbandoned, CancelledError, LanceError):
+            self.future.result()
+
+    async def later(self) -> None:
+        await wait_until_done(self.future)

@@ -1,0 +1,306 @@
+"""From decoded pieces of fragments to the batches of a scan, without I/O of its own.
+
+    piece of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
+
+Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
+such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset import compute as pc
+from lance_io.dataset.rows.row_arithmetic import kept_runs
+from lance_io.dataset.scan.rebatch import empty_columns
+from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
+from lance_io.levels.arrays import booleans, numbers, true_positions
+from lance_io.levels.portable import compact
+from lance_io.levels.retype import batch_as, concat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lance_io.dataset.blobs.blob_values import BlobBinaries
+    from lance_io.dataset.rows.read_rows import RowReader
+    from lance_io.dataset.rows.row_arithmetic import LiveRows
+    from lance_io.dataset.rows.row_columns import RowColumns
+    from lance_io.dataset.version.column_lists import Projection
+    from lance_io.file.open.leaf_projection import Projection as FileProjection
+    from lance_io.filters import Predicate
+    from lance_io.plans.plan import Plan
+    from lance_io.spans import IntArray
+
+DENSE_MIN = 0.85  # of so many rows that pass, filtering by mask is faster than taking by position
+RUN_ROWS_MIN = 1024  # fewer rows between two deleted ones on average: copying them together beats slicing
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A physical row range of one fragment.
+
+    place       the fragment's place in the table
+    start, end  offsets
+    """
+
+    place: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What a scan reads and makes of it.
+
+    spans          row ranges, in the order of the result
+    live           which rows are left, by place, for every fragment of `spans`
+    row_columns    makes the system columns that the scan needs
+    projection     output columns
+    early, late    top-level columns read for all rows, and for the rows that pass the filter; names in schema order
+    early_read, late_read  what is read of them, None where there are none
+    predicate      the filter, or None
+    skip, limit    rows to leave out of what passes the filter, and how many to give after that (None: all)
+    keep_deleted   deleted rows are part of the result, with a null row id
+    """
+
+    spans: tuple[Span, ...]
+    live: dict[int, LiveRows]
+    row_columns: RowColumns
+    projection: Projection
+    early: tuple[str, ...]
+    early_read: FileProjection | None
+    late: tuple[str, ...] = ()
+    late_read: FileProjection | None = None
+    predicate: Predicate | None = None
+    skip: int = 0
+    limit: int | None = None
+    keep_deleted: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Physical rows of all spans."""
+        return sum(span.end - span.start for span in self.spans)
+
+
+@dataclass(slots=True, eq=False)
+class _Rows:
+    """Rows of one span on their way: which they are, and the columns known so far, by name.
+
+    first    offset of the first row
+    chosen   i64[num_rows] offsets once rows were left out; None while they are `first .. first + num_rows`
+    left     which of these are left, by position or as a mask, until somebody asks for their offsets
+    """
+
+    span: int
+    first: int
+    num_rows: int
+    chosen: IntArray | None
+    columns: dict[str, pa.Array]
+    left: IntArray | pa.BooleanArray | None = None
+
+    @property
+    def offsets(self) -> IntArray:
+        if self.left is not None:
+            left = true_positions(self.left) if isinstance(self.left, pa.BooleanArray) else self.left
+            self.chosen = left + self.first if self.chosen is None else self.chosen[left]
+            self.left = None
+        if self.chosen is None:
+            return np.arange(self.first, self.first + self.num_rows, dtype=np.int64)
+        return self.chosen
+
+    @property
+    def is_run(self) -> bool:
+        """Whether no row was left out between the first and the last."""
+        return self.chosen is None and self.left is None
+
+    def slice(self, start: int, end: int) -> _Rows:
+        if start == 0 and end == self.num_rows:
+            return self
+        sliced = {name: one.slice(start, end - start) for name, one in self.columns.items()}
+        chosen = None if self.is_run else self.offsets[start:end]
+        return _Rows(self.span, self.first + start, end - start, chosen, sliced)
+
+    def keep(self, mask: pa.BooleanArray) -> _Rows:
+        """The rows where `mask` (without nulls) is true."""
+        num_rows = mask.true_count
+        if num_rows == self.num_rows:
+            return self
+        if num_rows == 0:
+            return self.slice(0, 0)
+        chosen = None if self.is_run else self.offsets
+        if num_rows > self.num_rows * DENSE_MIN:
+            columns = {name: compact(one).filter(mask) for name, one in self.columns.items()}
+            return _Rows(self.span, self.first, num_rows, chosen, columns, mask)
+        kept = true_positions(mask)
+        indices = numbers(kept)
+        columns = {name: pc.take(compact(one), indices, boundscheck=False) for name, one in self.columns.items()}
+        return _Rows(self.span, self.first, num_rows, chosen, columns, kept)
+
+
+class Pipeline:
+    """The state of one scan. Feed it pieces, each through `prepare`, with `push`, then call `finish`; stop when `done`.
+
+    late_reader  reads `plan.late` for chosen rows; None when there are none
+    binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
+    late_rows    how many rows are collected for one late read
+    """
+
+    def __init__(
+        self, plan: ScanPlan, late_reader: RowReader | None, binaries: BlobBinaries | None, late_rows: int
+    ) -> None:
+        self._plan = plan
+        self._late_reader = late_reader
+        self._binaries = binaries
+        self._late_rows = late_rows
+        self._skip = plan.skip
+        self._left = plan.limit
+        self._waiting: list[_Rows] = []
+        self._schema = plan.projection.arrow_schema
+        self._retype = plan.projection.is_retyped
+        wanted = set(plan.projection.system_names)
+        self._shown = plan.projection.source_names  # the rest is for the filter only
+        paths = () if plan.predicate is None else plan.predicate.paths
+        self._filter_names = list(dict.fromkeys(path[0] for path in paths))
+        self._filter_system = {name for name in self._filter_names if name in SYSTEM_COLUMNS}
+        self._output_system = wanted - self._filter_system
+
+    def done(self) -> bool:
+        """True when the limit is reached: nothing that follows can show."""
+        return self._left == 0
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether `prepare` has a filter to compute."""
+        return self._plan.predicate is not None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the scan may be done before all pieces are in."""
+        return self._plan.limit is not None
+
+    def prepare(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> tuple[int, list[_Rows]]:
+        """What passes the filter of the physical rows `start .. start + num_rows` of a span. Runs in any thread.
+
+        arrays  one per column of `plan.early`
+        Gives what `push` takes.
+        """
+        passing = self._passing(self._rows(span, start, num_rows, arrays))
+        return span, [rows if mask is None else rows.keep(mask) for rows, mask in passing]
+
+    def push(self, span: int, prepared: list[_Rows]) -> Plan[list[Any]]:
+        """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty."""
+        results: list[tuple[int, pa.RecordBatch]] = []
+        for rows in prepared:
+            kept = self._limited(rows)
+            if not kept.num_rows:
+                continue
+            self._add_system(kept, self._output_system)
+            if self._late_reader is None:
+                place = self._plan.spans[span].place
+                batch = yield from self._assemble(kept.columns, [(place, kept.num_rows)])
+                results.append((span, batch))
+                continue
+            self._waiting.append(kept)
+            if self.done() or sum(one.num_rows for one in self._waiting) >= self._late_rows:
+                results.extend((yield from self._read_late()))
+        return results
+
+    def finish(self) -> Plan[list[Any]]:
+        """What is still to come when all pieces are in."""
+        return (yield from self._read_late()) if self._waiting else []
+
+    def count(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> int:
+        """How many rows of a piece pass the filter, whatever the limit; as `prepare`."""
+        passing = self._passing(self._rows(span, start, num_rows, arrays))
+        return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
+
+    def _rows(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> _Rows:
+        return _Rows(span, start, num_rows, None, dict(zip(self._plan.early, arrays, strict=True)))
+
+    def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
+        """Rows that are left, in order, and which of them pass the filter (None: all)."""
+        live = self._plan.live[self._plan.spans[rows.span].place]
+        predicate = self._plan.predicate
+        dropped = None
+        if not self._plan.keep_deleted and live.deleted is not None:
+            dropped = live.deleted_between(rows.first, rows.first + rows.num_rows)
+        if dropped is None or not len(dropped):
+            yield rows, None if predicate is None else self._mask(rows, predicate)
+        elif predicate is None:
+            yield from ((left, None) for left in _left(rows, dropped))
+        elif predicate.cannot_fail:
+            yield rows, pc.and_(self._mask(rows, predicate), _mask_without(rows.num_rows, dropped))
+        else:  # what was deleted must not fail the filter
+            left = rows.keep(_mask_without(rows.num_rows, dropped))
+            yield left, self._mask(left, predicate)
+
+    def _mask(self, rows: _Rows, predicate: Predicate) -> pa.BooleanArray:
+        self._add_system(rows, self._filter_system)
+        if self._filter_names:
+            batch = pa.RecordBatch.from_arrays([rows.columns[name] for name in self._filter_names], self._filter_names)
+        else:
+            batch = empty_columns(rows.num_rows, pa.schema([]))
+        mask = predicate.mask(batch)
+        rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
+        return mask
+
+    def _limited(self, rows: _Rows) -> _Rows:
+        start = min(self._skip, rows.num_rows)
+        end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
+        self._skip -= start
+        if self._left is not None:
+            self._left -= end - start
+        return rows.slice(start, end)
+
+    def _add_system(self, rows: _Rows, names: set[str]) -> None:
+        place = self._plan.spans[rows.span].place
+        for name in names:
+            rows.columns[name] = self._plan.row_columns.make(name, place, rows.offsets, self._plan.keep_deleted)
+
+    def _read_late(self) -> Plan[list[Any]]:
+        assert self._late_reader is not None
+        waiting, self._waiting = self._waiting, []
+        picks: list[tuple[int, list[IntArray]]] = []
+        last = -1
+        for rows in waiting:
+            if rows.span != last:
+                picks.append((self._plan.spans[rows.span].place, []))
+                last = rows.span
+            picks[-1][1].append(rows.offsets)
+        joined = [(place, pieces[0] if len(pieces) == 1 else np.concatenate(pieces)) for place, pieces in picks]
+        arrays = yield from self._late_reader.read(joined)
+        columns = dict(zip(self._plan.late, arrays, strict=True))
+        for name in waiting[0].columns:
+            columns[name] = concat([rows.columns[name] for rows in waiting])
+        batch = yield from self._assemble(columns, [(place, len(offsets)) for place, offsets in joined])
+        return [(waiting[0].span, batch)]
+
+    def _assemble(self, columns: dict[str, pa.Array], runs: list[tuple[int, int]]) -> Plan[pa.RecordBatch]:
+        """The output columns; `runs` are the places of the rows and how many of them lie there, in order."""
+        num_rows = sum(num_rows for _, num_rows in runs)
+        if not self._plan.projection.outputs:
+            return empty_columns(num_rows, self._schema)
+        if self._binaries is not None:
+            yield from self._binaries.replace(columns, runs)
+        arrays = [one.values(columns, num_rows) for one in self._plan.projection.outputs]
+        return batch_as(arrays, self._schema, retype=self._retype)
+
+
+def _left(rows: _Rows, dropped: IntArray) -> Iterator[_Rows]:
+    """The rows without those at `dropped` (relative to the first): slices, or a copy when these would be short."""
+    starts, ends = kept_runs(rows.num_rows, dropped)
+    if len(starts) <= 1 or len(starts) * RUN_ROWS_MIN <= rows.num_rows:
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            yield rows.slice(start, end)
+    else:
+        yield rows.keep(_mask_without(rows.num_rows, dropped))
+
+
+def _mask_without(num_rows: int, dropped: IntArray) -> pa.BooleanArray:
+    kept = np.ones(num_rows, dtype=np.bool_)
+    kept[dropped] = False
+    return booleans(kept)

@@ -1,0 +1,152 @@
+"""Where the objects of a table version are, and what is stored in each: keys of files, files of fragments.
+
+Apart from the state, so that readers hold what they need of a version and not the version, which holds readers.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from lance_io.errors import FormatError, UnsupportedError, UsageError
+from lance_io.file.open.file_source import FileRef, FragmentSource
+from lance_io.format.version import READABLE
+from lance_io.records import dataclass
+from lance_io.store.mounted import MountedStore, mounted_key
+from lance_io.table.manifest.paths import BRANCH_TREES, data_file_place, deletion_file_place
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.dataset.version.session import Session
+    from lance_io.spans import IntArray
+    from lance_io.store.api import ObjectReads, ObjectStore
+    from lance_io.store.url import Location
+    from lance_io.table.manifest.fragment import DataFile, Fragment
+    from lance_io.table.manifest.manifest import BasePath, Manifest
+    from lance_io.table.manifest.paths import Place
+
+
+def branch_location(root: Location, branch: str | None) -> Location:
+    """The folder of a branch; None is the main one. Raises `ValueError` for a name that no branch has."""
+    if branch is None:
+        return root
+    from lance_io.table.manifest.refs import MAIN, check_branch_name
+
+    if branch == MAIN:
+        return root
+    return root.below(BRANCH_TREES, *check_branch_name(branch).split("/"))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of a table: its store, and its key there."""
+
+    store: ObjectStore
+    key: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Keys of a version's objects, and the store that answers for them.
+
+    A file below a base path in another store has that store's name in its key (`store/mounted.py`).
+
+    location         the folder that holds the version
+    session          opens the stores of base paths
+    storage_options  for those
+    base_options     instead of them for base paths that are named here, by URI
+    """
+
+    location: Location
+    manifest: Manifest
+    session: Session
+    storage_options: Mapping[str, str] | None = field(repr=False)
+    base_options: Mapping[str, Mapping[str, str]] = field(repr=False, default_factory=dict)
+    _bases: dict[int, Location] = field(init=False, default_factory=dict)
+
+    def data_key(self, file: DataFile) -> str:
+        """Key of a data file. Raises `FormatError` for a path that leaves its base."""
+        return self._key(self.data_object(file))
+
+    def data_object(self, file: DataFile) -> StoredObject:
+        """The same with its store."""
+        return self._object(data_file_place(file, self.manifest.base_paths))
+
+    def deletion_key(self, fragment: Fragment) -> str:
+        """Key of a fragment's deletion file."""
+        return self._key(self.deletion_object(fragment))
+
+    def deletion_object(self, fragment: Fragment) -> StoredObject:
+        """The same with its store."""
+        assert fragment.deletion_file is not None
+        return self._object(deletion_file_place(fragment.id, fragment.deletion_file, self.manifest.base_paths))
+
+    def _key(self, found: StoredObject) -> str:
+        return found.key if found.store is self.location.store else mounted_key(found.store, found.key)
+
+    def _object(self, place: Place) -> StoredObject:
+        folder = self.location if place.base is None else self.base_folder(place.base)
+        return StoredObject(folder.store, folder.key(place.relative))
+
+    def base_folder(self, base: BasePath) -> Location:
+        """The folder of a base path: a URI, or an absolute path in the table's own store."""
+        found = self._bases.get(base.id)
+        if found is None:
+            found = self._bases[base.id] = self._locate(base)
+        return found
+
+    def _locate(self, base: BasePath) -> Location:
+        if not base.path:
+            raise FormatError(f"base path {base.id} is empty", path=self.location.uri)
+        if "://" not in base.path and self.location.store.scheme != "file":
+            return replace(self.location, path=base.path.strip("/"))
+        options = self.base_options.get(base.path, self.storage_options)
+        try:
+            found = self.session.locate(base.path, options)
+        except UsageError as error:
+            raise FormatError(f"base path {base.id}: {error.message}", path=self.location.uri) from error
+        is_own = found.store.identity == self.location.store.identity
+        return replace(found, store=self.location.store) if is_own else found
+
+    def store(self) -> ObjectReads:
+        """What reads the objects at these keys: the table's store, or with it those of the base paths."""
+        others = {}
+        for base in self.manifest.base_paths.values():
+            with suppress(FormatError, UnsupportedError, ModuleNotFoundError):  # raised when a file there is wanted
+                store = self.base_folder(base).store
+                others[store.identity] = store
+        others.pop(self.location.store.identity, None)
+        return MountedStore(self.location.store, others.values()) if others else self.location.store
+
+
+class Sources:
+    """Where the rows of each fragment are, by place; made when they are first asked for.
+
+    physical_rows  rows of every fragment, deleted ones included
+    """
+
+    def __init__(self, places: Places, physical_rows: IntArray) -> None:
+        self._places = places
+        self._physical_rows = physical_rows
+        self._made: dict[int, FragmentSource] = {}
+
+    def __getitem__(self, place: int) -> FragmentSource:
+        found = self._made.get(place)
+        if found is None:
+            found = self._made[place] = self._make(place)
+        return found
+
+    def _make(self, place: int) -> FragmentSource:
+        places = self._places
+        fragment = places.manifest.fragments[place]
+        refs = []
+        for file in fragment.files:
+            if file.version not in READABLE:
+                raise UnsupportedError(
+                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
+                    path=places.data_key(file),
+                )
+            refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))
+        return FragmentSource(int(self._physical_rows[place]), tuple(refs))

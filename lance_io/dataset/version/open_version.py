@@ -1,0 +1,150 @@
+"""Opening a table version: newest, by number, tag, branch or time.
+
+    newest      LIST of `_versions/`, GET of the manifest: two requests, one after the other
+    number      GET of the manifest under its V2 name, then under its V1 name
+    tag         GET of the tag, then as a number on the tag's branch
+    time        LIST, then every manifest (their timestamps are inside)
+
+Everything here is a plan; the caller picks the driver.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from lance_io.dataset.version.object_keys import branch_location
+from lance_io.dataset.version.state import DatasetState
+from lance_io.dataset.version.timestamps import latest_before
+from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
+from lance_io.errors import FormatError, NotFound, StoreError, UsageError
+from lance_io.plans.plan import Read
+from lance_io.records import dataclass
+from lance_io.table.manifest.manifest import VERSION_MAX, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from lance_io.dataset.version.session import Session
+    from lance_io.plans.plan import Plan
+    from lance_io.store.url import Location
+    from lance_io.table.manifest.refs import Tag
+
+Ref: TypeAlias = "int | str | tuple[str | None, int | None] | None"
+
+
+@dataclass(frozen=True)
+class OpenOptions:
+    """What to open and how.
+
+    location  the table's folder
+    given_uri the URI as it was given
+    version   number, tag, `(branch, version)` or None for the newest
+    asof      naive local time: the newest version before it
+    """
+
+    location: Location
+    given_uri: str
+    version: Ref
+    asof: datetime | None
+    session: Session
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    default_scan_options: Mapping[str, Any] | None = None
+    read_params: Mapping[str, Any] | None = None
+    base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
+    commit_lock: Any = None
+
+
+class VersionNotFound(NotFound, StoreError):
+    """A version, tag or branch that a table does not have."""
+
+
+class WrongReference(UsageError, OSError, TypeError):
+    """Something that can name no version: no number, tag or pair of branch and number."""
+
+
+def open_steps(options: OpenOptions) -> Plan[DatasetState]:
+    """Open a table. Raises `ValueError` for a table, version or tag that is not there."""
+    root = options.location
+    if options.version is None and options.asof is not None:
+        times = yield from manifest_times(root)
+        location, manifest = root, (yield from manifest_of(root, latest_before(times, options.asof), options.session))
+    else:
+        location, manifest = yield from _resolve(root, root, options.version, options.session)
+    return DatasetState(
+        location=location,
+        root=root,
+        manifest=manifest,
+        session=options.session,
+        given_uri=options.given_uri,
+        storage_options=options.storage_options,
+        default_scan_options=options.default_scan_options,
+        read_params=options.read_params,
+        base_store_params=options.base_store_params,
+        commit_lock=options.commit_lock,
+    )
+
+
+def checked_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
+    """Another version of the same table; None is the newest of the branch that is open.
+
+    Raises `OSError` (and `ValueError`) for one that is not there.
+    """
+    try:
+        location, manifest = yield from _resolve(state.root, state.location, ref, state.session)
+    except NotFound as error:
+        raise VersionNotFound(error.message, path=error.path) from error
+    if manifest.version == state.manifest.version and location == state.location and ref is None:
+        return state
+    return replace(state, location=location, manifest=manifest)
+
+
+def latest_of(state: DatasetState) -> Plan[int]:
+    """Number of the newest version of the branch that is open."""
+    return (yield from latest_version(state.location, state.session))
+
+
+def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> Plan[tuple[Location, Manifest]]:
+    """Folder and manifest of what `ref` names; a bare number means the branch in `current`."""
+    if isinstance(ref, str):
+        tag = yield from tag_of(root, ref)
+        ref = (tag.branch, tag.version)
+    if isinstance(ref, tuple):
+        if len(ref) != 2 or not isinstance(ref[0], (str, type(None))):
+            raise WrongReference(f"expected (branch, version), the name of a branch or None first, found {ref!r}")
+        branch, version = ref
+        current = branch_location(root, branch)
+    else:
+        version = ref
+    if version is None:
+        return current, (yield from latest_manifest(current, session))
+    return current, (yield from manifest_of(current, checked_number(version), session))
+
+
+def checked_number(version: Any) -> int:
+    """A version number; `WrongReference` for what is no number, `OverflowError` for one that no version has."""
+    if isinstance(version, bool) or not hasattr(version, "__index__"):
+        raise WrongReference(
+            f"version must be an integer or a string. Found {version!r} of type {type(version).__name__}; "
+            "give a number, a tag, or (branch, number)"
+        )
+    number = version.__index__()
+    if not 0 <= number <= VERSION_MAX:
+        raise OverflowError(f"version {number} does not fit 64 bits, unsigned")
+    return int(number)
+
+
+def tag_of(root: Location, tag: str) -> Plan[Tag]:
+    """A tag of the table. Raises `NotFound` when there is none of that name."""
+    from lance_io.table.manifest.refs import decode_tag, tag_path
+
+    try:
+        data = yield Read(root.store, root.key(tag_path(tag)))
+    except (NotFound, UsageError) as error:
+        raise NotFound(f"Ref not found error: tag {tag} does not exist", path=root.uri) from error
+    try:
+        return decode_tag(data, tag)
+    except FormatError as error:
+        error.path = root.key(tag_path(tag))
+        raise

@@ -1,0 +1,124 @@
+"""Statistics of a table: rows, fragments, bytes per field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from lance_io import runtime
+from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+from lance_io.dataset.run_plan import run
+from lance_io.file.drivers import drive, drive_now
+from lance_io.file.open.open_file import opened
+from lance_io.plans.plan import Together
+from lance_io.plans.plan import drive as drive_plan
+
+if TYPE_CHECKING:
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.format.columns import ColumnInfo
+    from lance_io.plans.plan import Plan
+
+
+class DatasetStats(TypedDict):
+    """Counts of one version."""
+
+    num_deleted_rows: int
+    num_fragments: int
+    num_small_files: int
+
+
+@dataclass(frozen=True)
+class FieldStatistics:
+    """Bytes that one field's pages occupy in the data files; 0 for structs and lists, whose leaves have the pages."""
+
+    id: int
+    bytes_on_disk: int
+
+
+@dataclass(frozen=True)
+class DataStatistics:
+    """Statistics of the data, field by field."""
+
+    fields: list[FieldStatistics]
+
+
+class LanceStats:
+    """Statistics of a dataset version."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
+        """Counts of rows and fragments; a fragment below `max_rows_per_group` rows is small."""
+        return run(self._state, dataset_stats(self._state, max_rows_per_group))
+
+    def data_stats(self) -> DataStatistics:
+        """Bytes per field; reads the metadata of every data file."""
+        return run(self._state, data_stats(self._state))
+
+
+class AsyncStats:
+    """`LanceStats`, awaitable."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    async def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
+        """See `LanceStats.dataset_stats`."""
+        return await runtime.wrap(drive_plan(dataset_stats(self._state, max_rows_per_group)))
+
+    async def data_stats(self) -> DataStatistics:
+        """See `LanceStats.data_stats`."""
+        return await runtime.wrap(drive_plan(data_stats(self._state)))
+
+
+def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:
+    """See `LanceStats.dataset_stats`."""
+    live = yield from load_live_counts(state, state.all_places)
+    return DatasetStats(
+        num_deleted_rows=int(state.physical_rows.sum()) - sum(live),
+        num_fragments=len(live),
+        num_small_files=int((state.physical_rows < max_rows_per_group).sum()),
+    )
+
+
+def data_stats(state: DatasetState) -> Plan[DataStatistics]:
+    """See `LanceStats.data_stats`."""
+    refs = [ref for place in state.all_places for ref in state.sources[place].files]
+    sizes: list[dict[int, int]] = yield Together([_field_bytes(state, ref) for ref in refs])
+    total = {field.id: 0 for field in state.schema.walk()}
+    for one in sizes:
+        for field_id, num_bytes in one.items():
+            if field_id in total:
+                total[field_id] += num_bytes
+    return DataStatistics([FieldStatistics(field_id, num_bytes) for field_id, num_bytes in total.items()])
+
+
+def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
+    columns: dict[int, ColumnInfo] = yield _FileColumns(state.context, ref)
+    return {
+        field_id: sum(page.data_bytes for page in columns[index].pages) + sum(columns[index].buffer_sizes)
+        for field_id, index in ref.columns.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _FileColumns:
+    """The column metadata of one file."""
+
+    context: ReadContext
+    ref: FileRef
+
+    def _steps(self) -> Any:
+        file, _ = yield from opened(self.context, self.ref, sorted(self.ref.columns.values()))
+        return {index: file.info(index) for index in self.ref.columns.values()}
+
+    def now(self) -> dict[int, ColumnInfo]:
+        found: dict[int, ColumnInfo] = drive_now(self._steps(), self.context, self.ref.key)
+        return found
+
+    async def later(self) -> dict[int, ColumnInfo]:
+        reads = self.context.scheduler().file(self.ref.key, size_bytes=self.ref.size_bytes)
+        found: dict[int, ColumnInfo] = await drive(self._steps(), reads, self.ref.key)
+        return found

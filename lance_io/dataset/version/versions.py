@@ -1,0 +1,103 @@
+"""Which versions a table has, and their manifests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lance_io.commit.latest import list_versions
+from lance_io.commit.put_absent import PutAbsentHandler
+from lance_io.commit.record import read_manifest
+from lance_io.errors import LanceError, NotFound
+from lance_io.plans.plan import Read, Together
+from lance_io.table.manifest.manifest import Manifest, decode_summary
+from lance_io.table.manifest.paths import VERSIONS, manifest_names
+
+if TYPE_CHECKING:
+    from lance_io.commit.latest import VersionFile
+    from lance_io.dataset.version.session import Session
+    from lance_io.io.cache import SearchCache
+    from lance_io.plans.plan import Plan
+    from lance_io.store.url import Location
+
+MANIFEST_OVERHEAD = 8  # a parsed manifest takes about so many times its size on disk
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def latest_version(location: Location, session: Session) -> Plan[int]:
+    """Number of the newest version; one listing."""
+    return (yield from session.handler(location).find_latest(location)).version
+
+
+def latest_manifest(location: Location, session: Session) -> Plan[Manifest]:
+    """The newest version's manifest: one listing, one read.
+
+    The read is saved when the store's version tag says that the cache holds this very object.
+    """
+    newest = yield from session.handler(location).find_latest(location)
+    return (yield from manifest_in(location, newest, session.cache))
+
+
+def manifest_in(location: Location, file: VersionFile, cache: SearchCache) -> Plan[Manifest]:
+    """The manifest in a file, read unless the cache holds it."""
+    key = ("manifest", location.store.identity, file.key, file.etag)
+    manifest: Manifest | None = None if file.etag is None else cache.get(key)
+    if manifest is None:
+        manifest, _ = yield from read_manifest(location, file.key, file.version)
+        keep_manifest(location, file, manifest, cache)
+    return manifest
+
+
+def keep_manifest(location: Location, file: VersionFile, manifest: Manifest, cache: SearchCache) -> None:
+    """Put a manifest into the cache, if its file can be recognised."""
+    if file.etag is not None:
+        key = ("manifest", location.store.identity, file.key, file.etag)
+        cache.put(key, manifest, MANIFEST_OVERHEAD * file.size_bytes)
+
+
+def manifest_of(location: Location, version: int, session: Session) -> Plan[Manifest]:
+    """The manifest of a version. Raises `NotFound` when there is none."""
+    handler = session.handler(location)
+    if not isinstance(handler, PutAbsentHandler):  # a database knows where it is
+        file = yield from handler.find_version(location, version)
+        return (yield from manifest_in(location, file, session.cache))
+    for name in manifest_names(version):
+        try:
+            manifest, _ = yield from read_manifest(location, location.key(VERSIONS, name), version)
+        except NotFound:
+            continue
+        return manifest
+    raise NotFound(f"Dataset at path {location.uri}: version {version} was not found", path=location.uri)
+
+
+def removed_by_cleanup(location: Location, version: int) -> Plan[str | None]:
+    """A sentence that says so of a version, and which is the oldest one left; None for one that is there or never was.
+
+    Versions are numbered without gaps, and only a cleanup takes one away. One listing.
+    """
+    left = [file.version for file in (yield from list_versions(location.store, location.path))]
+    if version < 1 or version in left or version > left[-1]:
+        return None
+    return f"version {version} of {location.uri} was removed by a cleanup; the oldest one left is {left[0]}"
+
+
+def all_summaries(location: Location) -> Plan[list[tuple[int, datetime, dict[str, str]]]]:
+    """`(version, commit time, totals)` of all versions, oldest first; reads every manifest."""
+    files = yield from list_versions(location.store, location.path)
+    found: list[Any] = yield Together([_summary(location, file.key) for file in files])
+    return found
+
+
+def _summary(location: Location, key: str) -> Plan[tuple[int, datetime, dict[str, str]]]:
+    data = yield Read(location.store, key)
+    try:
+        version, timestamp_ns, totals = decode_summary(data)
+    except LanceError as error:
+        error.path = key
+        raise
+    return version, EPOCH + timedelta(microseconds=timestamp_ns // 1000), totals
+
+
+def manifest_times(location: Location) -> Plan[dict[int, datetime]]:
+    """Commit times by version; reads every manifest."""
+    return {version: time for version, time, _ in (yield from all_summaries(location))}

@@ -1,0 +1,333 @@
+"""Record batches to data files, each of which is a new fragment.
+
+    batches --cut at max_rows_per_file and max_bytes_per_file--> one `FileWriter` at a time --> fragments of id 0
+
+The rows come from the caller's thread or loop; encoding and uploading run beside that. A write that fails or is
+cancelled removes what it has written.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+
+from lance_io.dataset.version.describe import fragment_metadata
+from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+from lance_io.dataset.write.input_data import Rows
+from lance_io.errors import CommitUnknownError, LanceError, UsageError
+from lance_io.file.write.file_bytes import PAGE_BYTES
+from lance_io.file.write.write_drivers import key_beside
+from lance_io.file.write.writers import FileWritingLater, FileWritingNow
+from lance_io.plans.plan import drive, drive_now
+from lance_io.runtime import to_the_end
+from lance_io.table.manifest.fragment import DataFile, Fragment
+from lance_io.table.manifest.paths import DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from lance_io.dataset.write.input_data import AsyncRows
+    from lance_io.dataset.write.write_progress import FragmentWriteProgress
+    from lance_io.file.write.file_bytes import FileWriter, WrittenFile
+    from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
+    from lance_io.store.api import Durability, ObjectStore, SyncWrites
+    from lance_io.store.url import Location
+
+T = TypeVar("T")
+
+ROWS_PER_FILE: Final = 1 << 20
+BYTES_PER_FILE: Final = 90 << 30
+PIECES_PER_FILE: Final = 16  # how finely batches are cut where the size of files is bounded
+
+
+def data_file_name() -> str:
+    """A new random name: 24 binary digits that spread keys over a store's partitions, then hex (spec: table, 1.1)."""
+    random = os.urandom(16)
+    return f"{int.from_bytes(random[:3], 'big'):024b}{random[3:].hex()}.lance"
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """When a data file ends: at `rows`, or once it has `num_bytes`; and what may be in it.
+
+    page_bytes   leaf data at which a page closes, None for the default
+    cache_bytes  leaf data that may wait for its page, None for that of full pages
+    blob_references  whether blobs may lie outside of the table, by a URI
+    """
+
+    rows: int = ROWS_PER_FILE
+    num_bytes: int = BYTES_PER_FILE
+    page_bytes: int | None = None
+    cache_bytes: int | None = None
+    blob_references: bool = False
+
+    def __post_init__(self) -> None:
+        limits = {"rows_per_file": self.rows, "bytes_per_file": self.num_bytes, "page_bytes": self.page_bytes}
+        for name, value in limits.items():
+            if value is not None and value < 1:
+                raise UsageError(f"max_{name} must be at least 1, got {value}")
+        if self.cache_bytes is not None and self.cache_bytes < 0:
+            raise UsageError(f"data_cache_bytes must not be negative, got {self.cache_bytes}")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What of them concerns the inside of a file."""
+        page_bytes = min(PAGE_BYTES, self.page_bytes or PAGE_BYTES)
+        return {"page_bytes": page_bytes, "cache_bytes": self.cache_bytes, "blob_references": self.blob_references}
+
+
+class NewFiles:
+    """The data files of one write, and what becomes of them.
+
+    The last file is complete but not visible when `write` ends: `publish` makes it so, in the same round as other
+    requests that precede the commit.
+
+    location    the folder of the table (or branch)
+    schema      of the files, in the order of the batches' columns
+    new_name    makes the name of a file
+    fragments   what was written, of id 0; none for no rows
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        schema: Schema,
+        version: FileVersion,
+        limits: FileLimits = FileLimits(),
+        *,
+        progress: FragmentWriteProgress | None = None,
+        durability: Durability | None = None,
+        new_name: Callable[[], str] = data_file_name,
+    ) -> None:
+        self.location = location
+        self.fragments: list[Fragment] = []
+        self._new_name = new_name
+        self._schema = schema
+        self._version = version
+        self._limits = limits
+        self._progress = progress
+        self._options = {"durability": durability, **limits.options}
+        self._file: Any = None  # `FileWritingNow` where asks are answered now, else `FileWritingLater`
+        self._name = ""
+        self._keys: list[str] = []
+        self._is_published = False
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, rows: Rows | AsyncRows) -> Plan[None]:
+        """Write all rows."""
+        while (batch := (yield NextBatch(rows))) is not None:
+            for piece in self._pieces(batch):
+                if self._file is None:
+                    yield from self._open()
+                yield WriteBatch(self._file, piece, held=isinstance(rows, Rows) and rows.is_held)
+                if self._is_full():
+                    yield from self._finish()
+                    yield from self._close()
+        if self._file is not None:
+            yield from self._finish()
+
+    def publish(self) -> Plan[None]:
+        """Make the last file visible."""
+        if self._file is not None:
+            yield from self._close()
+        self._is_published = True
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Slices that end where a file must, and are small beside a file."""
+        start = 0
+        if not batch.num_rows:
+            return
+        piece_bytes = self._limits.num_bytes // PIECES_PER_FILE
+        rows_max = batch.num_rows
+        if batch.get_total_buffer_size() * batch.num_columns > piece_bytes:  # a bound that costs less than `nbytes`
+            rows_max = max(1, piece_bytes // max(1, batch.nbytes // batch.num_rows))
+        while start < batch.num_rows:
+            room = self._limits.rows - (0 if self._file is None else self._writer.num_rows)
+            num_rows = min(room, rows_max, batch.num_rows - start)
+            yield batch if num_rows == batch.num_rows else batch.slice(start, num_rows)
+            start += num_rows
+
+    @property
+    def _writer(self) -> FileWriter:
+        writer: FileWriter = self._file.writer
+        return writer
+
+    def _is_full(self) -> bool:
+        num_bytes = self._writer.size_bytes + self._writer.held_bytes
+        return self._writer.num_rows >= self._limits.rows or num_bytes >= self._limits.num_bytes
+
+    def _open(self) -> Plan[None]:
+        self._name = self._new_name()
+        key = self.location.key(DATA, self._name)
+        self._file = yield _Open(self.location.store, (key, self._schema, self._version), self._options)
+        if self._progress is not None:
+            self._progress.begin(FragmentMetadata(0, [], 0))
+
+    def _finish(self) -> Plan[None]:
+        written: WrittenFile = yield _Finish(self._file)
+        self._keys += [written.path, *(key_beside(written.path, name) for name in written.sidecars)]
+        self.fragments.append(new_fragment(self._name, written))
+        if self._progress is not None:
+            self._progress.complete(fragment_metadata(self.fragments[-1]))
+
+    def _close(self) -> Plan[None]:
+        yield _Close(self._file)
+        self._file = None
+
+    # -- and removing what a failed write has left --------------------------------------------------------------------
+
+    def may_discard(self, cause: BaseException) -> bool:
+        """Whether no version can refer to the files, after `cause` has ended the write.
+
+        Once everything is published a commit may be under way; then only an error that says that it failed counts.
+        """
+        if not self._is_published:
+            return True
+        return isinstance(cause, LanceError) and not isinstance(cause, CommitUnknownError)
+
+    def discard_now(self, cause: BaseException) -> None:
+        """Remove the files."""
+        try:
+            if self._file is not None:
+                self._file.abort()
+            if self._keys:
+                cast("SyncWrites", self.location.store).delete_now(self._keys)
+        except LanceError as error:
+            cause.add_note(f"also: what was written could not be removed: {error}")
+
+    async def discard(self, cause: BaseException) -> None:
+        """Remove the files."""
+        try:
+            if self._file is not None:
+                await self._file.abort()
+            if self._keys:
+                await self.location.store.delete(self._keys)
+        except LanceError as error:
+            cause.add_note(f"also: what was written could not be removed: {error}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keeping(Generic[T]):
+    """A plan that needs new files; when it fails and nothing refers to them, they are removed."""
+
+    files: NewFiles
+    plan: Plan[T]
+
+    def now(self) -> T:
+        """See `Ask`."""
+        try:
+            return drive_now(self.plan)
+        except BaseException as error:
+            if self.files.may_discard(error):
+                self.files.discard_now(error)
+            raise
+
+    async def later(self) -> T:
+        """See `Ask`."""
+        try:
+            return await drive(self.plan)
+        except BaseException as error:
+            if self.files.may_discard(error):
+                await to_the_end(self.files.discard(error))
+            raise
+
+
+def new_fragment(name: str, written: WrittenFile) -> Fragment:
+    """The fragment of one new data file; a commit numbers it."""
+    file = DataFile(
+        path=name,
+        fields=written.field_ids,
+        column_indices=written.column_indices,
+        version=written.version,
+        size_bytes=written.size_bytes,
+        base_id=None,
+    )
+    return Fragment(
+        id=0,
+        files=(file,),
+        deletion_file=None,
+        physical_rows=written.num_rows,
+        row_ids=None,
+        created_at_versions=None,
+        last_updated_at_versions=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NextBatch:
+    """The next batch, None at the end."""
+
+    rows: Rows | AsyncRows
+
+    def now(self) -> pa.RecordBatch | None:
+        assert isinstance(self.rows, Rows)
+        return next(self.rows.batches, None)
+
+    async def later(self) -> pa.RecordBatch | None:
+        if isinstance(self.rows, Rows):
+            return next(self.rows.batches, None)
+        return await anext(self.rows.batches, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """A file to write to."""
+
+    store: ObjectStore
+    place: tuple[str, Schema, FileVersion]
+    options: dict[str, Any]
+
+    def now(self) -> FileWritingNow:
+        return FileWritingNow(cast("SyncWrites", self.store), *self.place, **self.options)
+
+    async def later(self) -> FileWritingLater:
+        return FileWritingLater(self.store, *self.place, **self.options)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteBatch:
+    """Rows for an open file; `held` as for `FileWriter.add`."""
+
+    file: Any
+    batch: pa.RecordBatch
+    held: bool = False
+
+    def now(self) -> None:
+        self.file.write(self.batch, held=self.held)
+
+    async def later(self) -> None:
+        await self.file.write(self.batch, held=self.held)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Finish:
+    """All of an open file has been written."""
+
+    file: Any
+
+    def now(self) -> WrittenFile:
+        written: WrittenFile = self.file.finish()
+        return written
+
+    async def later(self) -> WrittenFile:
+        written: WrittenFile = await self.file.finish()
+        return written
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Close:
+    """A file becomes visible."""
+
+    file: Any
+
+    def now(self) -> None:
+        self.file.close()
+
+    async def later(self) -> None:
+        await self.file.close()

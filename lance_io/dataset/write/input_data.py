@@ -1,0 +1,148 @@
+"""Whatever users hand over, as record batches of one schema.
+
+tables, batches, readers, datasets, scanners    of Arrow, pylance, lance_io, or anything with `__arrow_c_stream__`
+data frames                                     of pandas and polars
+datasets of Hugging Face, streamed ones too
+dict of lists, list of dicts, list of pydantic models
+iterables of record batches                     with a schema, to which they are cast
+asynchronous iterables of record batches        in the asynchronous methods only
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from lance_io.errors import SchemaError, UsageError
+from lance_io.runtime import in_thread
+
+HUGGING_FACE_ROWS: Final = 8192  # of a batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Record batches, all of `schema`; they are pulled once.
+
+    num_rows  how many rows there will be in all, where the form tells
+    is_held   whether all of them are in memory that stays as it is
+    """
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+    num_rows: int | None = None
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AsyncRows:
+    """The same from an asynchronous source."""
+
+    schema: pa.Schema
+    batches: AsyncIterator[pa.RecordBatch]
+    num_rows: int | None = None
+
+
+def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
+    """The rows of `data` in any of the forms above.
+
+    schema  for forms that carry none; pandas frames, dicts and iterables of batches are converted to it. As in
+            pylance, forms that have a schema of their own keep it
+    Raises `ValueError` for iterables without a schema, `TypeError` for anything that is no table.
+    """
+    if isinstance(data, pa.Table):
+        return Rows(data.schema, iter(data.to_batches()), data.num_rows, is_held=True)
+    if isinstance(data, pa.RecordBatch):
+        return Rows(data.schema, iter([data]), data.num_rows, is_held=True)
+    if isinstance(data, pa.RecordBatchReader):
+        return Rows(data.schema, iter(data))
+    if _is_from(data, "pandas", "DataFrame"):
+        return rows_of(pa.Table.from_pandas(data, schema=schema))
+    if _is_from(data, "polars", "DataFrame"):
+        return rows_of(data.to_arrow())
+    if any(_is_from(data, "datasets", name) for name in ("Dataset", "IterableDataset")):
+        return _hugging_face(data, schema)
+    if any(_is_from(data, "datasets", name) for name in ("DatasetDict", "IterableDatasetDict")):
+        raise UsageError("DatasetDict is not yet supported. Write its datasets one by one")
+    if isinstance(data, dict):
+        return rows_of(pa.RecordBatch.from_pydict(data, schema=schema))
+    if isinstance(data, list) and data and isinstance(data[0], dict):
+        return rows_of(pa.RecordBatch.from_pylist(data, schema=schema))
+    if isinstance(data, list) and data and _is_model(data[0]):
+        from lance_io.dataset.write.pydantic_schema import rows_of_models
+
+        return rows_of(rows_of_models(data, schema))
+    return _streamed(data, schema)
+
+
+async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Rows:
+    """`rows_of`, for asynchronous iterables of record batches too; these need a schema. Converts in a thread."""
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
+        return rows_of(data, schema)
+    if not isinstance(data, AsyncIterable):
+        return await in_thread(rows_of, data, schema)
+    if schema is None:
+        raise UsageError("an asynchronous iterable of record batches needs schema=")
+    return AsyncRows(schema, _cast_later(data, schema))
+
+
+def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
+    """Its rows as they are seen: what was selected or filtered, in the order that they were put into."""
+    schema = schema if data.features is None else data.features.arrow_schema
+    tables = data.with_format("arrow").iter(HUGGING_FACE_ROWS)
+    return _streamed((batch for table in tables for batch in table.to_batches()), schema)
+
+
+def _streamed(data: Any, schema: pa.Schema | None) -> Rows:
+    scanner = getattr(data, "scanner", None)  # datasets of pyarrow, pylance and ours
+    if callable(scanner):
+        return rows_of(scanner())
+    to_reader = getattr(data, "to_reader", None)  # their scanners
+    if callable(to_reader):
+        return rows_of(to_reader())
+    if hasattr(data, "__arrow_c_stream__"):
+        return rows_of(pa.RecordBatchReader.from_stream(data))
+    if not isinstance(data, Iterable):
+        raise TypeError(
+            f"Unknown data type {type(data)}. Give a table, a data frame, a reader, a dataset, or record batches"
+        )
+    if schema is None:
+        raise UsageError("Must provide schema to write dataset from RecordBatch iterable")
+    return Rows(schema, _cast(iter(data), schema))
+
+
+def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield _as(batch, schema)
+
+
+async def _cast_later(batches: AsyncIterable[Any], schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
+    async for batch in batches:
+        yield _as(batch, schema)
+
+
+def _as(batch: Any, schema: pa.Schema) -> pa.RecordBatch:
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaError(f"expected record batches, found {type(batch).__name__}")
+    if batch.schema == schema:
+        return batch
+    if unexpected := set(batch.schema.names) - set(schema.names):
+        raise SchemaError(f"a record batch has columns that the given schema has not: {', '.join(sorted(unexpected))}")
+    try:
+        return batch.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:
+        raise SchemaError(f"a record batch does not fit the given schema: {error}") from error
+
+
+def _is_from(data: object, package: str, name: str) -> bool:
+    """Whether `data` is of a class of a package that may not be installed, and is then not loaded for the question."""
+    loaded = sys.modules.get(package)
+    kind = getattr(loaded, name, None)
+    return kind is not None and isinstance(data, kind)
+
+
+def _is_model(data: object) -> bool:
+    return _is_from(data, "pydantic", "BaseModel")

@@ -1,0 +1,160 @@
+"""The keywords of writes and commits, checked. What pylance has and this release has not is refused by name."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.changes.lance_operation import LANCE_COMMIT_MESSAGE_KEY
+from lance_io.dataset.sync_dataset import SyncDataset
+from lance_io.dataset.version.session import Session
+from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
+from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.file.write.writers import version_for_files
+from lance_io.store.storage_options import options_of
+from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from os import PathLike
+
+    from lance_io.dataset.lance_dataset import LanceDataset
+
+    Destination = str | PathLike[str] | LanceDataset | AsyncDataset
+
+# keywords of pylance that name what this release does not have, with the values that ask for nothing
+_NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
+    "initial_bases": (None,),
+    "target_bases": (None,),
+    "target_all_bases": (None, False),
+    "base_store_params": (None,),
+    "external_blob_mode": ("reference",),
+    "blob_pack_file_size_threshold": (None,),
+    "namespace_client": (None,),
+    "table_id": (None,),
+    "namespace_client_managed_versioning": (False,),
+}
+
+CLEANUP_INTERVAL: Final = 20  # versions
+CLEANUP_AGE: Final = "14days"
+
+
+class AutoCleanupConfig(TypedDict, total=False):
+    """When a table cleans itself up: at every `interval`-th version, of what is older than so many seconds.
+
+    By default at every 20th, of what is older than two weeks. Versions younger than ten minutes stay unless
+    `older_than_seconds` is 0. The newest version and the one before it stay in any case.
+    """
+
+    interval: int
+    older_than_seconds: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """Where and how rows are to be written."""
+
+    target: WriteTarget
+    options: WriteOptions
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Write:
+        """From the keywords of `write_dataset`, those that are not given at their defaults.
+
+        Raises `UnsupportedError` for what this release does not have, `UsageError` for what makes no sense.
+        """
+        check_not_here(given)
+        version = given.get("data_storage_version")
+        if version is None and given.get("use_legacy_format"):
+            version = "legacy"
+        target = write_target(
+            given["uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
+        )
+        limits = FileLimits(
+            rows=_given(given, "max_rows_per_file", ROWS_PER_FILE),
+            num_bytes=_given(given, "max_bytes_per_file", BYTES_PER_FILE),
+            page_bytes=given.get("max_page_bytes"),
+            cache_bytes=given.get("data_cache_bytes"),
+            blob_references=bool(given.get("allow_external_blob_outside_bases")),
+        )
+        options = WriteOptions(
+            mode=str(_given(given, "mode", "create")).lower(),
+            version=None if version is None else version_for_files(version),
+            limits=limits,
+            progress=given.get("progress"),
+            scheme="V2" if _given(given, "enable_v2_manifest_paths", True) else "V1",
+            stable_row_ids=given.get("enable_stable_row_ids", False),
+            config=_cleanup_config(given.get("auto_cleanup_options")),
+            properties=_properties(given.get("transaction_properties"), given.get("commit_message")),
+            durability=given.get("durability"),
+        )
+        return cls(target, options)
+
+
+def check_known(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    """Raise `TypeError`, as Python would, for a keyword that `function` does not have."""
+    unknown = given.keys() - inspect.signature(function).parameters.keys()
+    if unknown:
+        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+
+
+def check_not_here(given: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for keywords that ask for what is not part of this release."""
+    for name, nothing in _NOT_HERE.items():
+        if name in given and given[name] not in nothing:
+            raise UnsupportedError(f"{name} is not part of this release")
+
+
+def _given(keywords: Mapping[str, Any], name: str, default: Any) -> Any:
+    value = keywords.get(name)
+    return default if value is None else value
+
+
+def _properties(properties: Mapping[str, str] | None, message: str | None) -> dict[str, str]:
+    return {**(properties or {}), **({} if message is None else {LANCE_COMMIT_MESSAGE_KEY: message})}
+
+
+def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
+    if options is None:
+        return {}
+    unknown = options.keys() - AutoCleanupConfig.__annotations__.keys()
+    if unknown:
+        raise UsageError(f"auto_cleanup_options: expected interval and older_than_seconds, found {sorted(options)}")
+    for name, value in options.items():  # a config that cannot be read would silently stop all cleanups
+        if value is not None and not (isinstance(value, int) and value >= 0):
+            raise UsageError(f"auto_cleanup_options: expected a whole number for {name}, found {value!r}")
+    seconds = options.get("older_than_seconds")
+    return {
+        INTERVAL_KEY: str(int(_given(options, "interval", CLEANUP_INTERVAL))),
+        OLDER_THAN_KEY: CLEANUP_AGE if seconds is None else f"{int(seconds)}s",
+    }
+
+
+def write_target(
+    uri: Destination | None,
+    storage_options: Mapping[str, str] | None,
+    session: Session | None = None,
+    commit_lock: Any = None,
+) -> WriteTarget:
+    """Where to write: a place, or an open version. Raises `ValueError` for no place."""
+    if uri is None:
+        raise UsageError("Must specify 'uri': where the table is, or is to be")
+    if isinstance(uri, (SyncDataset, AsyncDataset)):
+        state = uri._state
+        lock = commit_lock or state.commit_lock
+        return WriteTarget(
+            location=state.location,
+            root=state.root,
+            session=state.session,
+            handler=state.session.handler(state.location, lock),
+            given_uri=state.given_uri,
+            storage_options=state.storage_options,
+            manifest=state.manifest,
+        )
+    session = session or Session()
+    location = session.locate(uri, options_of(storage_options))
+    handler = session.handler(location, commit_lock)
+    return WriteTarget(location, location, session, handler, str(uri), storage_options)

@@ -1,0 +1,234 @@
+"""Rows into tables: create, append, overwrite.
+
+What depends on nothing is asked for at once (|| = in the same round):
+
+    create                 LIST || data || transaction file; create the manifest
+    append, table open     LIST || data || transaction file; GET of newer versions, if any; create the manifest
+    append, by URI         LIST; GET; data || transaction file; create the manifest
+    overwrite, by URI      as append; with an explicit file version LIST; GET || data || transaction file; create ...
+
+Data files may be there before the schema has been checked; a write that fails removes them, unless the answer to the
+deciding write was lost: then a version may refer to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lance_io.commit.commit_queue import TURNS
+from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
+from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.state import DatasetState
+from lance_io.dataset.version.versions import keep_manifest, manifest_in
+from lance_io.dataset.write.data_files import FileLimits, Keeping, NewFiles
+from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fitted, of_version, schema_of
+from lance_io.errors import AlreadyExists, NotFound, UsageError
+from lance_io.plans.plan import beside
+from lance_io.store.api import offers_sync_writes
+from lance_io.table.transaction.apply import Creation
+from lance_io.table.transaction.operations import Append, Overwrite
+from lance_io.table.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.latest import VersionFile
+    from lance_io.commit.target import CommittedVersion
+    from lance_io.dataset.version.session import Session
+    from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.dataset.write.write_progress import FragmentWriteProgress
+    from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
+    from lance_io.store.api import Durability
+    from lance_io.store.url import Location
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.manifest.paths import NamingScheme
+    from lance_io.table.transaction.operations import Operation
+
+MODES = ("create", "append", "overwrite")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """Where rows are written.
+
+    location  folder of the table, or of the branch
+    root      folder of the table
+    handler   what makes versions visible
+    manifest  the version that the caller holds; None when it only knows the place
+    """
+
+    location: Location
+    root: Location
+    session: Session
+    handler: CommitHandler
+    given_uri: str
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    manifest: Manifest | None = None
+
+    @property
+    def answers_now(self) -> bool:
+        """Whether writes and commits there can run in the caller's thread."""
+        return self.handler.answers_now and offers_sync_writes(self.location.store)
+
+    def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
+        """The same for the commit loop."""
+        return CommitTarget(self.location, self.handler, scheme, durability=durability)
+
+    def manifest_in(self, file: VersionFile) -> Plan[Manifest]:
+        """What is in the file of a version, read unless another commit of this process has just made it."""
+        made = TURNS.manifest_in(self.location, file)
+        return made if made is not None else (yield from manifest_in(self.location, file, self.session.cache))
+
+    def state(self, committed: CommittedVersion) -> DatasetState:
+        """The version that was committed, open."""
+        keep_manifest(self.location, committed.file, committed.manifest, self.session.cache)
+        return DatasetState(
+            location=self.location,
+            root=self.root,
+            manifest=committed.manifest,
+            session=self.session,
+            given_uri=self.given_uri,
+            storage_options=self.storage_options,
+        )
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """How rows are written.
+
+    version         of data files; None takes the table's, or the default
+    scheme          how manifests of a new table are named
+    stable_row_ids  of a new table
+    config          entries for the table's config, where a table is created or overwritten
+    properties      of the transaction
+    """
+
+    mode: str = "create"
+    version: FileVersion | None = None
+    limits: FileLimits = field(default_factory=FileLimits)
+    progress: FragmentWriteProgress | None = None
+    scheme: NamingScheme = "V2"
+    stable_row_ids: bool = False
+    config: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    durability: Durability | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"Invalid mode {self.mode}: expected one of {', '.join(MODES)}")
+        if self.durability not in (None, "full", "none"):
+            raise UsageError(f"durability: expected 'full' or 'none', found {self.durability!r}")
+
+
+def write_rows(target: WriteTarget, rows: Rows | AsyncRows, options: WriteOptions) -> Plan[DatasetState]:
+    """Write rows and commit them; gives the new version.
+
+    Raises `AlreadyExists` for `create` where there is a table, `SchemaError` for rows that do not fit,
+    `CommitConflictError` and `CommitUnknownError` as `commit` does.
+    """
+    given = schema_of(rows.schema)
+    if options.mode == "create":
+        return (yield from _create(target, rows, given, options))
+    if target.manifest is not None:
+        return (yield from _add(target, target.manifest, None, rows, given, options))
+    taken_at = target.commit_target().clock.monotonic()
+    try:
+        newest = yield from target.handler.find_latest(target.location)
+    except NotFound:
+        _logger.warning("no table at %s: it is created", target.location.uri)
+        return (yield from _create(target, rows, given, options))
+    listing = Listing([newest], newest.version, taken_at)
+    base = None
+    if options.mode == "append" or options.version is None:
+        base = yield from target.manifest_in(newest)
+    return (yield from _add(target, base, listing, rows, given, options))
+
+
+def new_files(target: WriteTarget, schema: Schema, version: FileVersion, options: WriteOptions) -> NewFiles:
+    """The files of a write. Raises `SchemaError` for a schema that they cannot hold."""
+    check_version(schema, version)
+    limits, durability = options.limits, options.durability
+    return NewFiles(target.location, schema, version, limits, progress=options.progress, durability=durability)
+
+
+def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options: WriteOptions) -> Plan[DatasetState]:
+    version = options.version or DEFAULT_VERSION
+    schema = of_version(given, version)
+    files = new_files(target, schema, version, options)
+    where = target.commit_target(options.scheme, options.durability)
+
+    def still_empty(listed: Plan[float]) -> Plan[None]:
+        if where.clock.monotonic() - (yield from listed) > LISTING_AGE_MAX_S:
+            yield from expect_nothing(target)
+
+    def write(listed: Plan[float]) -> Plan[CommittedVersion]:
+        yield from files.write(rows)
+        operation = Overwrite(tuple(files.fragments), schema, dict(options.config))
+        request = CommitRequest(
+            Transaction(0, operation, properties=options.properties),
+            listing=Listing([], 0, where.clock.monotonic()),  # nothing, as `still_empty` makes sure in the same round
+            alongside=[files.publish(), still_empty(listed)],
+            creation=Creation(version, options.stable_row_ids),
+        )
+        return (yield from create_table(where, request))
+
+    committed: CommittedVersion = yield Keeping(files, beside(expect_nothing(target), write))
+    return target.state(committed)
+
+
+def expect_nothing(target: WriteTarget) -> Plan[float]:
+    """Make sure that there is no table; gives the time at which that was asked. Raises `AlreadyExists`."""
+    taken_at = target.commit_target().clock.monotonic()
+    try:
+        yield from target.handler.find_latest(target.location)
+    except NotFound:
+        return taken_at
+    raise AlreadyExists(f"Dataset already exists: {target.given_uri}", path=target.location.uri)
+
+
+def _add(
+    target: WriteTarget,
+    base: Manifest | None,
+    listing: Listing | None,
+    rows: Rows | AsyncRows,
+    given: Schema,
+    options: WriteOptions,
+) -> Plan[DatasetState]:
+    """Append to a version that is known, or overwrite one of which at least the listing is."""
+    if base is not None:
+        version, read_version = options.version or base.data_version, base.version
+    else:
+        assert options.version is not None and listing is not None
+        version, read_version = options.version, listing.versions[-1].version
+    if base is not None and options.mode == "append":
+        schema = fitted(given, base.schema, version)
+    else:
+        schema = of_version(given, version)
+    files = new_files(target, schema, version, options)
+
+    def write() -> Plan[CommittedVersion]:
+        yield from files.write(rows)
+        fragments = tuple(files.fragments)
+        operation: Operation = Append(fragments)
+        if options.mode == "overwrite":
+            operation = Overwrite(fragments, schema, dict(options.config))
+        request = CommitRequest(
+            Transaction(read_version, operation, properties=options.properties),
+            base=base,
+            listing=listing,
+            alongside=[files.publish()],
+            creation=Creation(options.version, options.stable_row_ids),
+        )
+        return (yield from commit(target.commit_target(durability=options.durability), request))
+
+    committed: CommittedVersion = yield Keeping(files, write())
+    state = target.state(committed)
+    yield from after_commit(state)
+    return state

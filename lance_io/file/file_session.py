@@ -1,0 +1,159 @@
+"""`LanceFileSession`: data files, and other objects, below one place of a store (names are pylance's)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from lance_io.errors import NotFound, UsageError
+from lance_io.file.reader import LanceFileReader
+from lance_io.file.write.writers import LanceFileWriter
+from lance_io.limits import MIB
+from lance_io.runtime import run
+from lance_io.store.api import ALL, DIRECTLY_BELOW
+from lance_io.store.url import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lance_io.store.api import Selection
+
+Paths: TypeAlias = list[str]  # the class has a method of that name
+PIECE_BYTES: Final = 16 * MIB  # of a file that is copied
+
+
+@dataclass(slots=True)
+class ListResult:
+    """What lies directly at a place: folders and files, as paths relative to the session's."""
+
+    common_prefixes: list[str] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+
+
+class LanceFileSession:
+    """Opens readers and writers below `base_path`, and looks after the objects there.
+
+    base_path        path or URI
+    storage_options  options of the store, as for `lance_io.dataset`
+
+    Paths are relative to `base_path` and stay below it: `..` is refused.
+    """
+
+    def __init__(self, base_path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None) -> None:
+        self._base = os.fspath(base_path).rstrip("/")
+        self._options = storage_options
+        self._location = open_store(base_path, storage_options)
+
+    def open_reader(self, path: str, columns: list[str] | None = None) -> LanceFileReader:
+        """Read a file."""
+        return LanceFileReader(self._uri(path), self._options, columns)
+
+    def open_writer(
+        self,
+        path: str,
+        *,
+        schema: pa.Schema | None = None,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+        max_page_bytes: int | None = None,
+        keep_original_array: bool | None = None,
+    ) -> LanceFileWriter:
+        """Write a file; arguments as for `LanceFileWriter`."""
+        return LanceFileWriter(
+            self._uri(path),
+            schema,
+            data_cache_bytes=data_cache_bytes,
+            version=version,
+            storage_options=self._options,
+            max_page_bytes=max_page_bytes,
+            keep_original_array=keep_original_array,
+        )
+
+    def contains(self, path: str) -> bool:
+        """Whether there is an object of this path (a folder is none)."""
+        try:
+            return not run(self._store.head(self._key(path))).is_folder
+        except NotFound:
+            return False
+
+    def list(self, path: str | None = None) -> Paths:
+        """All objects below a path, and below folders in it; empty if there is no such folder."""
+        return [entry for entry in self._entries(path, ALL) if not entry.endswith("/")]
+
+    def list_with_delimiter(self, path: str | None = None) -> ListResult:
+        """What lies directly at a path."""
+        result = ListResult()
+        for entry in self._entries(path, DIRECTLY_BELOW):
+            (result.common_prefixes if entry.endswith("/") else result.objects).append(entry.rstrip("/"))
+        return result
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """`length` bytes of an object, from `offset` on. Raises an `OSError` if it does not have them."""
+        return bytes(run(self._store.get_range(self._key(path), offset, offset + length)))
+
+    def delete_file(self, path: str) -> None:
+        """Delete an object. Raises NotFound if it is not there."""
+
+        async def delete(key: str) -> None:
+            await self._store.head(key)
+            await self._store.delete([key])
+
+        run(delete(self._key(path)))
+
+    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
+        """Copy a file of this machine to the store; it appears whole or not at all."""
+        key = self._key(remote_path)
+
+        async def upload(source: Any) -> None:
+            async with await self._store.open_upload(key) as target:
+                while piece := source.read(PIECE_BYTES):
+                    await target.write([piece])
+                await target.close()
+
+        with open(local_path, "rb") as source:
+            run(upload(source))
+
+    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
+        """Copy an object to a file of this machine."""
+        key = self._key(remote_path)
+
+        async def download(target: Any) -> None:
+            size_bytes = (await self._store.head(key)).size_bytes
+            for start in range(0, size_bytes, PIECE_BYTES):
+                target.write(await self._store.get_range(key, start, min(start + PIECE_BYTES, size_bytes)))
+
+        run(self._store.head(key))  # before there is an empty file
+        with open(local_path, "wb") as target:
+            run(download(target))
+
+    @property
+    def _store(self) -> Any:
+        return self._location.store
+
+    def _uri(self, path: str) -> str:
+        return f"{self._base}/{_checked(path)}"
+
+    def _key(self, path: str) -> str:
+        return self._location.key(*_checked(path).split("/"))
+
+    def _entries(self, path: str | None, asked: Selection) -> Paths:
+        root = self._location.key("")
+        prefix = root + (f"{_checked(path)}/" if path and _checked(path) else "")
+
+        async def entries() -> Paths:
+            return [meta.key[len(root) :] async for meta in self._store.list(prefix, asked)]
+
+        return run(entries())
+
+
+def _checked(path: str) -> str:
+    """A path below the base. Raises UsageError for one that would leave it, TypeError for what is no text."""
+    if not isinstance(path, str):
+        raise TypeError(f"a path in a session is a text, not {path!r}")
+    parts = [part for part in path.split("/") if part and part != "."]
+    if ".." in parts:
+        raise UsageError(f"{path!r} leaves the folder of this session")
+    return "/".join(parts)

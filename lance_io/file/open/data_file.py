@@ -1,0 +1,261 @@
+"""An opened data file: its schema, and its columns with the layouts of their pages.
+
+Columns are parsed when they are first asked for, from metadata that was read at opening (or, in very wide files, for
+the projection only): the lengths of their pages at once, the layout of a page when it is first touched. What does not
+depend on the file but on its schema, which most files of a table share, is found out once for all of them.
+Specification: file container, sections 2.2 and 3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from lance_io.errors import FormatError
+from lance_io.file.open.column_pages import Column, Layouts, Pages, where
+from lance_io.file.open.projected_pages import FileView
+from lance_io.format.columns import decode_column, decode_column_table, decode_columns
+from lance_io.format.error_context import REFUSALS
+from lance_io.format.footer import TABLE_ENTRY_BYTES
+from lance_io.format.globals import FileDescriptor, decode_globals_table
+from lance_io.levels.path import LeafPath, leaf_paths
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.open.leaf_projection import FileColumns, LeafColumns
+    from lance_io.format.columns import ColumnInfo
+    from lance_io.format.footer import Footer, OffsetTable
+    from lance_io.format.schema import Schema
+    from lance_io.spans import IntArray
+
+VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileSchema:
+    """What all files with the same schema share, byte by byte.
+
+    schema    of the file
+    paths     the ways to its leaf columns
+    layouts   of pages
+    accepted  leaves of projections whose declared types are those of the columns, by identity, which they keep
+    """
+
+    schema: Schema
+    paths: tuple[LeafPath, ...]
+    layouts: Layouts = field(default_factory=Layouts)
+    accepted: dict[int, LeafColumns] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schema: Schema) -> FileSchema:
+        """The leaves of a file's schema."""
+        return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
+
+
+class OpenedFile:
+    """A data file whose metadata has been read.
+
+    identity         store, key and size: what cache entries about the file are known by
+    key, size_bytes  the object
+    footer           sections and version
+    num_rows         rows of the file
+    messages         the bytes from the first column's metadata to the footer, in files of which all was read
+    tables           where the metadata of each column is, and where the global buffers are, of other files
+    blocks           their metadata messages by column, as far as they were read
+    """
+
+    def __init__(
+        self,
+        identity: tuple[str, str, int],
+        footer: Footer,
+        schema: FileSchema,
+        num_rows: int,
+        messages: bytes | None,
+        tables: tuple[OffsetTable, OffsetTable] | None = None,
+    ) -> None:
+        self.identity = identity
+        self.key = identity[1]
+        self.size_bytes = footer.file_bytes
+        self.footer = footer
+        self.version = footer.version
+        self.num_rows = num_rows
+        self.paths = schema.paths
+        self.blocks: dict[int, bytes] = {}
+        self._schema = schema
+        self._messages = messages
+        self._tables = tables
+        self._rows_of_one_page: IntArray | None = None
+        self._columns: dict[int, Column] = {}
+        self._others: dict[int, Column] = {}  # those of which a table declares other members, as it last did
+        self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+        if footer.num_columns != len(self.paths):
+            raise FormatError(
+                f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} leaf columns", path=self.key
+            )
+
+    @property
+    def descriptor(self) -> FileDescriptor:
+        """The file's own schema and its number of rows."""
+        return FileDescriptor(self._schema.schema, self.num_rows)
+
+    @property
+    def column_table(self) -> OffsetTable:
+        """Where the metadata of each column is."""
+        return self._offset_tables()[0]
+
+    @property
+    def global_buffers(self) -> OffsetTable:
+        """Where the global buffers are."""
+        return self._offset_tables()[1]
+
+    def _offset_tables(self) -> tuple[OffsetTable, OffsetTable]:
+        if self._tables is None:
+            assert self._messages is not None, "a file has its tables or the bytes that they are made of"
+            footer, messages = self.footer, memoryview(self._messages)
+            columns = decode_column_table(messages[footer.column_table_at - footer.columns_at :], footer)
+            buffers = decode_globals_table(messages[footer.globals_table_at - footer.columns_at :], footer)
+            self._tables = columns, buffers
+        return self._tables
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes, about: messages, and what parsing makes of them."""
+        held = sum(map(len, self.blocks.values()))
+        if self._messages is not None:
+            held = len(self._messages) - TABLE_ENTRY_BYTES * (self.footer.num_columns + self.footer.num_globals)
+        return 4096 + 4 * held + 1024 * len(self.paths)
+
+    def missing(self, columns: list[int]) -> list[int]:
+        """Which of these columns' metadata has not been read."""
+        if self._messages is not None:
+            return []
+        return [column for column in columns if column not in self.blocks]
+
+    def column(self, index: int) -> Column:
+        """The column, parsed on first use. Raises FormatError and UnsupportedError that name column and page."""
+        column = self._columns.get(index)
+        return self._load([index])[0] if column is None else column
+
+    def info(self, index: int) -> ColumnInfo:
+        """What the metadata says about a column; raises as `column`."""
+        return decode_column(self._block(index), index, self.footer, self.key)
+
+    def view(self, here: FileColumns) -> FileView:
+        """The columns of a projection; raises as `column`, and FormatError for types other than the table's."""
+        view = self._views.get(id(here))
+        if view is None:
+            view = FileView(here, self._declared(here.of_leaves))
+            if len(self._views) >= VIEWS_MAX:
+                self._views.clear()
+            self._views[id(here)] = view
+        return view
+
+    def _declared(self, leaves: LeafColumns) -> list[Column]:
+        """The columns as a table declares them; FormatError for other types."""
+        columns = self._load(leaves.columns)
+        accepted = self._schema.accepted
+        if id(leaves) in accepted:  # the usual case, without comparing
+            return columns
+        found = [
+            self._as_declared(column, path, dtype)
+            for column, path, dtype in zip(columns, leaves.paths, leaves.types, strict=True)
+        ]
+        if found == columns:
+            if len(accepted) >= VIEWS_MAX:
+                accepted.clear()
+            accepted[id(leaves)] = leaves
+        return found
+
+    def _as_declared(self, column: Column, declared: LeafPath, dtype: pa.DataType) -> Column:
+        """A column as a table declares it, whose `LeafPath.skeleton` is `dtype`."""
+        skeleton = column.path.skeleton
+        is_same = dtype == skeleton and not declared.leaf.is_packed  # members of packed structs have ids, too
+        path = column.path if is_same else column.path.as_declared(declared)
+        if path is None:
+            raise FormatError(f"{skeleton} in the file, {dtype} in the table", path=self.key, where=column.where)
+        if path is column.path:
+            return column
+        other = self._others.get(column.index)
+        if other is None or other.path != path:
+            other = self._others[column.index] = self._with_path(column, path)
+        return other
+
+    def _with_path(self, column: Column, path: LeafPath) -> Column:
+        """A column whose pages are read as of another path."""
+        index, row_starts = column.index, column.row_starts
+        # These layouts are not shared: the ones that are know the path of the file's own schema.
+        pages = Pages(self.key, self.version, index, path, self.info(index).pages, row_starts, None)
+        return Column(self.identity, index, path, row_starts, pages)
+
+    # -- from messages to columns --------------------------------------------------------------------------------
+
+    def _load(self, indices: Sequence[int]) -> list[Column]:
+        columns = self._columns
+        new = [index for index in indices if index not in columns]
+        if new:
+            try:
+                self._parse(new)
+            except REFUSALS as error:
+                error.path = self.key
+                raise
+        return [columns[index] for index in indices]
+
+    def _parse(self, indices: list[int]) -> None:
+        messages = self._messages
+        taken_apart = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
+        for index, parts in zip(indices, taken_apart, strict=True):
+            if not 0 <= index < len(self.paths):
+                raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
+            slots = self.paths[index].slots_per_row
+            if parts is None:
+                info = self.info(index)
+                column = self._column(index, info.row_starts, info.pages)
+            elif parts[0] is None and parts[1] == self.num_rows * slots:  # the usual case: all rows in a page
+                column = self._column(index, None, parts[2])
+            else:
+                starts = [0, parts[1]] if parts[0] is None else np.frombuffer(parts[0], dtype=np.int64)
+                column = self._column(index, np.asarray(starts, dtype=np.int64), parts[2])
+            self._columns[index] = column
+
+    def _column(self, index: int, slot_starts: IntArray | None, pages: Any) -> Column:
+        """A column of pages that begin at these slots; None for one page of all rows."""
+        path, schema = self.paths[index], self._schema
+        if slot_starts is None:
+            row_starts = self._rows_of_one_page
+            if row_starts is None:
+                row_starts = self._rows_of_one_page = np.array([0, self.num_rows], dtype=np.int64)
+        else:
+            row_starts = self._row_starts(index, slot_starts)
+        made = Pages(self.key, self.version, index, path, pages, row_starts, schema.layouts)
+        return Column(self.identity, index, path, row_starts, made)
+
+    def _row_starts(self, index: int, slot_starts: IntArray) -> IntArray:
+        """The rows at which pages begin, all rows of the file in them."""
+        path, starts = self.paths[index], slot_starts
+        slots = path.slots_per_row
+        if slots > 1:
+            uneven = np.flatnonzero(starts % slots)
+            if len(uneven):
+                number = int(uneven[0]) - 1
+                num_slots = int(starts[number + 1] - starts[number])
+                text = f"{num_slots} slots for lists of {slots}"
+                raise FormatError(text, where=f"{where(index, path)}, page {number}")
+            starts = starts // slots
+        if int(starts[-1]) != self.num_rows:
+            text = f"{int(starts[-1])} rows in its pages; the file has {self.num_rows}"
+            raise FormatError(text, where=where(index, path))
+        return starts
+
+    def _block(self, index: int) -> bytes | memoryview:
+        """The metadata message of a column that the file has, and whose metadata has been read."""
+        if self._messages is None:
+            return self.blocks[index]
+        table, start = self.column_table, self.footer.columns_at
+        at = int(table.positions[index]) - start
+        return memoryview(self._messages)[at : at + int(table.sizes[index])]

@@ -1,0 +1,121 @@
+"""Which leaves a projection needs, which file of a fragment has them, and how they become fields.
+
+A field's leaf columns may lie in several files of a fragment, or in none: then the field reads as null there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lance_io.levels.assemble import merge
+from lance_io.levels.path import leaf_paths
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.open.file_source import FileRef, FragmentSource
+    from lance_io.format.schema import Field
+    from lance_io.levels.path import LeafPath
+
+LEAF_COLUMNS_MAX: Final = 64  # sets of columns that files have; a table gets another with each change of its schema
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafColumns:
+    """What a projection reads of every file that has the same leaves in the same columns: parallel lists of leaf field
+    ids, column indices, and how the table declares the leaves: paths, and types (`LeafPath.skeleton`).
+
+    is_all  such a file has every leaf of the projection
+    places  where each leaf is in the lists, by field id
+    """
+
+    leaf_ids: list[int]
+    columns: list[int]
+    paths: list[LeafPath]
+    types: list[pa.DataType]
+    is_all: bool
+    places: dict[int, int]
+
+
+class FileColumns:
+    """What to read of one file.
+
+    of_leaves  the leaves and their columns; its lists are here as well
+    """
+
+    __slots__ = ("columns", "is_all", "leaf_ids", "of_leaves", "places", "ref")
+
+    def __init__(self, ref: FileRef, of_leaves: LeafColumns) -> None:
+        self.ref = ref
+        self.of_leaves = of_leaves
+        self.leaf_ids = of_leaves.leaf_ids
+        self.columns = of_leaves.columns
+        self.is_all = of_leaves.is_all
+        self.places = of_leaves.places
+
+
+class Projection:
+    """Projected fields and the leaves they need.
+
+    fields   pruned top-level schema fields, blobs replaced by their descriptions; results come in this order
+    paths    the ways to the leaves of each field
+    leaves   all of them by field id, in that order
+    is_flat  every field is a leaf
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = [field.described() for field in fields]
+        self.paths: list[list[LeafPath]] = [leaf_paths(field) for field in self.fields]
+        self.leaves = {path.leaf.id: path for paths in self.paths for path in paths}
+        self._types = {leaf: path.skeleton for leaf, path in self.leaves.items()}
+        # of fields that are a leaf, as most are: its id
+        self._lone = [paths[0].leaf.id if len(paths) == 1 == len(paths[0].nodes) else None for paths in self.paths]
+        self.is_flat = None not in self._lone
+        self._located: dict[int, tuple[FragmentSource, list[FileColumns]]] = {}  # by identity: sources are long tuples
+        self._leaf_columns_of: dict[tuple[tuple[int, ...], tuple[int, ...]], LeafColumns] = {}
+
+    def again(self) -> Projection:
+        """The same projection for another table version."""
+        found = Projection.__new__(Projection)
+        found.__dict__.update(self.__dict__, _located={})
+        return found
+
+    def locate(self, source: FragmentSource) -> list[FileColumns]:
+        """Which file of a fragment holds which leaves; leaves that no file has are left out."""
+        known = self._located.get(id(source))
+        if known is not None:
+            return known[1]
+        found = []
+        for ref in source.files:
+            of_leaves = self._leaf_columns(ref)
+            if of_leaves.columns:
+                found.append(FileColumns(ref, of_leaves))
+        self._located[id(source)] = source, found
+        return found
+
+    def _leaf_columns(self, ref: FileRef) -> LeafColumns:
+        """Which leaves a file has. Most files of a table have the same in the same columns."""
+        known = self._leaf_columns_of.get((ref.field_ids, ref.column_indices))
+        if known is not None:
+            return known
+        here = [leaf for leaf in self.leaves if leaf in ref.columns]
+        paths, types = [self.leaves[leaf] for leaf in here], [self._types[leaf] for leaf in here]
+        columns, places = [ref.columns[leaf] for leaf in here], {leaf: at for at, leaf in enumerate(here)}
+        found = LeafColumns(here, columns, paths, types, len(here) == len(self.leaves), places)
+        if len(self._leaf_columns_of) >= LEAF_COLUMNS_MAX:
+            self._leaf_columns_of.clear()
+        self._leaf_columns_of[ref.field_ids, ref.column_indices] = found
+        return found
+
+    def assemble_field(self, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
+        """The array of a field from leaf arrays of `num_rows` each. Most fields have one leaf, whose array it is."""
+        lone = self._lone[number]
+        if lone is not None and lone in leaves:
+            return leaves[lone]
+        field, paths = self.fields[number], self.paths[number]
+        array = leaves.get(paths[0].leaf.id) if len(paths) == 1 else None
+        is_whole = array is not None and array.type == field.arrow_type
+        return array if is_whole else merge(field, leaves, num_rows)

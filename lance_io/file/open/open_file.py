@@ -1,0 +1,220 @@
+"""Opening a data file: footer, schema and column metadata.
+
+    round 1   the end of the file, `first_read_bytes` of it: footer and offset tables, in most files everything
+    round 2   what of schema and column metadata lies before the tail, in one read; in a very wide file of which few
+              columns are wanted only the schema and the table of columns
+    round 3   in a very wide file, the metadata of the projected columns
+
+In files that we write, what takes need to locate rows lies right before the metadata. Where a file is likely to be
+ours, rounds 1 and 2 bring it along on stores that are waited for; in others a longer read would bring nothing of use.
+
+The size comes from the manifest, so no HEAD is needed. Specification: file container, section 1.4.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from lance_io.errors import FormatError
+from lance_io.file.file_steps import FetchedSuffix, FileSteps, Suffix, Tail, Wait
+from lance_io.file.open.data_file import FileSchema, OpenedFile
+from lance_io.format.columns import decode_column_table
+from lance_io.format.ending import decode_ending
+from lance_io.format.footer import FOOTER_BYTES, Footer, OffsetTable, decode_footer
+from lance_io.format.globals import decode_file_descriptor, decode_globals_table, split_descriptor
+from lance_io.format.version import check_readable
+from lance_io.io.cache import Found, LoadOwner
+from lance_io.limits import KIB, MIB
+from lance_io.spans import Ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.spans import Fetched
+    from lance_io.store.api import StoreProfile
+
+PROBED_SHARE: Final = 256  # of a large file's size
+INDEXES_TO_METADATA: Final = 4  # page indexes take less than a few times the metadata of the same pages
+WIDE_METADATA_BYTES: Final = 1 * MIB  # above this, the projected columns' metadata alone is worth a round of its own
+
+SHARED_SCHEMA_BYTES_MAX: Final = 64 * KIB  # larger descriptors are not kept for the next file that has the same
+SHARED_SCHEMAS_MAX: Final = 64
+
+
+def known_files(context: ReadContext, refs: Sequence[FileRef]) -> list[OpenedFile | None]:
+    """The files that the cache has, under one lock; None where `opened` has to be asked."""
+    identity = context.store.identity
+    return context.cache.get_many([("file", identity, ref.key, ref.size_bytes) for ref in refs])
+
+
+def opened(
+    context: ReadContext, ref: FileRef, columns: Sequence[int], *, is_whole: bool = False
+) -> FileSteps[tuple[OpenedFile, Tail | None]]:
+    """The opened file from the cache, or by reading it; with the tail, when this call read it.
+
+    columns   indices of the columns whose metadata must be there
+    is_whole  all rows of all columns will be read
+    Raises FormatError or UnsupportedError.
+    """
+    key = ("file", context.store.identity, ref.key, ref.size_bytes)
+    tail: Tail | None = None
+    file: OpenedFile | None = None
+    while file is None:
+        claim = context.cache.claim(key)
+        if isinstance(claim, Found):
+            file = claim.value
+        elif isinstance(claim, LoadOwner):
+            try:
+                file, tail = yield from _open(context, ref, columns, is_whole)
+            except Exception as error:
+                claim.abandon(error)
+                raise
+            claim.fulfil(file, file.nbytes)
+        else:
+            yield Wait(claim.future)
+    missing = file.missing(list(columns))
+    if missing:
+        yield from load_columns(file, missing)
+    return file, tail
+
+
+def _open(
+    context: ReadContext, ref: FileRef, columns: Sequence[int], is_whole: bool
+) -> FileSteps[tuple[OpenedFile, Tail]]:
+    try:
+        tail, file_bytes = yield from _read_tail(context, ref, is_whole)
+        identity = context.store.identity, ref.key, file_bytes
+        return (yield from _parse(context, identity, tail, file_bytes, columns))
+    except FormatError as error:
+        error.path = ref.key
+        raise
+
+
+def _read_tail(context: ReadContext, ref: FileRef, is_whole: bool) -> FileSteps[tuple[Tail, int]]:
+    if ref.size_bytes == 0:
+        answer: FetchedSuffix = yield Suffix(context.store.profile.tail_bytes)
+        view = memoryview(answer.buffer).cast("B")
+        return Tail(answer.file_bytes - len(view), view), answer.file_bytes
+    size = ref.size_bytes
+    length = first_read_bytes(context, size, is_whole=is_whole)
+    fetched: Fetched = yield Ranges.of((size - length, size), purpose="metadata", keep=True)
+    return Tail(size - length, fetched.piece(0, length)), size
+
+
+def first_read_bytes(context: ReadContext, file_bytes: int, *, is_whole: bool = False) -> int:
+    """How much of the end of a file of this size the first read asks for.
+
+    Page indexes, which we write right before the metadata, grow with the file: they take about a 256th at most.
+    """
+    profile = context.store.profile
+    brings_indexes = _brings_indexes(context)
+    if file_bytes <= profile.whole_file_bytes and (is_whole or brings_indexes or not _is_waited_for(profile)):
+        return file_bytes
+    length = max(profile.tail_bytes, file_bytes // PROBED_SHARE) if brings_indexes else profile.tail_bytes
+    return min(length, max(profile.tail_bytes, profile.tail_bytes_max), file_bytes)
+
+
+def _is_waited_for(profile: StoreProfile) -> bool:
+    """Whether one more request costs more than some bytes."""
+    return profile.tail_bytes_max > profile.tail_bytes
+
+
+def _brings_indexes(context: ReadContext) -> bool:
+    """Whether a longer read of the end is worth its bytes."""
+    return context.has_indexes_at_end and _is_waited_for(context.store.profile)
+
+
+def _parse(
+    context: ReadContext, identity: tuple[str, str, int], tail: Tail, file_bytes: int, columns: Sequence[int]
+) -> FileSteps[tuple[OpenedFile, Tail]]:
+    ending = decode_ending(tail.buffer, tail.start, file_bytes)
+    if ending is not None:
+        shared = _shared_schema(ending.descriptor)
+        return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), tail
+    footer = decode_footer(tail.buffer, file_bytes=file_bytes)
+    check_readable(footer.version)
+    if footer.globals_table_at < tail.start:
+        tail = yield from _extended(tail, min(footer.column_table_at, footer.columns_at))
+    globals_table = decode_globals_table(_slice(tail, footer.globals_table_at, file_bytes), footer)
+    schema_at = int(globals_table.positions[0])
+    metadata_at = min(schema_at, footer.columns_at)
+    is_part = 2 * len(columns) < footer.num_columns
+    if is_part and tail.start - metadata_at > WIDE_METADATA_BYTES:
+        return (yield from _open_wide(identity, tail, footer, globals_table, columns))
+    if metadata_at < tail.start:
+        tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
+    schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
+    table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
+    messages = bytes(_slice(tail, footer.columns_at, file_bytes - FOOTER_BYTES))
+    return OpenedFile(identity, footer, schema, num_rows, messages, (table, globals_table)), tail
+
+
+def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int:
+    """How much of what lies before the metadata is read along with it: about as much as page indexes may take."""
+    if not _brings_indexes(context):
+        return 0
+    return min(INDEXES_TO_METADATA * (file_bytes - metadata_at), context.store.profile.tail_bytes_max, metadata_at)
+
+
+def _open_wide(
+    identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
+) -> FileSteps[tuple[OpenedFile, Tail]]:
+    described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
+    table_at, table_end = footer.column_table_at, footer.globals_table_at
+    held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
+    fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
+    schema, num_rows = _described(fetched.piece(0, described[1] - described[0]))
+    held = _slice(tail, held_at, table_end) if held_at < table_end else b""
+    table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
+    file = OpenedFile(identity, footer, schema, num_rows, None, (table, globals_table))
+    yield from load_columns(file, list(columns))
+    return file, tail
+
+
+def _described(data: memoryview) -> tuple[FileSchema, int]:
+    """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
+    parts = split_descriptor(data)
+    if parts is not None:
+        return _shared_schema(parts[0]), parts[1]
+    descriptor = decode_file_descriptor(data)
+    return FileSchema.of(descriptor.schema), descriptor.num_rows
+
+
+def _shared_schema(descriptor: bytes) -> FileSchema:
+    """What files share whose descriptors are the same but for their rows, of which this one has none."""
+    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _decoded_schema)(descriptor)
+
+
+def _decoded_schema(descriptor: bytes) -> FileSchema:
+    return FileSchema.of(decode_file_descriptor(descriptor).schema)
+
+
+_small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
+
+
+def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
+    """Read the metadata messages of some columns of a wide file."""
+    known = [column for column in dict.fromkeys(columns) if 0 <= column < len(file.paths)]
+    if not known:
+        return
+    starts = file.column_table.positions[known]
+    sizes = file.column_table.sizes[known]
+    fetched: Fetched = yield Ranges(starts, starts + sizes, "metadata")
+    for i, column in enumerate(known):
+        file.blocks[column] = bytes(fetched.piece(i, int(sizes[i])))
+
+
+def _extended(tail: Tail, start: int) -> FileSteps[Tail]:
+    """The tail from an earlier start, reading only what is missing."""
+    length = tail.start - start
+    fetched: Fetched = yield Ranges.of((start, tail.start), purpose="metadata")
+    return Tail(start, b"".join((fetched.piece(0, length), memoryview(tail.buffer))))
+
+
+def _slice(tail: Tail, start: int, end: int) -> memoryview:
+    """Bytes of the file that the tail holds."""
+    if start < tail.start:
+        raise FormatError(f"metadata at {start} lies before byte {tail.start}, where the footer says it begins")
+    return memoryview(tail.buffer)[start - tail.start : end - tail.start]

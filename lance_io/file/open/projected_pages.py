@@ -1,0 +1,135 @@
+"""The columns that a projection reads of a file, and what follows from that for every take of them.
+
+Pages are numbered over all columns here, those of one column behind those of the one before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from dataclasses import field
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lance_io._kernels import PageRows
+from lance_io.encodings.v2_1.fullzip import FullZipPage
+from lance_io.file.open.column_pages import join_key_of
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+
+    from lance_io._kernels import Leaf
+    from lance_io.encodings.api import PageLayout
+    from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.spans import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AlikePages:
+    """Pages of all columns, of which those of a column make one array with each other or are all read by themselves.
+
+    join_keys     `Column.join_key` of each column's; None for those that are read by themselves
+    joined        numbers of the columns among those whose pages make one array; None for the others
+    alone         places of the others
+    builders      what makes the arrays of the columns whose pages do, from leaves
+    stride_bytes  most bytes that a value takes which lies in the file as in memory
+    pages         numbers of the pages that were looked at
+    """
+
+    join_keys: list[str | None]
+    joined: list[int | None]
+    alone: list[int]
+    builders: list[Callable[[Leaf], pa.Array]]
+    stride_bytes: int
+    pages: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, heads: Sequence[Any]) -> AlikePages:
+        """What follows from the first page of each column."""
+        join_keys = [join_key_of(page) for page in heads]
+        count = itertools.count()
+        joined = [None if key is None else next(count) for key in join_keys]
+        builders = [page.build for page, key in zip(heads, join_keys, strict=True) if key is not None]
+        stride_bytes = max([page.stride_bytes for page in heads if is_plain(page)], default=0)
+        return cls(join_keys, joined, [at for at, key in enumerate(join_keys) if key is None], builders, stride_bytes)
+
+
+def is_plain(page: Any) -> bool:
+    """Whether the values of a page with a `join_key` lie in the file as in memory."""
+    return type(page) is FullZipPage and page.join_key is not None
+
+
+class FileView:
+    """Columns of a file, checked to have the types that the table declares.
+
+    here     what is read
+    columns  its columns
+    """
+
+    def __init__(self, here: FileColumns, columns: list[Column]) -> None:
+        self.here = here
+        self.columns = columns
+        self._alike: AlikePages | None = None
+
+    @cached_property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Search-cache keys of the indexes of all pages."""
+        return [key for column in self.columns for key in column.keys]
+
+    @cached_property
+    def _row_starts(self) -> tuple[IntArray, list[int]]:
+        """`Column.row_starts` of all columns one after the other, and where each column's part ends."""
+        parts = [column.row_starts for column in self.columns]
+        return np.concatenate(parts), list(accumulate(map(len, parts)))
+
+    def split(self, rows: IntArray) -> PageRows:
+        """Ascending rows of the file by column and page."""
+        return PageRows(rows, *self._row_starts)
+
+    def alike(self, pages: Sequence[int]) -> AlikePages | None:
+        """What is known of these pages, some of each column, ascending; None where those of a column differ."""
+        found = self._alike
+        if found is not None and found.pages.issuperset(pages):  # the usual case, without looking at pages
+            return found
+        by_column = self._by_column(pages)
+        if not all(by_column):
+            return None
+        first = found if found is not None else AlikePages.of([of_column[0] for of_column in by_column])
+        num_seen = int(found is None)  # of each column
+        for of_column, key in zip(by_column, first.join_keys, strict=True):
+            if len(of_column) > num_seen and any([join_key_of(page) != key for page in of_column]):
+                return None
+        if found is None:  # of two threads that come first, one is remembered
+            self._alike = first
+        first.pages.update(pages)
+        return first
+
+    def _by_column(self, pages: Sequence[int]) -> list[list[PageLayout]]:
+        found: list[list[PageLayout]] = [[] for _ in self.columns]
+        starts, at = [*self._page_starts, pages[-1] + 1] if pages else [], 0
+        for number in pages:
+            while number >= starts[at + 1]:
+                at += 1
+            found[at].append(self.columns[at].pages[number - starts[at]])
+        return found
+
+    def page(self, number: int) -> tuple[Column, int]:
+        """A page's column, and its number there."""
+        at, place = self._place(number)
+        return self.columns[at], place
+
+    def _place(self, number: int) -> tuple[int, int]:
+        at = bisect_right(self._page_starts, number) - 1
+        return at, number - self._page_starts[at]
+
+    @cached_property
+    def _page_starts(self) -> list[int]:
+        """Pages before each column."""
+        return list(accumulate([len(column.keys) for column in self.columns[:-1]], initial=0))

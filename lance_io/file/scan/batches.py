@@ -1,0 +1,152 @@
+"""Batches and whole columns out of decoded pieces. Pure.
+
+Cutter     the batches of one span, as its pieces arrive
+Collector  whole columns of many spans: decoded pieces as chunks
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lance_io.errors import FormatError
+from lance_io.format.error_context import at_pages
+from lance_io.levels.join import joined
+
+if TYPE_CHECKING:
+    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.page_slices import Piece
+
+
+@dataclass(frozen=True, slots=True)
+class ScanBatch:
+    """Rows `row_start` to `row_start + num_rows` (physical) of span `span_index`, one array per field."""
+
+    span_index: int
+    row_start: int
+    num_rows: int
+    arrays: list[pa.Array]
+
+
+class _Leaf:
+    """Decoded arrays of one leaf column that batches have not used up, in row order.
+
+    used  the pieces that the last rows were of
+    """
+
+    __slots__ = ("arrays", "used")
+
+    def __init__(self) -> None:
+        self.arrays: deque[tuple[int, pa.Array, Piece]] = deque()  # (first row, array, what it was decoded from)
+        self.used: list[Piece] = []
+
+    def end(self, otherwise: int) -> int:
+        """End of the first array's rows."""
+        if not self.arrays:
+            return otherwise
+        row_start, array, _ = self.arrays[0]
+        return row_start + len(array)
+
+    def rows(self, start: int, end: int) -> pa.Array:
+        """Rows `start` to `end`; arrays before `end` are dropped."""
+        parts = []
+        arrays = self.arrays
+        self.used = []
+        while True:
+            row_start, array, piece = arrays[0]
+            self.used.append(piece)
+            array_end = row_start + len(array)
+            part_end = min(end, array_end)
+            whole = start == row_start and part_end == array_end
+            parts.append(array if whole else array.slice(start - row_start, part_end - start))
+            if part_end == array_end:
+                arrays.popleft()
+            if part_end == end:
+                break
+            start = part_end
+        return joined(parts)
+
+
+class Cutter:
+    """Cuts the batches of one span out of arriving arrays."""
+
+    def __init__(self, projection: Projection, index: int, start: int, end: int, batch_rows: int | None) -> None:
+        self.projection = projection
+        self.index = index
+        self.position = start
+        self.end = end
+        self.batch_rows = batch_rows
+        self.leaves: dict[int, _Leaf] = {}
+
+    @property
+    def needs_rows_before(self) -> int:
+        """Every piece that starts before this row must have arrived before `cut`."""
+        if self.batch_rows is None:
+            return self.position + 1
+        return min(self.position + self.batch_rows, self.end)
+
+    def add(self, leaf_id: int, piece: Piece, array: pa.Array) -> None:
+        """A decoded piece; pieces of a leaf arrive in row order."""
+        if len(array) != piece.row_end - piece.row_start:
+            raise FormatError(
+                f"{len(array)} rows decoded; the page has {piece.row_end - piece.row_start}",
+                path=piece.file.key,
+                where=f"{piece.column.where}, page {piece.number}",
+            )
+        self.leaves.setdefault(leaf_id, _Leaf()).arrays.append((piece.row_start, array, piece))
+
+    def cut(self) -> ScanBatch:
+        """The next batch."""
+        start, end = self.position, self.needs_rows_before
+        if self.batch_rows is None:
+            end = min((leaf.end(self.end) for leaf in self.leaves.values()), default=self.end)
+        leaves = self.rows(end)
+        arrays = [self.field(number, leaves, end - start) for number in range(len(self.projection.fields))]
+        return ScanBatch(self.index, start, end - start, arrays)
+
+    def rows(self, end: int) -> dict[int, pa.Array]:
+        """The rows up to `end`, by leaf."""
+        start, self.position = self.position, end
+        return {leaf_id: leaf.rows(start, end) for leaf_id, leaf in self.leaves.items()}
+
+    def field(self, number: int, leaves: dict[int, pa.Array], num_rows: int) -> pa.Array:
+        """A field out of its leaves, as `rows` has given them."""
+        try:
+            return self.projection.assemble_field(number, leaves, num_rows)
+        except FormatError as error:
+            found = [self.leaves[path.leaf.id] for path in self.projection.paths[number] if path.leaf.id in self.leaves]
+            pages = [(one.file.key, one.column.where, one.number) for leaf in found for one in leaf.used]
+            raise at_pages(error, pages) from None
+
+
+class Collector:
+    """Whole columns: the decoded pages of a field with one leaf are its chunks."""
+
+    def __init__(self, projection: Projection) -> None:
+        self.projection = projection
+        self.chunks: list[list[pa.Array]] = [[] for _ in projection.fields]
+
+    def add(self, index: int, start: int, end: int, leaves: dict[int, list[tuple[Piece, pa.Array]]]) -> None:
+        """All pieces of one span, by leaf and in row order."""
+        for number, paths in enumerate(self.projection.paths):
+            cutter = Cutter(self.projection, index, start, end, None)
+            for path in paths:
+                for piece, array in leaves.get(path.leaf.id, []):
+                    cutter.add(path.leaf.id, piece, array)
+            self._add_field(number, cutter)
+
+    def _add_field(self, number: int, cutter: Cutter) -> None:
+        while cutter.position < cutter.end:
+            start = cutter.position
+            end = min((leaf.end(cutter.end) for leaf in cutter.leaves.values()), default=cutter.end)
+            self.chunks[number].append(cutter.field(number, cutter.rows(end), end - start))
+
+    def columns(self) -> list[pa.ChunkedArray]:
+        """One chunked array per field."""
+        return [
+            pa.chunked_array(chunks, type=chunks[0].type if chunks else field.arrow_type)
+            for field, chunks in zip(self.projection.fields, self.chunks, strict=True)
+        ]

@@ -1,0 +1,225 @@
+"""The pieces that a scan reads and decodes one by one: a page each, or a part of a page.
+
+Pages are read whole, in one round, with nothing cached; so are those of which only a few rows are not wanted, such as
+deleted ones at the start of a fragment. What exceeds twice `SCAN_PIECE_BYTES` is cut into pieces of about that size, so
+that memory stays bounded whatever the writer put into one page; into smaller ones, where all that the process may hold
+is held: every scan holds a piece of each column, however many there are. The index of such a page is taken from the
+search cache, or read once, before its first piece, and kept there, as for takes. Pieces of one page ask for disjoint
+bytes (`encodings/cuts.py` tells the one exception).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io import limits
+from lance_io._kernels import DamagedError
+from lance_io.encodings.api import RowSelection
+from lance_io.encodings.cuts import cut_page
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
+from lance_io.encodings.v2_1.page import damaged
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.file.file_steps import fetch, served_by, together
+from lance_io.format.error_context import REFUSALS, placed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.io.cache import SearchCache
+    from lance_io.spans import Steps
+
+NEARLY_ALL: Final = 7 / 8  # reading the rest of the page too costs less than a round for its index
+
+
+@dataclass(slots=True, eq=False)
+class Piece:
+    """Unit of a scan: some rows of one page.
+
+    row_start, row_end  rows of the file
+    num_bytes           what will be read for it, about
+    tail                end of the file, which serves the ranges inside it
+    is_whole            it is all of the page
+    index               of a page that was cut; None to read what is needed
+    """
+
+    file: OpenedFile
+    column: Column
+    number: int
+    row_start: int
+    row_end: int
+    num_bytes: int
+    tail: Tail | None
+    is_whole: bool
+    index: PageIndex | None = None
+
+    @property
+    def page(self) -> PageLayout:
+        """Layout of the page."""
+        return self.column.pages[self.number]
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether it is a page that can be decoded in one call with others."""
+        if not self.is_whole or self.index is not None:
+            return False
+        page = self.page
+        return type(page) is MiniBlockPage and not page.keeps_indices
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """Which slots of the page it is."""
+        first, per_row = int(self.column.row_starts[self.number]), self.column.path.slots_per_row
+        return (self.row_start - first) * per_row, (self.row_end - first) * per_row
+
+    def steps(self) -> Steps[pa.Array]:
+        """Read and decode it: one round, two for a smaller part of a page that was not cut and has an index."""
+        if self.index is None and self.is_whole:
+            steps = self.page.scan()
+        elif self.index is None and self._wants_nearly_all and self.page.index_ranges() is not None:
+            steps = self._scan_and_slice()
+        else:
+            steps = _read_span(self.page, self.index, *self.slots)
+        try:
+            return (yield from (steps if self.tail is None else served_by(self.tail, steps)))
+        except REFUSALS as error:
+            raise self.located(error) from error.__cause__
+
+    @property
+    def _wants_nearly_all(self) -> bool:
+        starts = self.column.row_starts
+        return self.row_end - self.row_start >= NEARLY_ALL * int(starts[self.number + 1] - starts[self.number])
+
+    def _scan_and_slice(self) -> Steps[pa.Array]:
+        array = yield from self.page.scan()
+        first, end = self.column.row_starts[self.number : self.number + 2].tolist()
+        if len(array) != end - first:
+            raise FormatError(f"{len(array)} rows decoded; the page has {end - first}")
+        return array.slice(self.row_start - first, self.row_end - self.row_start)
+
+    def cut(self, piece_bytes: int, cache: SearchCache) -> Steps[list[Piece]]:
+        """The pieces of it: itself unless it is too large. One round if the page has an index, and nobody knows it."""
+        if self.num_bytes <= 2 * piece_bytes:
+            return [self]
+        page, key = self.page, self.column.keys[self.number]
+        known = cache.get(key)
+        try:
+            cuts = yield from served_by(self.tail, cut_page(page, *self.slots, piece_bytes, known))
+        except REFUSALS as error:
+            raise self.located(error) from error.__cause__
+        if known is None and cuts is not None and cuts.index is not None and page.index_ranges() is not None:
+            cache.put(key, cuts.index, cuts.index.nbytes)
+        if cuts is None:
+            return [self]
+        rows = cuts.slots // self.column.path.slots_per_row + int(self.column.row_starts[self.number])
+        return [
+            Piece(self.file, self.column, self.number, start, end, size, self.tail, False, cuts.index)
+            for start, end, size in zip(rows[:-1].tolist(), rows[1:].tolist(), cuts.sizes.tolist(), strict=True)
+            if start < end
+        ]
+
+    def located(self, error: FormatError | UnsupportedError) -> FormatError | UnsupportedError:
+        """The error, told that it was found here."""
+        return placed(error, f"{self.column.where}, page {self.number}", self.file.key)
+
+
+def read_group(group: Sequence[Piece]) -> Steps[list[pa.Array]]:
+    """Read and decode some pieces of one file, as `Piece.steps` does; whole mini-block pages in one kernel call."""
+    is_joined = [piece.is_joined for piece in group]
+    if sum(is_joined) < 2:
+        return (yield from together([piece.steps() for piece in group]))
+    joined = [at for at, one in enumerate(is_joined) if one]
+    others = [at for at, one in enumerate(is_joined) if not one]
+    arrays, *rest = yield from together(
+        [_read_joined([group[at] for at in joined]), *[group[at].steps() for at in others]]
+    )
+    found = dict(zip([*joined, *others], [*arrays, *rest], strict=True))
+    return [found[at] for at in range(len(group))]
+
+
+def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
+    pages: list[Any] = [piece.page for piece in group]
+    fetched = yield from served_by(group[0].tail, fetch(whole_ranges(pages)))
+    try:
+        return decode_whole(pages, fetched)
+    except DamagedError as error:
+        at = error.args[1] if len(error.args) > 1 else 0
+        raise group[at].located(damaged(error)) from None
+
+
+def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
+    ranges = page.index_ranges() if index is None else None
+    if ranges is not None:
+        index = page.load_index((yield ranges))
+    return (yield from page.read(index, RowSelection.span(start, end)))
+
+
+def column_pieces(
+    file: OpenedFile,
+    columns: Sequence[Column],
+    row_start: int,
+    row_end: int,
+    tail: Tail | None,
+    piece_bytes: int,
+    cache: SearchCache,
+) -> FileSteps[list[list[Piece]]]:
+    """The pieces of some columns that hold rows `row_start` to `row_end` of the file, in row order.
+
+    piece_bytes  pages of more than twice that are cut into pieces of about that
+
+    At most one round, for the indexes that the cache lacks of the pages that are cut. Raises FormatError.
+    """
+    pages = [_by_page(file, column, row_start, row_end, tail) for column in columns]
+    if not any(piece.num_bytes > 2 * piece_bytes for column in pages for piece in column):
+        return pages
+    parts = yield from together([piece.cut(piece_bytes, cache) for column in pages for piece in column])
+    remaining = iter(parts)
+    return [[part for _ in column for part in next(remaining)] for column in pages]
+
+
+def _by_page(file: OpenedFile, column: Column, row_start: int, row_end: int, tail: Tail | None) -> list[Piece]:
+    if row_end > file.num_rows:
+        raise FormatError(f"rows up to {row_end} wanted; the file has {file.num_rows}", path=file.key)
+    first, borders = 0, column.row_starts
+    if row_start == 0 and row_end == file.num_rows > 0 and len(borders) == 2:  # the usual case: all rows are in a page
+        return [Piece(file, column, 0, 0, row_end, column.pages.num_bytes(0), tail, True)]
+    if row_start > 0 or row_end < file.num_rows:
+        first = max(int(borders.searchsorted(row_start, side="right")) - 1, 0)
+        borders = borders[first : int(borders.searchsorted(row_end, side="left")) + 1]
+    result = []
+    for number, (low, high) in enumerate(pairwise(borders.tolist()), first):
+        start, end = max(low, row_start), min(high, row_end)
+        if start < end:
+            size = column.pages.num_bytes(number)
+            is_whole = end - start == high - low
+            share = size if end - start >= NEARLY_ALL * (high - low) else size * (end - start) // (high - low)
+            result.append(Piece(file, column, number, start, end, share, tail, is_whole))
+    return result
+
+
+def goes_with(piece: Piece, first: Piece, num_bytes: int, bytes_max: int) -> bool:
+    """True when a piece is worth reading and decoding in one go with those before it.
+
+    Small files have many small pages: handing each to a thread costs more than decoding it.
+
+    first      of those
+    num_bytes  of those
+    bytes_max  of all of them
+    """
+    if piece.file is not first.file or num_bytes + piece.num_bytes > bytes_max:
+        return False
+    follows = piece.is_whole and first.is_whole and piece.row_end - first.row_start <= limits.SCAN_JOB_ROWS
+    return follows or piece.row_start == first.row_start
+
+
+def goes_behind(piece: Piece, num_rows: int, num_bytes: int) -> bool:
+    """True when a piece is worth a job with pieces of files before its own, which have so many rows and bytes."""
+    num_rows += piece.row_end - piece.row_start
+    return num_rows <= limits.SCAN_JOB_ROWS and num_bytes + piece.num_bytes <= limits.SCAN_JOB_BYTES

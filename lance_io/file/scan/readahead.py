@@ -1,0 +1,97 @@
+"""Scans: pages read and decoded ahead, batches cut from them in row order.
+
+    spans -> files opened -> pieces (a page of a leaf column each), ordered by first row -> read and decoded ahead on
+    the CPU pool -> one queue of arrays per leaf -> batches
+
+    here        what both drivers begin with: the pieces of a file, and how far to go ahead
+    scan_now    the driver in the caller's thread
+    scan_later  the driver on the engine's loop; scan_ready runs several for scans without order
+    batches     what is made of decoded pieces
+
+A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is
+bounded twice. At most `Readahead.pieces` are decoded before they are needed, so what is decoded is one page per leaf
+column and those. What is read and not yet decoded is held to `io_buffer_bytes`: only the piece that the consumer waits
+for may go over it. A consumer that stops asking thus stops the reading.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lance_io import limits
+from lance_io.file.open.open_file import opened
+from lance_io.file.scan.page_slices import column_pieces
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.open.leaf_projection import FileColumns
+    from lance_io.file.scan.page_slices import Piece
+
+    Span = tuple[FragmentSource, int, int]
+
+PIECES_AHEAD: Final = 2 * (os.cpu_count() or 1)  # keeps every core busy while the consumer looks at a batch
+SPANS_AHEAD: Final = 8  # fragments begun ahead on the engine's loop, as far as pieces and budget go
+SPANS_AHEAD_MAX: Final = 64  # and of those whose files all fit what may be read ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Readahead:
+    """How far a scan goes ahead of its consumer, at least 1 each.
+
+    pieces  decoded before they are needed, or jobs of small ones
+    spans   begun behind the one that the consumer is in; None for as many as the driver sees fit
+    is_asked_for  the caller gave `pieces`: small ones then do not share jobs, so that their number is what was asked
+    """
+
+    pieces: int = PIECES_AHEAD
+    spans: int | None = None
+    is_asked_for: bool = False
+
+    @property
+    def spans_on_loop(self) -> int:
+        """Spans begun by drivers that wait for their bytes."""
+        return self.spans or SPANS_AHEAD
+
+
+DEFAULT_READAHEAD: Final = Readahead()
+
+
+def readahead(pieces: int | None, spans: int | None) -> Readahead:
+    """What was asked for, and defaults for the rest."""
+    return Readahead(pieces or PIECES_AHEAD, spans or None, is_asked_for=pieces is not None)
+
+
+def _piece_bytes(context: ReadContext) -> int:
+    """Above which size pages are cut: the less there is left of what may be held, the smaller pieces are.
+
+    Every open scan holds a piece of each column, whether anybody advances it or not. As long as half is free, they are
+    as large as they get; then they shrink fast, so that hundreds of scans come near the bound and hardly over it. On
+    stores that are waited for a read is never much shorter than the gaps that scans read over.
+    """
+    share = min(1.0, 2 * max(0, context.pool.avail_bytes) / max(1, context.pool.capacity_bytes))
+    least = max(limits.SCAN_PIECE_BYTES_MIN, context.store.profile.scan_gap_bytes // 4)
+    return min(limits.SCAN_PIECE_BYTES, max(least, int(limits.SCAN_PIECE_BYTES * share**4)))
+
+
+def file_pieces(context: ReadContext, here: FileColumns, span: Span) -> FileSteps[list[tuple[int, Piece]]]:
+    """The pieces of one file, each with its leaf's field id."""
+    source, start, end = span
+    is_whole = end - start == source.num_rows and len(here.columns) == len(here.ref.columns)
+    file, tail = yield from opened(context, here.ref, here.columns, is_whole=is_whole)
+    wanted, piece_bytes = file.view(here).columns, _piece_bytes(context)
+    columns = yield from column_pieces(file, wanted, start, end, tail, piece_bytes, context.cache)
+    return [(leaf_id, piece) for leaf_id, column in zip(here.leaf_ids, columns, strict=True) for piece in column]
+
+
+def in_row_order(found: list[tuple[int, Piece]]) -> list[tuple[int, Piece]]:
+    """Pieces in the order in which batches need them."""
+    return sorted(found, key=lambda one: one[1].row_start)
+
+
+def group_bytes() -> int:
+    """How much of a file is read and decoded in one go: more where no other thread could take a part of it."""
+    return limits.SCAN_JOB_BYTES if cpu_count() == 1 else limits.SCAN_GROUP_BYTES

@@ -1,0 +1,303 @@
+"""Scans on the engine's loop, over any store: bytes are requested spans ahead, and decoded on the CPU pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from lance_io.file.drivers import INLINE_DECODE_BYTES_MAX, Finished, advance, drive, in_pool, truncated
+from lance_io.file.scan.batches import Collector, Cutter
+from lance_io.file.scan.page_slices import goes_with, read_group
+from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
+from lance_io.io.spares import spares
+from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.store.api import InvalidRange, ShortRead
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.page_slices import Piece
+    from lance_io.file.scan.readahead import Span
+    from lance_io.io.budget import Pool
+    from lance_io.io.scheduler import FileReads, Handle
+    from lance_io.spans import Ranges, Steps
+
+
+class _Job:
+    """What is requested and decoded in one go: a piece, or small ones of one file.
+
+    Its bytes are requested at once; it is decoded when they are there, or needed.
+
+    A small page index is looked into as soon as it is there: pages whose indexes came in one read ask for their data in
+    the same turn of the loop, and share reads again. On threads, or one after the other, they would lose each other.
+
+    places      (leaf, piece) that are to be popped
+    is_needed   somebody waits for it, or has it
+    kept_bytes  decoded and not popped, and counted as held
+    """
+
+    def __init__(self, group: Sequence[tuple[int, Piece]], reads: FileReads, pool: Pool) -> None:
+        self.places = deque(group)
+        self._pool = pool
+        self._reads = reads
+        self._key = group[0][1].file.key
+        self._priority = group[0][1].row_start
+        self._steps: Steps[list[pa.Array]] = read_group([piece for _, piece in group])
+        self._handle: Handle | None = None
+        self._is_brief = False  # what comes is a small page index
+        self._may_decode = asyncio.Event()
+        self.is_needed = False
+        self._arrays: deque[pa.Array] = deque()
+        self._sizes: deque[int] = deque()  # of these, in bytes
+        self.kept_bytes = 0
+        self.task: asyncio.Task[None] | None = None
+        try:
+            self._ask(next(self._steps))
+        except StopIteration as done:  # nothing is read of it
+            self._have(done.value, [0] * len(group))
+        if self._is_brief:
+            self.task = asyncio.ensure_future(self._run())
+
+    def _ask(self, wanted: Ranges) -> None:
+        self._handle = self._reads.submit(wanted, self._priority)
+        self._is_brief = wanted.purpose == "index" and wanted.num_bytes <= INLINE_DECODE_BYTES_MAX
+
+    def _have(self, arrays: list[pa.Array], sizes: list[int]) -> None:
+        self._arrays.extend(arrays)
+        self._sizes.extend(sizes)
+        self.kept_bytes = sum(sizes)
+        self._pool.charge(self.kept_bytes)
+
+    def start(self) -> None:
+        """Decode it as soon as its bytes have come, without demanding them."""
+        self._may_decode.set()
+        if self.task is None and not self._arrays:
+            self.task = asyncio.ensure_future(self._run())
+
+    async def decoded(self) -> None:
+        """Wait until it is, as the next thing needed: its bytes are demanded now."""
+        self.start()
+        self.is_needed = True
+        if self._handle is not None:
+            self._handle.demand()
+        if self.task is not None:
+            await self.task
+
+    def pop(self) -> tuple[int, Piece, pa.Array, int]:
+        """Leaf, piece, array and its size in bytes, for which the caller now is accountable."""
+        num_bytes = self._sizes.popleft()
+        self.kept_bytes -= num_bytes
+        return (*self.places.popleft(), self._arrays.popleft(), num_bytes)
+
+    async def _run(self) -> None:
+        try:
+            while (handle := self._handle) is not None:
+                if not self.is_needed:
+                    await handle.arrived()
+                if self._is_brief:
+                    wanted = advance(self._steps, await handle)
+                else:
+                    await self._may_decode.wait()
+                    wanted = await in_pool(self._steps, await handle)
+                if type(wanted) is Finished:
+                    self._handle = None
+                    self._have(wanted.value, [array.nbytes for array in wanted.value])
+                    return
+                self._ask(wanted)
+        except (ShortRead, InvalidRange) as error:
+            raise truncated(self._key, error) from error
+
+    def close(self) -> None:
+        """Give up: what has not been read is not read any more."""
+        if self.task is not None:
+            self.task.cancel()
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class _Jobs:
+    """Jobs of all spans in order: requested some spans ahead, decoded some pieces ahead."""
+
+    def __init__(
+        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
+    ) -> None:
+        self._context = context
+        self._projection = projection
+        self._spans = spans
+        self._ahead = ahead
+        self._next_span = 0
+        self._opening: deque[asyncio.Task[list[_Job]]] = deque()
+        self._opening_bytes = 0  # of their files
+        self._jobs: deque[tuple[int, _Job]] = deque()
+        self._opened = 0  # spans whose jobs are in the queue
+        self._requested_bytes = 0
+        self._ahead_bytes = context.io_buffer_bytes or IO_BUFFER_BYTES
+        spares().trim()
+        self._scheduler = context.scheduler("scan")
+        self._pool = context.pool
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
+
+    async def until(self, span_index: int) -> None:
+        """Have the jobs of all spans up to this one in the queue, and those behind it under way."""
+        self._open_ahead()
+        while self._opened <= span_index:
+            jobs = await self._opening[0]
+            self._opening.popleft()
+            self._opening_bytes -= self._file_bytes(self._opened)
+            self._jobs.extend((self._opened, job) for job in jobs)
+            self._opened += 1
+            self._open_ahead()
+        self._decode_ahead()
+
+    def _open_ahead(self) -> None:
+        while self._next_span < len(self._spans) and self._may_open(self._next_span):
+            index = self._next_span
+            self._next_span += 1
+            self._opening.append(asyncio.ensure_future(self._open(index)))
+            self._opening_bytes += self._file_bytes(index)
+
+    def _may_open(self, index: int) -> bool:
+        """Whether there is room for another span: small files are opened by the dozen, none waits for others."""
+        num_opening = len(self._opening)
+        if num_opening < self._ahead.spans_on_loop:
+            return self._requested_bytes < self._ahead_bytes or not num_opening
+        if self._ahead.spans is not None or num_opening >= SPANS_AHEAD_MAX:
+            return False
+        return self._requested_bytes + self._opening_bytes + self._file_bytes(index) <= self._ahead_bytes
+
+    def _file_bytes(self, index: int) -> int:
+        """No less than what a span will ask for; of files whose size is not known, all that may be."""
+        return sum(here.ref.size_bytes or self._ahead_bytes for here in self._projection.locate(self._spans[index][0]))
+
+    async def _open(self, index: int) -> list[_Job]:
+        source, start, end = span = self._spans[index]
+        if start >= end:
+            return []
+        context = self._context
+        found: list[tuple[int, Piece, FileReads]] = []
+        for here in self._projection.locate(source):
+            reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
+            steps = file_pieces(context, here, span)
+            for leaf_id, piece in await drive(steps, reads, here.ref.key):
+                found.append((leaf_id, piece, reads))
+        found.sort(key=lambda one: one[1].row_start)
+        self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)
+        return [_Job(group, reads, self._pool) for group, reads in self._grouped(found)]
+
+    def _grouped(
+        self, found: list[tuple[int, Piece, FileReads]]
+    ) -> Iterator[tuple[list[tuple[int, Piece]], FileReads]]:
+        """Pieces by job: a task for each of many small pages costs more than decoding them.
+
+        What is not all of a page may have to ask for an index first: it has a job of its own.
+        """
+        bytes_max = -1 if self._ahead.is_asked_for else group_bytes()  # none goes with another then
+        group: list[tuple[int, Piece]] = []
+        of_group: FileReads | None = None
+        num_bytes = 0
+        for leaf_id, piece, reads in found:
+            if of_group is not None:
+                first = group[0][1]
+                is_whole = piece.is_whole and first.is_whole
+                if not (is_whole and goes_with(piece, first, num_bytes, bytes_max)):
+                    yield group, of_group
+                    group, num_bytes = [], 0
+            group.append((leaf_id, piece))
+            num_bytes += piece.num_bytes
+            of_group = reads
+        if of_group is not None:
+            yield group, of_group
+
+    def _decode_ahead(self) -> None:
+        for number, (_, job) in zip(range(self._ahead.pieces), self._jobs, strict=False):
+            if number and self._pool.avail_bytes <= 0:  # what is decoded is larger than what was read
+                return
+            job.start()
+
+    def before(self, span_index: int, row: int) -> bool:
+        """True when the next piece belongs to the span and starts before the row."""
+        if not self._jobs:
+            return False
+        index, job = self._jobs[0]
+        return index == span_index and job.places[0][1].row_start < row
+
+    async def pop(self) -> tuple[int, Piece, pa.Array]:
+        """The next piece, decoded."""
+        _, job = self._jobs[0]
+        if not job.is_needed:
+            self._decode_ahead()
+            await job.decoded()
+        leaf_id, piece, array, num_bytes = job.pop()
+        self._pool.charge(-self._in_use.get(leaf_id, 0))
+        self._in_use[leaf_id] = num_bytes
+        self._requested_bytes -= piece.num_bytes
+        if not job.places:
+            self._jobs.popleft()
+        self._open_ahead()
+        return leaf_id, piece, array
+
+    async def aclose(self) -> None:
+        """Cancel everything that is under way and wait until it is."""
+        waiting: list[asyncio.Future[Any]] = []
+        for opening in self._opening:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                self._jobs.extend((0, job) for job in opening.result())
+            opening.cancel()
+            waiting.append(opening)
+        jobs = [job for _, job in self._jobs]
+        for job in jobs:
+            job.close()
+            if job.task is not None:
+                waiting.append(job.task)
+        self._jobs.clear()
+        self._opening.clear()
+        try:
+            await asyncio.gather(*waiting, return_exceptions=True)
+        finally:  # none of them decodes any more, also if this is cancelled
+            self._pool.charge(-sum(job.kept_bytes for job in jobs) - sum(self._in_use.values()))
+            self._in_use.clear()
+        await self._scheduler.aclose()
+
+
+async def scan(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    batch_rows: int | None,
+    ahead: Readahead,
+) -> AsyncGenerator[ScanBatch, None]:
+    """See `TableReader.scan`."""
+    jobs = _Jobs(context, projection, spans, ahead)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            cutter = Cutter(projection, index, start, end, batch_rows)
+            await jobs.until(index)
+            while cutter.position < end:
+                while jobs.before(index, cutter.needs_rows_before):
+                    cutter.add(*await jobs.pop())
+                yield cutter.cut()
+    finally:
+        await jobs.aclose()
+
+
+async def read(context: ReadContext, projection: Projection, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+    """See `TableReader.read`."""
+    collector = Collector(projection)
+    jobs = _Jobs(context, projection, spans)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
+            await jobs.until(index)
+            while jobs.before(index, end):
+                leaf_id, piece, array = await jobs.pop()
+                leaves.setdefault(leaf_id, []).append((piece, array))
+            collector.add(index, start, end, leaves)
+    finally:
+        await jobs.aclose()
+    return collector.columns()

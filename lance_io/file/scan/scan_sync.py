@@ -1,0 +1,366 @@
+"""Scans in the caller's thread, over a store whose bytes are at hand: pieces are read and decoded on the CPU pool.
+
+With one processor a thread that waits for another gains nothing: the caller does what it needs itself. Only when it
+goes away with a batch are the pieces behind it handed over, and those that were not begun are taken back afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from lance_io.file.drivers import drive_now
+from lance_io.file.scan.batches import Collector, Cutter
+from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group
+from lance_io.file.scan.readahead import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
+from lance_io.io.spares import spares
+from lance_io.io.stats import count_held
+from lance_io.runtime import cpu_count, cpu_pool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    import pyarrow as pa
+
+    from lance_io.file.open.file_source import ReadContext
+    from lance_io.file.open.leaf_projection import Projection
+    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.page_slices import Piece
+    from lance_io.file.scan.readahead import Span
+    from lance_io.io.budget import Pool
+    from lance_io.io.stats import Sinks
+
+T = TypeVar("T")
+TURNS_MIN: Final = 4  # jobs that each of those under way is followed by: with few large ones a core idles at the end
+
+
+class _Held:
+    """Bytes that a scan holds, bounded as in a `Budget`; thread-safe, because the threads that decode give back.
+
+    Pieces that are read and decoded count for the scan and for what it shares with others; when they are decoded, what
+    they became counts for the latter, until the consumer asks for what comes behind them.
+
+    capacity_bytes  the bound; 0 for none
+    pool            the bound that it shares with others
+    """
+
+    def __init__(self, capacity_bytes: int, pool: Pool, sinks: Sinks) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._pool = pool
+        self._sinks = sinks
+        self._lock = threading.Lock()
+        self._held_bytes = 0
+        self._in_use: dict[int, int] = {}  # decoded bytes of the pieces that batches are cut from, by leaf
+
+    def has_room(self, num_bytes: int) -> bool:
+        """May so many bytes be read ahead of need?"""
+        is_within = not self._capacity_bytes or self._held_bytes + num_bytes <= self._capacity_bytes
+        return is_within and num_bytes <= self._pool.avail_bytes
+
+    def take(self, job: _Job) -> None:
+        """Count the bytes of a job."""
+        self._charge(job, job.num_bytes, is_held=True)
+
+    def give_back(self, job: _Job) -> None:
+        """Once, whoever comes first: a caller that is interrupted may not know that the pool has the job."""
+        self._charge(job, -job.num_bytes, is_held=False)
+
+    def _charge(self, job: _Job, num_bytes: int, *, is_held: bool) -> None:
+        with self._lock:
+            if job.is_held == is_held:
+                return
+            job.is_held = is_held
+            self._held_bytes += num_bytes
+        self._pool.charge(num_bytes)
+        count_held(self._sinks, num_bytes)
+
+    def keep(self, job: _Job, arrays: list[pa.Array]) -> None:
+        """The pieces of a job are decoded, and wait for the consumer, unless nobody wants them."""
+        sizes = [array.nbytes for array in arrays]
+        num_bytes = sum(sizes)
+        with self._lock:
+            if job.is_dropped:
+                return
+            job.sizes = deque(sizes)
+            job.kept_bytes = num_bytes
+        self._pool.charge(num_bytes)
+
+    def use(self, job: _Job, leaf_id: int) -> None:
+        """The consumer goes on from the piece of a leaf before to the next one of the job."""
+        with self._lock:
+            num_bytes = job.sizes.popleft()
+            job.kept_bytes -= num_bytes
+            used_bytes = self._in_use.get(leaf_id, 0)
+            self._in_use[leaf_id] = num_bytes
+        if used_bytes:
+            self._pool.charge(-used_bytes)
+
+    def drop(self, job: _Job) -> None:
+        """Nobody wants what a job is decoded to."""
+        with self._lock:
+            job.is_dropped = True
+            kept_bytes, job.kept_bytes = job.kept_bytes, 0
+        self._pool.charge(-kept_bytes)
+
+    def end(self) -> None:
+        """No more batches are cut."""
+        with self._lock:
+            used_bytes = sum(self._in_use.values())
+            self._in_use.clear()
+        self._pool.charge(-used_bytes)
+
+
+class _Job:
+    """What a thread of the pool reads and decodes at once: small pieces of one file, or those of some files.
+
+    work       does it: an array for each piece, in order
+    groups     pieces that are read and decoded together, each of one file
+    num_bytes  what will be read
+    group_bytes  of that, for the last group
+    is_held    whether these bytes are counted as held
+    kept_bytes  decoded and counted as held
+    sizes      of what was decoded and not popped, in bytes
+    is_dropped  whether nobody wants what it is decoded to
+    """
+
+    __slots__ = (
+        "_arrays",
+        "_future",
+        "_places",
+        "_rows_before",
+        "_work",
+        "group_bytes",
+        "groups",
+        "is_dropped",
+        "is_held",
+        "kept_bytes",
+        "num_bytes",
+        "sizes",
+    )
+
+    def __init__(self, work: Callable[[_Job], list[pa.Array]]) -> None:
+        self.groups: list[list[Piece]] = []
+        self.num_bytes = self.group_bytes = 0
+        self._rows_before = 0  # the last group
+        self.is_held = False
+        self.kept_bytes = 0
+        self.sizes: deque[int] = deque()
+        self.is_dropped = False
+        self._work: Callable[[_Job], list[pa.Array]] | None = work  # None once its arrays have been asked for
+        self._places: deque[tuple[int, int, Piece]] = deque()  # (span, leaf, piece) that are to be popped
+        self._arrays: deque[pa.Array] | None = None
+        self._future: Future[list[pa.Array]] | None = None
+
+    def add(self, place: tuple[int, int, Piece]) -> None:
+        """One more piece, with its span and leaf."""
+        piece = place[2]
+        if self.groups and self.groups[-1][0].file is piece.file:
+            self.groups[-1].append(piece)
+        else:
+            self._rows_before = self.num_rows
+            self.groups.append([piece])
+            self.group_bytes = 0
+        self.num_bytes += piece.num_bytes
+        self.group_bytes += piece.num_bytes
+        self._places.append(place)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all groups."""
+        if not self.groups:
+            return 0
+        group = self.groups[-1]
+        return self._rows_before + group[-1].row_end - group[0].row_start
+
+    def hand_over(self) -> None:
+        """Let the pool do it, unless it has been told before or is done."""
+        if self._work is not None and self._future is None:
+            self._future = cpu_pool().submit(self._work, self)
+
+    @property
+    def first(self) -> tuple[int, Piece]:
+        """The next piece, and the span it belongs to."""
+        index, _, piece = self._places[0]
+        return index, piece
+
+    def pop(self) -> tuple[int, Piece, pa.Array]:
+        """The next piece, decoded; nothing of it is kept."""
+        if self._arrays is None:
+            self._arrays = deque(self._done())
+        _, leaf_id, piece = self._places.popleft()
+        return leaf_id, piece, self._arrays.popleft()
+
+    def _done(self) -> list[pa.Array]:
+        if self._future is not None:
+            arrays = self._future.result()
+            self._future = self._work = None  # the future would hold all arrays until the last is popped
+            return arrays
+        work, self._work = self._work, None
+        assert work is not None, "done once"
+        return work(self)
+
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
+    def take_back(self) -> bool:
+        """Whether nobody has begun it; the pool will not begin it any more then."""
+        if self._work is None or (self._future is not None and not self._future.cancel()):
+            return False
+        self._future = None
+        return True
+
+
+class _Ahead:
+    """Pieces of all spans in order, with a bounded number of them being decoded."""
+
+    def __init__(
+        self, context: ReadContext, projection: Projection, spans: Sequence[Span], ahead: Readahead = DEFAULT_READAHEAD
+    ) -> None:
+        spares().trim()
+        self._context = context
+        self._projection = projection
+        self._sinks = context.sinks_now()  # the pool's threads know nothing of the caller's blocks
+        self._held = _Held(context.io_buffer_bytes, context.pool, self._sinks)
+        self._source = (
+            (index, leaf_id, piece) for index, span in enumerate(spans) for leaf_id, piece in self._pieces_of(span)
+        )
+        self._next = next(self._source, None)
+        self._jobs: deque[_Job] = deque()
+        self._ahead = ahead
+        self._is_alone = cpu_count() == 1
+        self._group_bytes = group_bytes()
+        self._files_per_job = max(1, len(spans) // (TURNS_MIN * ahead.pieces))
+        self._fill()
+
+    def _pieces_of(self, span: Span) -> list[tuple[int, Piece]]:
+        source, start, end = span
+        found: list[tuple[int, Piece]] = []
+        if start < end:
+            for here in self._projection.locate(source):
+                steps = file_pieces(self._context, here, span)
+                found += drive_now(steps, self._context, here.ref.key, sinks=self._sinks)
+        return in_row_order(found)
+
+    def _decode(self, job: _Job) -> list[pa.Array]:
+        """Read and decode the pieces of a job, file by file; runs in any thread."""
+        context, gap_bytes = self._context, self._context.store.profile.scan_gap_bytes
+        arrays: list[pa.Array] = []
+        try:
+            for group in job.groups:
+                key = group[0].file.key
+                arrays += drive_now(
+                    read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
+                )
+            self._held.keep(job, arrays)
+        finally:
+            self._held.give_back(job)
+        return arrays
+
+    def _fill(self) -> None:
+        while len(self._jobs) < self._ahead.pieces and self._begins_job:
+            job = _Job(self._decode)
+            while not job or self._goes_into(job):
+                assert self._next is not None, "looked at above"
+                job.add(self._next)
+                self._next = next(self._source, None)
+            self._jobs.append(job)
+            self._held.take(job)
+            if not self._is_alone:
+                job.hand_over()
+
+    @property
+    def _begins_job(self) -> bool:
+        """Whether the next piece may be begun: there is one, and it is needed now or has a place and room."""
+        if self._next is None or not self._jobs:
+            return self._next is not None
+        index, _, piece = self._next
+        return self._is_near(index, self._jobs[0]) and self._held.has_room(piece.num_bytes)
+
+    def _goes_into(self, job: _Job) -> bool:
+        """Whether the next piece is worth doing in one job with those before it, and may be begun."""
+        if self._next is None or self._ahead.is_asked_for:
+            return False
+        index, _, piece = self._next
+        if not self._held.has_room(job.num_bytes + piece.num_bytes):
+            return False
+        first = job.groups[-1][0]
+        if piece.file is first.file:
+            return goes_with(piece, first, job.group_bytes, self._group_bytes)
+        has_place = len(job.groups) < self._files_per_job and self._is_near(index, self._jobs[0] if self._jobs else job)
+        return has_place and goes_behind(piece, job.num_rows, job.num_bytes)
+
+    def _is_near(self, index: int, oldest: _Job) -> bool:
+        return self._ahead.spans is None or index - oldest.first[0] <= self._ahead.spans
+
+    def before(self, span_index: int, row: int) -> bool:
+        """True when the next piece belongs to the span and starts before the row."""
+        if not self._jobs:
+            return False
+        index, piece = self._jobs[0].first
+        return index == span_index and piece.row_start < row
+
+    def pop(self) -> tuple[int, Piece, pa.Array]:
+        """The next piece, decoded."""
+        job = self._jobs[0]
+        if self._is_alone:
+            job.take_back()
+        found = job.pop()
+        self._held.use(job, found[0])
+        if not job:
+            self._jobs.popleft()
+            self._fill()
+        return found
+
+    def go_ahead(self) -> None:
+        """The caller goes away: the pool may begin what it has not needed so far."""
+        for job in self._jobs:
+            job.hand_over()
+
+    def close(self) -> None:
+        """Let go of what has not begun."""
+        for job in self._jobs:
+            if job.take_back():
+                self._held.give_back(job)
+            self._held.drop(job)
+        self._jobs.clear()
+        self._held.end()
+
+
+def scan_now(
+    context: ReadContext,
+    projection: Projection,
+    spans: Sequence[Span],
+    batch_rows: int | None,
+    ahead: Readahead,
+) -> Iterator[ScanBatch]:
+    """See `TableReader.scan_now`."""
+    pieces = _Ahead(context, projection, spans, ahead)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            cutter = Cutter(projection, index, start, end, batch_rows)
+            while cutter.position < end:
+                while pieces.before(index, cutter.needs_rows_before):
+                    cutter.add(*pieces.pop())
+                batch = cutter.cut()
+                pieces.go_ahead()
+                yield batch
+    finally:
+        pieces.close()
+
+
+def read_now(context: ReadContext, projection: Projection, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+    """See `TableReader.read_now`."""
+    collector = Collector(projection)
+    ahead = _Ahead(context, projection, spans)
+    try:
+        for index, (_, start, end) in enumerate(spans):
+            leaves: dict[int, list[tuple[Piece, pa.Array]]] = {}
+            while ahead.before(index, end):
+                leaf_id, piece, array = ahead.pop()
+                leaves.setdefault(leaf_id, []).append((piece, array))
+            collector.add(index, start, end, leaves)
+    finally:
+        ahead.close()
+    return collector.columns()

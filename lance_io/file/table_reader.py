@@ -1,0 +1,171 @@
+"""Takes and scans of projected fields over many fragments.
+
+    take_now, scan_now, read_now   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
+    take, scan, read               on the engine's loop, for every store
+
+Leaves are read apart and put together to fields at the end (`projection.py`). Where the context asks for it, values are
+checked then (`valuecheck.py`); on the loop that is work for the CPU pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, cast
+
+from lance_io.file.drivers import take_later, take_now
+from lance_io.file.open.leaf_projection import Projection
+from lance_io.file.take.take_files import take, warm
+from lance_io.file.value_check import check_values
+from lance_io.runtime import cpu_pool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.scan.batches import ScanBatch
+    from lance_io.file.scan.readahead import Span
+    from lance_io.file.take.take_files import Taken
+    from lance_io.format.schema import Field
+    from lance_io.levels.layout import BatchLayout
+    from lance_io.spans import IntArray
+
+    Pick = tuple[FragmentSource, IntArray]
+    Part = tuple[FragmentSource, int]
+
+
+class TableReader:
+    """Reads the projected fields of fragments.
+
+    context     store, cache, scheduler
+    projection  pruned top-level fields of the table's schema
+    """
+
+    def __init__(self, context: ReadContext, projection: Projection | Sequence[Field]) -> None:
+        self.context = context
+        self.projection = projection if isinstance(projection, Projection) else Projection(projection)
+
+    # -- random access -------------------------------------------------------------------------------------------------
+
+    def take_now(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
+        """Rows of fragments, one array per field, fragments one after the other.
+
+        picks   (fragment, i64[n] physical offsets, ascending, each once)
+        layout  of a batch of these fields, to get that instead of arrays where it can be made at once
+        """
+        taken = take_now(take(self.context, self.projection, picks, layout), self.context)
+        if self.context.checks_values:
+            check_values(self.projection, _columns(taken), _parts(picks))
+        return taken
+
+    async def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
+        """The same on the engine's loop; files are read side by side."""
+        taken = await take_later(take(self.context, self.projection, picks, layout), self.context)
+        if self.context.checks_values:
+            await self._check_later(_columns(taken), _parts(picks))
+        return taken
+
+    def warm_now(self, sources: Sequence[FragmentSource]) -> None:
+        """Put what takes need of these fragments besides their rows into the search cache."""
+        take_now(warm(self.context, self.projection, sources), self.context)
+
+    async def warm(self, sources: Sequence[FragmentSource]) -> None:
+        """The same on the engine's loop."""
+        await take_later(warm(self.context, self.projection, sources), self.context)
+
+    # -- scans -------------------------------------------------------------------------------------------------
+
+    def scan_now(
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
+    ) -> Iterator[ScanBatch]:
+        """Batches of physical row ranges, in order; batches never reach over a span.
+
+        spans         (fragment, first row, end row), physical
+        batch_rows    rows per batch (the last of a span may have fewer), None for pieces as large as they are decoded
+        pieces_ahead  pages (or parts of large ones) decoded before they are needed, of all columns together; None for
+                      twice as many as there are cores
+        spans_ahead   spans begun behind the one that is being given, as far as the pieces go; None for no other bound
+                      than these, and for 8 on the engine's loop
+        """
+        from lance_io.file.scan.readahead import readahead
+        from lance_io.file.scan.scan_sync import scan_now
+
+        batches = scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        return self._checked_now(spans, batches) if self.context.checks_values else batches
+
+    def scan(
+        self,
+        spans: Sequence[Span],
+        batch_rows: int | None,
+        *,
+        in_order: bool = True,
+        pieces_ahead: int | None = None,
+        spans_ahead: int | None = None,
+    ) -> AsyncGenerator[ScanBatch, None]:
+        """The same on the engine's loop; the bytes of all spans ahead are requested, as far as the budget goes.
+
+        in_order  False for the batches of whichever span has one ready; those of one span still come in row order
+        """
+        from lance_io.file.scan.readahead import readahead
+        from lance_io.file.scan.scan_async import scan
+        from lance_io.file.scan.scan_unordered import scan_as_ready
+
+        driver = scan if in_order or len(spans) < 2 else scan_as_ready
+        batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        return self._checked(spans, batches) if self.context.checks_values else batches
+
+    def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+        """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
+        from lance_io.file.scan.scan_sync import read_now
+
+        columns = read_now(self.context, self.projection, spans)
+        if self.context.checks_values:
+            check_values(self.projection, columns, _lengths(spans))
+        return columns
+
+    async def read(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+        """The same on the engine's loop."""
+        from lance_io.file.scan.scan_async import read
+
+        columns = await read(self.context, self.projection, spans)
+        if self.context.checks_values:
+            await self._check_later(columns, _lengths(spans))
+        return columns
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    async def _check_later(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> None:
+        await asyncio.get_running_loop().run_in_executor(cpu_pool(), check_values, self.projection, arrays, parts)
+
+    def _checked_now(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
+        with closing(cast("Generator[ScanBatch, None, None]", batches)):
+            for batch in batches:
+                check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                yield batch
+
+    async def _checked(
+        self, spans: Sequence[Span], batches: AsyncGenerator[ScanBatch, None]
+    ) -> AsyncGenerator[ScanBatch, None]:
+        async with aclosing(batches):
+            async for batch in batches:
+                await self._check_later(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                yield batch
+
+
+def _columns(taken: Taken) -> list[pa.Array]:
+    return taken if isinstance(taken, list) else taken.columns
+
+
+def _parts(picks: Sequence[Pick]) -> list[Part]:
+    return [(source, len(rows)) for source, rows in picks]
+
+
+def _lengths(spans: Sequence[Span]) -> list[Part]:
+    return [(source, end - start) for source, start, end in spans]

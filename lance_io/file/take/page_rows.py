@@ -1,0 +1,231 @@
+"""Rows wanted of one file: which pages hold them, the indexes of those pages, and pages that are read by themselves.
+
+The parts of a take that concern one file; `take.py` runs them for all files of a take at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io._kernels import DamagedError
+from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
+from lance_io.encodings.v2_1.fullzip import FullZipPage
+from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
+from lance_io.encodings.v2_1.page import damaged
+from lance_io.errors import FormatError, LanceError, UnsupportedError
+from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
+from lance_io.format.error_context import REFUSALS, placed
+from lance_io.io.cache import Found, LoadOwner
+from lance_io.levels.join import joined
+from lance_io.records import dataclass
+from lance_io.spans import int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io._kernels import PageRows
+    from lance_io.encodings.api import PageLayout
+    from lance_io.file.open.column_pages import Column
+    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.projected_pages import FileView
+    from lance_io.io.cache import Claim, SearchCache
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+
+@dataclass(slots=True, eq=False)
+class ColumnRows:
+    """Rows wanted of one column.
+
+    numbers  pages that hold them, ascending
+    rows     i64[n], page-relative, ascending within a page
+    counts   rows per page
+    indexes  of these pages, as far as they have been found
+    """
+
+    column: Column
+    numbers: Sequence[int]
+    rows: IntArray
+    counts: list[int]
+    indexes: list[PageIndex | None]
+
+    def of_page(self, at: int) -> RowSelection:
+        """The rows of the page `numbers[at]`."""
+        start = sum(self.counts[:at])
+        rows = self.rows[start : start + self.counts[at]]
+        return RowSelection.of_rows(rows).scaled(self.column.path.slots_per_row)
+
+
+def located(
+    error: FormatError | UnsupportedError, file: OpenedFile, column: Column, number: int | None = None
+) -> FormatError | UnsupportedError:
+    """The error, told where it was found."""
+    return placed(error, column.where if number is None else f"{column.where}, page {number}", file.key)
+
+
+def check_rows(file: OpenedFile, rows: IntArray) -> None:
+    if len(rows) and not (rows[0] >= 0 and rows[-1] < file.num_rows):
+        raise FormatError(f"row {int(rows[-1])} wanted; the file has {file.num_rows} rows", path=file.key)
+
+
+def rows_of(column: Column, at: int, rows: PageRows, indexes: list[PageIndex | None]) -> ColumnRows:
+    """The rows of one column.
+
+    at       its place among those of the file that are read
+    indexes  of the pages of all of them
+    """
+    first, numbers, counts, relative = rows.of_column(at)
+    return ColumnRows(column, numbers, int64s(relative), counts, indexes[first : first + len(numbers)])
+
+
+def every_page(view: FileView) -> list[ColumnRows]:
+    """All pages of the columns, and no row of them: to look for their indexes."""
+    none = np.empty(0, dtype=np.int64)
+    columns = [(column, range(len(column.pages))) for column in view.columns]
+    return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
+
+
+def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Steps[pa.Array]:
+    """The rows of a column whose pages are decoded one by one."""
+    column = wanted.column
+    if not wanted.numbers:
+        return pa.array([], column.path.nodes[0].arrow_type)
+    parts = [_read_page(file, wanted, at, tail) for at in range(len(wanted.numbers))]
+    arrays = yield from together(parts)
+    return joined(arrays)
+
+
+def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None) -> Steps[pa.Array]:
+    steps = wanted.column.pages[wanted.numbers[at]].read(wanted.indexes[at], wanted.of_page(at))
+    try:
+        return (yield from (steps if tail is None else served_by(tail, steps)))
+    except REFUSALS as error:
+        raise located(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
+
+
+# -- page indexes --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Missing:
+    """A page whose index is not in the cache: `wanted.indexes[at]`.
+
+    number, key  of the page: in its column, and of its index in the cache
+    ranges       what the index is made of; None for mini-block pages, whose indexes are loaded together
+    """
+
+    wanted: ColumnRows
+    at: int
+    number: int
+    key: tuple[Any, ...]
+    page: PageLayout
+    ranges: Ranges | None
+
+
+def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None) -> FileSteps[None]:
+    """Find the indexes that `wanted` lacks: one round of reading."""
+    todo = _missing(cache, wanted)
+    while todo:
+        claims = cache.claim_many([one.key for one in todo])
+        owned = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
+        if owned:
+            yield from _load(cache, file, owned, tail)
+        if len(owned) == len(todo):
+            return
+        todo = yield from _settle(todo, claims)
+
+
+def _missing(cache: SearchCache, wanted: list[ColumnRows]) -> list[_Missing]:
+    """The indexes that must be read; those that need no reading are made."""
+    found = []
+    for one in wanted:
+        pages, keys = one.column.pages, one.column.keys
+        for at, index in enumerate(one.indexes):
+            if index is not None:
+                continue
+            number = one.numbers[at]
+            page, key = pages[number], keys[number]
+            ranges = None if type(page) is MiniBlockPage else page.index_ranges()
+            if type(page) is MiniBlockPage or ranges is not None:
+                found.append(_Missing(one, at, number, key, page, ranges))
+                continue
+            made = page.plain_index() if isinstance(page, FullZipPage) and page.join_key is not None else NoIndex()
+            one.indexes[at] = made
+            cache.put(key, made, made.nbytes)
+    return found
+
+
+def _settle(todo: list[_Missing], claims: list[Claim]) -> FileSteps[list[_Missing]]:
+    """Take what was found, wait for what others load; what is left must be claimed again."""
+    left = []
+    for one, claim in zip(todo, claims, strict=True):
+        if isinstance(claim, Found):
+            one.wanted.indexes[one.at] = claim.value
+        elif not isinstance(claim, LoadOwner):
+            yield Wait(claim.future)
+            left.append(one)
+    return left
+
+
+def _load(
+    cache: SearchCache, file: OpenedFile, owned: list[tuple[_Missing, LoadOwner]], tail: Tail | None
+) -> Steps[None]:
+    groups = _grouped([one for one, _ in owned], tail)
+    try:
+        fetched = yield from fetch_apart([_ranges(group) for group in groups], tail)
+        for group, part in zip(groups, fetched, strict=True):
+            _load_group(file, group, part)
+    except LanceError as error:
+        for _, claim in owned:
+            claim.abandon(error)
+        raise
+    found: list[tuple[LoadOwner, Any, int]] = []
+    for one, claim in owned:
+        value: Any = one.wanted.indexes[one.at]
+        found.append((claim, value, value.nbytes))
+    cache.fulfil_many(found)
+
+
+def _grouped(missing: list[_Missing], tail: Tail | None) -> list[list[_Missing]]:
+    """Pages whose indexes are fetched and loaded together: mini-block pages that lie in the tail, those that do not."""
+    groups: list[list[_Missing]] = []
+    near: list[_Missing] = []
+    far: list[_Missing] = []
+    for one in missing:
+        if one.ranges is not None:
+            groups.append([one])
+        elif tail is not None and _index_start(one.page) >= tail.start:
+            near.append(one)
+        else:
+            far.append(one)
+    return [*groups, *(group for group in (near, far) if group)]
+
+
+def _index_start(page: Any) -> int:
+    offsets: tuple[int, ...] = page.source.buffer_offsets
+    return min(offsets[0], *offsets[2:]) if len(offsets) > 2 else offsets[0]
+
+
+def _ranges(group: list[_Missing]) -> Ranges:
+    pages: list[Any] = [one.page for one in group]
+    ranges = group[0].ranges
+    return index_ranges(pages) if ranges is None else ranges
+
+
+def _load_group(file: OpenedFile, group: list[_Missing], fetched: Fetched) -> None:
+    """Make the indexes of a group. Raises FormatError naming the column and page of a damaged one."""
+    try:
+        if group[0].ranges is not None:
+            values: Sequence[PageIndex] = [group[0].page.load_index(fetched)]
+        else:
+            pages: list[Any] = [one.page for one in group]
+            values = decode_indexes(pages, fetched)
+    except DamagedError as error:
+        at = error.args[1] if len(error.args) > 1 else 0
+        raise located(damaged(error), file, group[at].wanted.column, group[at].number) from None
+    except REFUSALS as error:
+        raise located(error, file, group[0].wanted.column, group[0].number) from error.__cause__
+    for one, value in zip(group, values, strict=True):
+        one.wanted.indexes[one.at] = value

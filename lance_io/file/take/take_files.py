@@ -1,0 +1,437 @@
+"""Random access over all files of a take at once.
+
+    open     files that the cache does not hold, and the page indexes that it lacks: one round or two for each file,
+             which waits for no other
+    read     the chunks or values that hold the rows, of all files, in one round (two for large full-zip pages)
+    decode   mini-block and plain full-zip pages of all columns and files in one kernel call, others page by page
+
+A computation on several files yields a list of (file, request) and is sent the list of answers: one round; or
+computations on single files that go on by themselves (`drive.py` has both drivers). The cost of a take is that of its
+pages, not of its crossings.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io._kernels import DamagedError
+from lance_io.encodings.v2_1.fullzip import FullZipPage
+from lance_io.errors import FormatError
+from lance_io.file.file_steps import (
+    Apart,
+    FilesSteps,
+    FileSteps,
+    Request,
+    Tail,
+    fetch,
+    served_by,
+    side_by_side,
+    together,
+)
+from lance_io.file.open.open_file import known_files, opened
+from lance_io.file.take.page_rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of
+from lance_io.format.error_context import at_pages
+from lance_io.levels.retype import concat
+from lance_io.limits import MIB, TAKE_FILES_AT_ONCE
+from lance_io.runtime import cpu_count
+from lance_io.spans import Fetched, IntArray, Ranges, int64s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from lance_io._kernels import PageRows
+    from lance_io.file.open.data_file import OpenedFile
+    from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
+    from lance_io.file.open.leaf_projection import FileColumns, Projection
+    from lance_io.file.open.projected_pages import AlikePages, FileView
+    from lance_io.io.cache import SearchCache
+    from lance_io.levels.layout import BatchLayout
+
+    Pick = tuple[FragmentSource, IntArray]
+
+T = TypeVar("T")
+Taken: TypeAlias = "list[pa.Array] | pa.RecordBatch"
+"""The fields of a projection."""
+Builder: TypeAlias = "Callable[[_kernels.Leaf], pa.Array]"
+WARMED_SHARE: Final = 0.75  # of the cache
+IN_PLACE_BYTES_MIN: Final = 4 * MIB  # copying less is cheaper than looking at every page by itself
+
+
+class _FileTake:
+    """One file of a take: which columns and rows of it, and what has been found out about it.
+
+    split    the rows by column and page
+    pages    numbers of the pages that hold them, see `FileView`
+    indexes  of these pages
+    joined   of each column the number among those that are decoded together; None for the others
+    alone    places of the columns that are decoded by themselves
+    arrays   what came of these, by leaf id
+    """
+
+    __slots__ = (
+        "alone",
+        "arrays",
+        "file",
+        "here",
+        "indexes",
+        "joined",
+        "pages",
+        "ref",
+        "rows",
+        "split",
+        "tail",
+        "view",
+    )
+
+    def __init__(self, here: FileColumns, rows: IntArray) -> None:
+        self.here = here
+        self.ref = here.ref
+        self.rows = rows
+        self.file: OpenedFile
+        self.view: FileView
+        self.tail: Tail | None = None
+        self.split: PageRows
+        self.pages: list[int]
+        self.indexes: list[Any]
+        self.joined: list[int | None]
+        self.alone: list[int] = []
+        self.arrays: dict[int, pa.Array] = {}
+
+    def begin(self, file: OpenedFile, tail: Tail | None) -> None:
+        """The file is open: rows by column and page."""
+        self.file, self.tail = file, tail
+        self.view = file.view(self.here)
+        check_rows(file, self.rows)
+        self.split = self.view.split(self.rows)
+        self.pages = self.split.pages
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is wanted of it but what is decoded together, and all that must be read."""
+        return not self.alone and self.tail is None
+
+    def wanted(self, at: int) -> ColumnRows:
+        """The rows of one column."""
+        return rows_of(self.view.columns[at], at, self.split, self.indexes)
+
+    def join_key(self, at: int) -> str | None:
+        """`Column.join_key` of the pages wanted of one column."""
+        return self.view.columns[at].join_key(self.split.of_column(at)[1])
+
+    def first_page(self, at: int) -> Any:
+        """The first page wanted of one column."""
+        return self.view.columns[at].pages[self.split.of_column(at)[1][0]]
+
+    def open(self, context: ReadContext) -> FileSteps[None]:
+        """Open the file and find the indexes of its pages."""
+        self.begin(*(yield from opened(context, self.ref, self.here.columns)))
+        self.indexes = context.cache.get_many([self.view.keys[page] for page in self.pages])
+        if None in self.indexes:
+            yield from self.load_indexes(context.cache)
+
+    def load_indexes(self, cache: SearchCache) -> FileSteps[None]:
+        """Find those that are missing."""
+        wanted = [self.wanted(at) for at in range(len(self.view.columns))]
+        yield from load_indexes(cache, self.file, wanted, self.tail)
+        self.indexes = [index for one in wanted for index in one.indexes]
+
+    def joined_pages(self) -> list[Any]:
+        """What the pages are read with, those of joined columns at least."""
+        if not self.alone:
+            return [index.page for index in self.indexes]
+        return [getattr(index, "page", None) for index in self.indexes]
+
+    def read(self, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
+        """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
+        alone = [read_column(self.file, self.wanted(at), self.tail) for at in self.alone]
+        if ranges is None:
+            return None, (yield from together(alone))
+        fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
+        return fetched, arrays
+
+
+_Run: TypeAlias = list[tuple[_FileTake, int]]
+"""Parts of one leaf, one behind the other: a file and the place among its columns."""
+
+
+def take(
+    context: ReadContext, projection: Projection, picks: Sequence[Pick], layout: BatchLayout | None = None
+) -> FilesSteps[Taken]:
+    """Rows of fragments, one array per projected field, fragments one after the other.
+
+    picks   (fragment, i64[n] physical offsets, ascending, each once)
+    layout  of a batch of just these fields: where they can be had at once as such, they are
+    """
+    by_pick = [[_FileTake(one, rows) for one in projection.locate(source)] for source, rows in picks]
+    jobs = [job for jobs in by_pick for job in jobs]
+    yield from _prepare(context, jobs)
+    leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
+    joined = _Joined(jobs, leaves.builders)
+    fetched = yield from _read(jobs, joined.plan())
+    decoded = joined.decode(fetched, layout if leaves.is_joined else None)
+    return leaves.assemble(decoded) if type(decoded) is list else decoded
+
+
+def warm(context: ReadContext, projection: Projection, sources: Sequence[FragmentSource]) -> FilesSteps[None]:
+    """Put into the cache what takes of these columns need before they ask for rows.
+
+    Files are read side by side, some at a time, until the cache is about full: more would only push out the first.
+    """
+    cache = context.cache
+    for start in range(0, len(sources), TAKE_FILES_AT_ONCE):
+        parts = [one for source in sources[start : start + TAKE_FILES_AT_ONCE] for one in projection.locate(source)]
+        yield Apart([(here.ref, _warm_file(context, here)) for here in parts])
+        if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
+            return
+
+
+def _warm_file(context: ReadContext, here: FileColumns) -> FileSteps[None]:
+    file, tail = yield from opened(context, here.ref, here.columns)
+    yield from load_indexes(context.cache, file, every_page(file.view(here)), tail)
+
+
+def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
+    """Have every file open, and the indexes of the pages wanted: from the cache, else file by file."""
+    cache = context.cache
+    known = known_files(context, [job.ref for job in jobs])
+    ready, todo = [], []
+    for job, file in zip(jobs, known, strict=True):
+        if file is None or file.missing(job.here.columns):
+            todo.append((job.ref, job.open(context)))
+        else:
+            job.begin(file, None)
+            ready.append(job)
+    found = cache.get_many([job.view.keys[page] for job in ready for page in job.pages])
+    at = 0
+    for job in ready:
+        end = at + len(job.pages)
+        job.indexes = found[at:end]
+        at = end
+        if None in job.indexes:
+            todo.append((job.ref, job.load_indexes(cache)))
+    if todo:
+        yield Apart(todo)
+
+
+def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
+    """The data round. Most files are asked for nothing but the ranges of joined pages.
+
+    wanted  those ranges, by file; what was fetched of them is the result
+    """
+    plain: list[tuple[FileRef, Request]] = [
+        (job.ref, ranges) for job, ranges in zip(jobs, wanted, strict=True) if ranges is not None and job.is_plain
+    ]
+    if plain and len(plain) == len(jobs):
+        return (yield plain)
+    results = yield from side_by_side([(job.ref, job.read(one)) for job, one in zip(jobs, wanted, strict=True)])
+    for job, (_, arrays) in zip(jobs, results, strict=True):
+        job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
+    return [fetched for fetched, _ in results]
+
+
+# -- pages that are decoded together --------------------------------------------------------------------------------
+
+
+class _Joined:
+    """Mini-block and plain full-zip pages of any files, by column: planned in one kernel call and decoded in one.
+
+    builders  what makes the array of each column
+    """
+
+    def __init__(self, jobs: list[_FileTake], builders: list[Builder]) -> None:
+        self._jobs = jobs
+        self._builders = builders
+        self._plan: _kernels.PagesPlan
+
+    def plan(self) -> list[Ranges | None]:
+        """The byte ranges to fetch of each file; None when it has no joined pages."""
+        if not self._builders:
+            return [None] * len(self._jobs)
+        files = [(job.split, job.joined_pages(), job.joined) for job in self._jobs]
+        self._plan = _kernels.PagesPlan(files, len(self._builders))
+        all_starts, all_ends, bounds = self._plan.ranges()
+        starts, ends = int64s(all_starts), int64s(all_ends)
+        if len(self._jobs) == 1:
+            return [Ranges(starts, ends)]
+        return [Ranges(starts[first:end], ends[first:end]) if first < end else None for first, end in pairwise(bounds)]
+
+    def decode(self, fetched: list[Fetched | None], layout: BatchLayout | None) -> Taken:
+        """One array per column, or a batch of them. Raises FormatError naming file, column and page.
+
+        fetched  what `plan` asked for
+        layout   of the batch
+        """
+        if not self._builders:
+            return []
+        try:
+            buffers = [None if one is None else (one.buffer, one.offsets) for one in fetched]
+            leaves = self._plan.decode(buffers, cpu_count, None if layout is None else layout.columns)
+        except DamagedError as error:
+            raise self._located(error) from None
+        if not isinstance(leaves, list):
+            assert layout is not None
+            return layout.batch(leaves)
+        return [build(leaf) for build, leaf in zip(self._builders, leaves, strict=True)]
+
+    def _located(self, error: DamagedError) -> FormatError:
+        if len(error.args) < 2:
+            return FormatError(str(error))
+        text, (file, page) = error.args
+        job = self._jobs[file]
+        found = located(FormatError(text), job.file, *job.view.page(job.pages[page]))
+        assert isinstance(found, FormatError)
+        return found
+
+
+# -- leaves to fields ------------------------------------------------------------------------------------------------
+
+
+def _owner(jobs: list[_FileTake], leaf_id: int) -> _FileTake | None:
+    """Which file of a fragment has a leaf; the last, if several claim it."""
+    for job in reversed(jobs):
+        if leaf_id in job.here.places:
+            return job
+    return None
+
+
+def _is_read_in_place(num_rows: int, stride_bytes: int) -> bool:
+    """Whether so many values that lie in the file as in memory had better not be copied."""
+    return num_rows * stride_bytes > IN_PLACE_BYTES_MIN
+
+
+class _Leaves:
+    """Which decoded arrays make up each leaf of each field.
+
+    Usually each fragment has one file with all leaves, whose pages are alike: then every file is read in the same way.
+    Otherwise it is decided leaf by leaf. A field whose leaves are in every fragment is put together once, for all rows;
+    another one fragment by fragment, because a leaf that a fragment lacks reads as null there.
+
+    builders  what makes the arrays of the columns that are decoded together
+    """
+
+    def __init__(self, projection: Projection, by_pick: list[list[_FileTake]], num_rows: list[int]) -> None:
+        self.projection = projection
+        self.num_rows = num_rows
+        self._by_pick = by_pick
+        self._alike = self._find_alike()
+        if self._alike is not None:
+            self.builders = self._alike.builders
+            for (job,) in by_pick:
+                job.joined, job.alone = self._alike.joined, self._alike.alone
+            return
+        builders: list[Builder] = []
+        self.builders = builders
+        self._parts: dict[tuple[int, int], list[int | tuple[_FileTake, int]]] = {}
+        self._whole = [all(self._is_everywhere(path.leaf.id) for path in paths) for paths in projection.paths]
+        for jobs in by_pick:
+            for job in jobs:
+                job.joined, job.alone = [None] * len(job.here.columns), []
+        for paths, is_whole in zip(projection.paths, self._whole, strict=True):
+            for path in paths:
+                leaf_id = path.leaf.id
+                owners = [_owner(jobs, leaf_id) for jobs in by_pick]
+                if is_whole:
+                    self._parts[leaf_id, -1] = self._collect(leaf_id, owners, builders)
+                else:
+                    for number, owner in enumerate(owners):
+                        self._parts[leaf_id, number] = self._collect(leaf_id, [owner], builders)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether every leaf is one column of those that are decoded together, in the order of the projection."""
+        return self._alike is not None and not self._alike.alone
+
+    def _find_alike(self) -> AlikePages | None:
+        """What all files have in common in the usual case, else None."""
+        first = None
+        for jobs in self._by_pick:
+            if len(jobs) != 1 or not jobs[0].here.is_all or not jobs[0].pages:
+                return None
+            alike = jobs[0].view.alike(jobs[0].pages)
+            if alike is None or (first is not None and alike.join_keys != first.join_keys):
+                return None
+            first = first or alike
+        if first is None or _is_read_in_place(sum(self.num_rows), first.stride_bytes):
+            return None
+        return first
+
+    def _is_everywhere(self, leaf_id: int) -> bool:
+        return all(_owner(jobs, leaf_id) is not None for jobs in self._by_pick)
+
+    def _collect(
+        self, leaf_id: int, owners: Sequence[_FileTake | None], builders: list[Builder]
+    ) -> list[int | tuple[_FileTake, int]]:
+        """Decide what of a leaf is decoded together. Parts are numbers of joined columns, or places of single ones."""
+        found = [(job, job.here.places[leaf_id]) for job in owners if job is not None and leaf_id in job.here.places]
+        parts: list[int | tuple[_FileTake, int]] = []
+        for key, run in groupby(found, lambda one: one[0].join_key(one[1])):
+            here = list(run)
+            page = None if key is None else here[0][0].first_page(here[0][1])
+            stride_bytes = page.stride_bytes if type(page) is FullZipPage else 0
+            if page is not None and not _is_read_in_place(sum([len(job.rows) for job, _ in here]), stride_bytes):
+                for job, at in here:
+                    job.joined[at] = len(builders)
+                parts.append(len(builders))
+                builders.append(page.build)
+                continue
+            for job, at in here:
+                parts.append((job, leaf_id))
+                job.alone.append(at)
+        return parts
+
+    def assemble(self, columns: list[pa.Array]) -> list[pa.Array]:
+        """The field arrays. `columns` are the joined ones, decoded."""
+        num_rows = sum(self.num_rows)
+        if self._alike is not None:
+            if self.projection.is_flat and self.is_joined:
+                return columns
+            leaves = self._alike_leaves(self._alike, columns)
+            return [self._assembled(at, -1, leaves, num_rows) for at in range(len(self.projection.paths))]
+        result = []
+        for at, is_whole in enumerate(self._whole):
+            if is_whole:
+                result.append(self._field(at, -1, num_rows, columns))
+                continue
+            chunks = [self._field(at, number, count, columns) for number, count in enumerate(self.num_rows)]
+            result.append(concat(chunks) if chunks else pa.array([], self.projection.fields[at].arrow_type))
+        return result
+
+    def _alike_leaves(self, alike: AlikePages, columns: list[pa.Array]) -> dict[int, pa.Array]:
+        leaves = {}
+        for leaf_id, number in zip(self.projection.leaves, alike.joined, strict=True):
+            if number is None:
+                leaves[leaf_id] = concat([job.arrays[leaf_id] for (job,) in self._by_pick])
+            else:
+                leaves[leaf_id] = columns[number]
+        return leaves
+
+    def _field(self, at: int, number: int, num_rows: int, columns: list[pa.Array]) -> pa.Array:
+        """A field's rows of the fragment `number`, or of all (-1)."""
+        leaves = {}
+        for path in self.projection.paths[at]:
+            leaf_id = path.leaf.id
+            if parts := self._parts.get((leaf_id, number)):
+                arrays = [columns[part] if isinstance(part, int) else part[0].arrays[part[1]] for part in parts]
+                leaves[leaf_id] = concat(arrays)
+        return self._assembled(at, number, leaves, num_rows)
+
+    def _assembled(self, at: int, number: int, leaves: Mapping[int, pa.Array], num_rows: int) -> pa.Array:
+        try:
+            return self.projection.assemble_field(at, leaves, num_rows)
+        except FormatError as error:
+            raise at_pages(error, self._pages(at, number)) from None
+
+    def _pages(self, at: int, number: int) -> list[tuple[str, str, int]]:
+        """The pages of a field: of the fragment `number`, or of all (-1)."""
+        found = []
+        for jobs in self._by_pick if number < 0 else [self._by_pick[number]]:
+            for path in self.projection.paths[at]:
+                job = _owner(jobs, path.leaf.id)
+                if job is not None:
+                    wanted = job.wanted(job.here.places[path.leaf.id])
+                    found += [(job.ref.key, wanted.column.where, page) for page in wanted.numbers]
+        return found

@@ -1,0 +1,237 @@
+"""Blob payloads of a file that is being written: they go out first, their columns hold where they went.
+
+    kind          bytes                   where they go                         description
+    first (2.1)   any                     data file, a multiple of 64           position, size
+    second (2.2)  0 inline                data file, a multiple of 64           position, size
+                  1 packed                a sidecar of many, back to back       position in it, size, blob id
+                  2 dedicated             a sidecar of its own                  size, blob id
+                  3 external              nowhere, they are somewhere else      URI; position and size of a part of it
+
+Payloads are written as their rows arrive, so they are never held. Sidecars are named by blob id, numbered through the
+file from 1 on. Specification: structural encodings 2.1, sections 7 and 10.8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import SchemaError
+from lance_io.file.write.write_steps import Complete, GatheredWrites
+from lance_io.levels.lists import visible_items, with_items
+from lance_io.limits import KIB, MIB
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.file.write.file_layout import FilePlaces
+    from lance_io.file.write.write_steps import WriteSteps
+    from lance_io.format.schema import Field
+    from lance_io.spans import IntArray
+
+INLINE_BYTES_MAX: Final = 64 * KIB  # larger ones would push the rows of other columns apart
+PACKED_BYTES_MAX: Final = 4 * MIB  # larger ones are worth an object of their own
+SIDECAR_BYTES_MAX: Final = 1024 * MIB  # of packed blobs
+WRITTEN_AT_ONCE_BYTES: Final = 8 * MIB
+
+_INLINE, _PACKED, _DEDICATED, _EXTERNAL = range(4)
+_PREFIX: Final = "lance-encoding:blob-"
+_BLOB_ID_DIGITS: Final = 32
+_FIELDS: Final = ("kind", "position", "size", "blob_id", "blob_uri")
+
+
+def sidecar_name(blob_id: int) -> str:
+    """Name of the sidecar of this id: its binary digits, the least significant first."""
+    return f"{blob_id:0{_BLOB_ID_DIGITS}b}"[::-1] + ".blob"
+
+
+@dataclass(frozen=True, slots=True)
+class _Thresholds:
+    inline_bytes_max: int
+    packed_bytes_max: int
+    sidecar_bytes_max: int
+
+
+def _thresholds(field: Field) -> _Thresholds:
+    def number(name: str, default: int, least: int = 1) -> int:
+        text = field.metadata.get(f"{_PREFIX}{name}-threshold")
+        if text is None:
+            return default
+        if not text.isdigit() or int(text) < least:
+            raise SchemaError(
+                f"{_PREFIX}{name}-threshold of {field.name}: expected a number of bytes from {least} on, found {text!r}"
+            )
+        return int(text)
+
+    return _Thresholds(
+        number("inline-size", INLINE_BYTES_MAX, least=0),
+        number("dedicated-size", PACKED_BYTES_MAX),
+        number("pack-file-size", SIDECAR_BYTES_MAX),
+    )
+
+
+class BlobSink:
+    """The blobs of one data file: writes payloads, and makes descriptions of them.
+
+    references  whether blobs may lie outside, by a URI
+    """
+
+    def __init__(self, places: FilePlaces, *, references: bool = True) -> None:
+        self._places = places
+        self._may_refer = references
+        self._payloads = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
+        self._sidecars: list[str] = []
+        self._packed: str | None = None  # the sidecar that packed blobs go to
+        self._packed_bytes = 0
+
+    def described(self, fields: Sequence[Field], arrays: list[pa.Array]) -> WriteSteps[list[pa.Array]]:
+        """Stored arrays with the blobs in them written, and replaced by their descriptions."""
+        described = []
+        for field, array in zip(fields, arrays, strict=True):
+            described.append((yield from self._field(field, array)) if _has_blobs(field) else array)
+        yield from self._payloads.flush()
+        return described
+
+    def finish(self) -> WriteSteps[tuple[str, ...]]:
+        """Complete what is open; the names of all sidecars."""
+        yield from self._close_packed()
+        return tuple(self._sidecars)
+
+    def _field(self, field: Field, array: pa.Array) -> WriteSteps[pa.Array]:
+        if field.is_blob:
+            return (yield from self._first_kind(array))
+        if field.is_blob_v2:
+            return (yield from self._second_kind(field, array))
+        if field.logical_type != "struct":
+            items, offsets = visible_items(array)
+            return with_items(array, offsets, (yield from self._field(field.children[0], items)))
+        members = []
+        for child, member in zip(field.children, array.flatten(), strict=True):  # null where their struct is
+            members.append((yield from self._field(child, member)) if _has_blobs(child) else member)
+        fields = [pa.field(child.name, member.type) for child, member in zip(field.children, members, strict=True)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
+
+    def _first_kind(self, array: pa.Array) -> WriteSteps[pa.Array]:
+        values = _Values(array)
+        positions = np.zeros(len(array), np.uint64)
+        sizes = np.where(values.is_valid, values.sizes, 0).astype(np.uint64)
+        for row in np.flatnonzero(sizes).tolist():
+            positions[row] = yield from self._inline(values[row])
+        members = [pa.array(positions), pa.array(sizes)]
+        return pa.StructArray.from_arrays(members, ["position", "size"], mask=values.null_mask)
+
+    def _second_kind(self, field: Field, array: pa.StructArray) -> WriteSteps[pa.Array]:
+        limits = _thresholds(field)
+        values = _Values(array.field("data"))
+        is_there = array.is_valid().to_numpy(zero_copy_only=False)
+        rows = {name: np.zeros(len(array), np.uint64) for name in _FIELDS[:4]}
+        uris = _uris(field, array, is_there, values)
+        outside = next((row for row, uri in enumerate(uris) if uri is not None), None)
+        if outside is not None and not self._may_refer:
+            raise SchemaError(
+                f"row {outside} of blob column `{field.name}` lies outside of the table, which would not be whole "
+                "without it. Pass allow_external_blob_outside_bases=True to store such references"
+            )
+        for row in np.flatnonzero(is_there & values.is_valid).tolist():
+            size = int(values.sizes[row])
+            rows["size"][row] = size
+            if size > limits.packed_bytes_max:
+                rows["kind"][row] = _DEDICATED
+                rows["blob_id"][row] = yield from self._dedicated(values[row])
+            elif size > limits.inline_bytes_max:
+                rows["kind"][row] = _PACKED
+                rows["position"][row], rows["blob_id"][row] = yield from self._pack(values[row], limits)
+            elif size:
+                rows["position"][row] = yield from self._inline(values[row])
+        _add_external(array, uris, rows)
+        members = [
+            pa.array(rows["kind"].astype(np.uint8)),
+            pa.array(rows["position"]),
+            pa.array(rows["size"]),
+            pa.array(rows["blob_id"].astype(np.uint32)),
+            pa.array([uri or "" for uri in uris], pa.string()),
+        ]
+        return pa.StructArray.from_arrays(members, list(_FIELDS), mask=None if is_there.all() else pa.array(~is_there))
+
+    # -- places -----------------------------------------------------------------------------------------------------
+
+    def _inline(self, payload: memoryview) -> WriteSteps[int]:
+        position, buffers = self._places.append([payload])
+        yield from self._payloads.add(buffers)
+        return position
+
+    def _pack(self, payload: memoryview, limits: _Thresholds) -> WriteSteps[tuple[int, int]]:
+        if self._packed is not None and self._packed_bytes + len(payload) > limits.sidecar_bytes_max:
+            yield from self._close_packed()
+        if self._packed is None:
+            self._packed, self._packed_bytes = self._new_sidecar(), 0
+        position = self._packed_bytes
+        self._packed_bytes += len(payload)
+        yield from self._payloads.add([payload], self._packed)
+        return position, self._sidecars.index(self._packed) + 1
+
+    def _dedicated(self, payload: memoryview) -> WriteSteps[int]:
+        name = self._new_sidecar()
+        yield from self._payloads.add([payload], name)
+        yield from self._payloads.flush()
+        yield Complete(name)
+        return len(self._sidecars)
+
+    def _close_packed(self) -> WriteSteps[None]:
+        if self._packed is not None:
+            yield from self._payloads.flush()
+            yield Complete(self._packed)
+            self._packed = None
+
+    def _new_sidecar(self) -> str:
+        name = sidecar_name(len(self._sidecars) + 1)
+        self._sidecars.append(name)
+        return name
+
+
+class _Values:
+    """The values of a binary array as views of its memory, and their sizes."""
+
+    def __init__(self, array: pa.Array) -> None:
+        is_large = pa.types.is_large_binary(array.type)
+        _, offsets, data = array.buffers()
+        width = np.int64 if is_large else np.int32
+        count = len(array) + 1
+        bounds = (
+            np.frombuffer(offsets, width)[array.offset : array.offset + count] if len(array) else np.zeros(1, width)
+        )
+        self._bounds: IntArray = bounds.astype(np.int64)
+        self._data = memoryview(data or b"").cast("B")
+        self.sizes: IntArray = np.diff(self._bounds)
+        self.is_valid = array.is_valid().to_numpy(zero_copy_only=False)
+        self.null_mask = pa.array(~self.is_valid) if array.null_count else None
+
+    def __getitem__(self, row: int) -> memoryview:
+        return self._data[int(self._bounds[row]) : int(self._bounds[row + 1])]
+
+
+def _has_blobs(field: Field) -> bool:
+    return any(each.holds_blobs for each in field.walk())
+
+
+def _uris(field: Field, array: pa.StructArray, is_there: Any, values: _Values) -> list[str | None]:
+    """The URI of each row that is a reference. Raises `SchemaError` for rows with both or neither of URI and data."""
+    has_uri = array.field("uri").is_valid().to_numpy(zero_copy_only=False) & is_there
+    wrong = np.flatnonzero(is_there & (has_uri == values.is_valid))
+    if len(wrong):
+        raise SchemaError(f"row {int(wrong[0])} of blob column `{field.name}`: expected either data or a uri")
+    uris: list[str | None] = array.field("uri").to_pylist()
+    return [uri if there else None for uri, there in zip(uris, has_uri.tolist(), strict=True)]
+
+
+def _add_external(array: pa.StructArray, uris: list[str | None], rows: dict[str, Any]) -> None:
+    for row, uri in enumerate(uris):
+        if uri is not None:
+            rows["kind"][row] = _EXTERNAL
+            if array.type.num_fields > 2:  # a part of the object
+                rows["position"][row] = array.field("position")[row].as_py() or 0
+                rows["size"][row] = array.field("size")[row].as_py() or 0

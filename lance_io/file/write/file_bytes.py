@@ -1,0 +1,258 @@
+"""Rows to the bytes of one data file, without any I/O.
+
+    record batch ──ingest──> stored arrays ──small ones are gathered──> leaf chunks ──queues──> closed pages
+    closed page ──shred, encode (CPU pool)──> encoded page ──places──> buffers to write
+
+`FileWriter` is a set of computations that ask to be driven (`writesteps.py`): encoding runs beside the writing of what
+was encoded before, at most one page per processor ahead.
+
+What it holds is bounded, whatever the size of the file: the open page of every column, the pages being encoded, and
+the initialisation data that goes to the end of the file (`places.py`); plus some hundred bytes of metadata per page.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lance_io.encodings.v2_1.write import encode_pages
+from lance_io.file.write.accumulate import ColumnQueue
+from lance_io.file.write.blob_pages import BlobSink
+from lance_io.file.write.file_layout import FilePlaces
+from lance_io.file.write.write_plan import file_plan
+from lance_io.file.write.write_steps import Begin, GatheredWrites, Result
+from lance_io.levels.chunks import array_bytes, leaf_chunks
+from lance_io.levels.portable import copied
+from lance_io.levels.shred import shred
+from lance_io.limits import KIB, MIB
+from lance_io.runtime import cpu_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.written import EncodedPage
+    from lance_io.file.write.accumulate import ClosedPage
+    from lance_io.file.write.write_steps import WriteSteps
+    from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
+    from lance_io.levels.path import LeafPath
+
+PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
+COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
+GATHERED_ROWS: Final = 8192  # smaller batches are put together first: a batch costs about as much as its 8,192 rows
+GATHERED_BYTES: Final = 1 * MIB
+GATHERED_BATCHES: Final = 1024
+WRITTEN_AT_ONCE_BYTES: Final = 64 * KIB  # smaller pages share a write
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that has been written, as a table's metadata names it (spec: table, section 2.6).
+
+    path                        object key of the file
+    num_rows, size_bytes        of the file
+    field_ids, column_indices   of its leaf columns, parallel
+    sidecars                    names of the files beside it, without its stem
+    """
+
+    path: str
+    num_rows: int
+    size_bytes: int
+    field_ids: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    version: FileVersion
+    sidecars: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """A leaf column: the rows that wait, and how they are to be encoded."""
+
+    path: LeafPath
+    options: ColumnOptions
+    queue: ColumnQueue
+
+
+class FileWriter:
+    """The writing computations of one data file.
+
+    path          object key of the file, for messages and the result
+    schema        top-level fields in the order of the file's columns, with the ids that they have in the table
+    version       of the file
+    page_bytes    leaf data at which a page closes
+    cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
+    blob_references  whether blobs may lie outside, by a URI
+
+    Raises `SchemaError` and `UnsupportedError` for schemas that files of this version cannot hold, and for encoding
+    options that make no sense. After an error in `add` or `finish` the file cannot be completed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        version: FileVersion,
+        *,
+        page_bytes: int = PAGE_BYTES,
+        cache_bytes: int | None = None,
+        blob_references: bool = True,
+    ) -> None:
+        self.path = path
+        self.schema = schema
+        self.version = version
+        self.num_rows = 0
+        self._metadata = dict(schema.metadata)
+        self._plan = plan = file_plan(schema, version)
+        self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
+        self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
+        self._columns: list[_Column] = []
+        self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
+        self._places = FilePlaces(version, plan.num_columns)
+        self._blobs = BlobSink(self._places, references=blob_references)
+        self._writes = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
+        self._gathered: list[list[pa.Array]] = []
+        self._gathered_rows = self._gathered_bytes = 0
+        self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
+        self._can_gather = not plan.has_dictionaries
+        self._encoding_bytes = 0
+
+    def _column(self, path: LeafPath, options: ColumnOptions) -> _Column:
+        queue = ColumnQueue(len(self._columns), path, self._page_bytes, self._cache_bytes)
+        column = _Column(path, options, queue)
+        self._columns.append(column)
+        return column
+
+    @property
+    def held_bytes(self) -> int:
+        """Leaf data of the rows that are held or being encoded, and initialisation data, in bytes."""
+        queued = sum(column.queue.num_bytes for column in self._columns)
+        return queued + self._gathered_bytes + self._encoding_bytes + self._places.held_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the file so far."""
+        return self._places.size_bytes
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def ingested(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """The columns of a batch as they are stored, in the order of the schema. Runs in any thread.
+
+        Raises `SchemaError` for a batch that does not fit the schema: a column that is missing or of another type, a
+        null where none may be, text that is no JSON. The writer is as it was then.
+        """
+        return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
+
+    def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> WriteSteps[None]:
+        """Append the rows of `ingested` arrays.
+
+        held  their memory stays as it is until the file is written, whether it is referred to here or not: rows that
+              wait for their page need no copy
+        """
+        if not num_rows:
+            return
+        if self._plan.has_blobs:
+            arrays = yield from self._blobs.described(self.schema.fields, arrays)
+        self.num_rows += num_rows
+        num_bytes = sum([array_bytes(array) for array in arrays])
+        if self._can_gather and num_rows < GATHERED_ROWS and num_bytes < self._gathered_bytes_max:
+            yield from self._gather(arrays if held else [copied(array) for array in arrays], num_rows, num_bytes)
+        else:
+            yield from self._add_gathered()
+            yield from self._write_pages(self._closed_by(arrays, held=held))
+        yield from self._writes.flush()
+
+    def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
+        self._gathered.append(arrays)
+        self._gathered_rows += num_rows
+        self._gathered_bytes += num_bytes
+        is_full = self._gathered_rows >= GATHERED_ROWS or self._gathered_bytes >= self._gathered_bytes_max
+        if is_full or len(self._gathered) >= GATHERED_BATCHES:
+            yield from self._add_gathered()
+
+    def _add_gathered(self) -> WriteSteps[None]:
+        batches, self._gathered = self._gathered, []
+        self._gathered_rows = self._gathered_bytes = 0
+        if len(batches) == 1:
+            yield from self._write_pages(self._closed_by(batches[0], held=True))
+        elif batches:
+            joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
+            yield from self._write_pages(self._closed_by(joined, held=True))
+
+    def _closed_by(self, arrays: Iterable[pa.Array], *, held: bool = False) -> Iterator[ClosedPage]:
+        """The pages that these rows fill; rows are queued as this is consumed."""
+        for field, columns, array in zip(self.schema.fields, self._of_top, arrays, strict=True):
+            for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
+                yield from column.queue.add(chunk, held=held)
+
+    # -- pages ------------------------------------------------------------------------------------------------------
+
+    def _write_pages(self, closed: Iterator[ClosedPage]) -> WriteSteps[None]:
+        """Encode pages side by side, a few ahead, and write them in order."""
+        under_way: deque[tuple[ClosedPage, Any]] = deque()
+        for page in closed:
+            if under_way and len(under_way) >= self._pages_ahead:
+                yield from self._write_first(under_way)
+            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
+            under_way.append((page, ticket))
+            self._encoding_bytes += page.num_bytes
+        while under_way:
+            yield from self._write_first(under_way)
+
+    def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> WriteSteps[None]:
+        page, ticket = under_way.popleft()
+        encoded: list[EncodedPage] = yield Result(ticket)
+        self._encoding_bytes -= page.num_bytes
+        first_row, slots_per_row = page.first_row, self._columns[page.column].path.slots_per_row
+        for one in encoded:
+            for buffers in self._places.page(page.column, first_row, one):
+                yield from self._writes.add(buffers)
+            first_row += one.num_rows // slots_per_row
+
+    def _encode(self, page: ClosedPage) -> list[EncodedPage]:
+        """One page; more only where the format cannot hold these rows in one."""
+        column = self._columns[page.column]
+        return encode_pages(column.path, shred(page.chunks), column.options, self.version)
+
+    @cached_property
+    def _pages_ahead(self) -> int:
+        return cpu_count()
+
+    # -- the rest of the file -----------------------------------------------------------------------------------------
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """Add to the metadata of the file's schema; a key that is there gets the new value."""
+        self._metadata[key] = value.encode()
+
+    def add_global_buffer(self, data: Any) -> WriteSteps[int]:
+        """Write a global buffer; gives its index, from 1 on."""
+        index, buffers = self._places.global_buffer(data)
+        yield from self._writes.add(buffers)
+        yield from self._writes.flush()
+        return index
+
+    def finish(self) -> WriteSteps[WrittenFile]:
+        """Write what is held, and the file's metadata. The file is whole then."""
+        yield from self._add_gathered()
+        yield from self._write_pages(page for column in self._columns for page in column.queue.flush())
+        sidecars = yield from self._blobs.finish()
+        schema = self.schema
+        if self._plan.described != schema.fields:
+            schema = replace(schema, fields=self._plan.described)
+        for buffers in self._places.finish(schema, self._metadata, self.num_rows):
+            yield from self._writes.add(buffers)
+        yield from self._writes.flush()
+        return WrittenFile(
+            path=self.path,
+            num_rows=self.num_rows,
+            size_bytes=self._places.size_bytes,
+            field_ids=self._plan.field_ids,
+            column_indices=tuple(range(len(self._columns))),
+            version=self.version,
+            sidecars=sidecars,
+        )

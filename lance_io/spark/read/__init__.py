@@ -1,0 +1,1 @@
+"""READING in Spark: partitions, what travels to tasks, and what a task does."""

@@ -1,0 +1,137 @@
+"""Batches from what the table holds to what Spark carries (`types` says which goes with which).
+
+`ReadCast` gives every batch exactly the schema that Spark expects. Where only the type's name differs (time zones,
+lists of other offsets, vectors) the values are shared with the batch that came in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.dataset import compute as pc
+from lance_io.levels.lists import validity
+from lance_io.spark.nested_arrays import list_convert, rebuilt_map
+from lance_io.spark.types import BFLOAT16, carried_schema, extension_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from lance_io.spark.nested_arrays import Convert
+
+MS_PER_DAY: Final = 86_400_000
+
+
+class ReadCast:
+    """Casts batches of a scan to the schema that Spark declared for it.
+
+    source        schema of the scan
+    declared      Spark's schema; the same names in the same order
+    timestamp_ns  "truncate" cuts nanoseconds off, anything else refuses to
+    """
+
+    def __init__(self, source: pa.Schema, declared: StructType, *, timestamp_ns: str = "error_on_loss") -> None:
+        self.schema = carried_schema(declared)
+        cut = timestamp_ns == "truncate"
+        self._converts = [_to_carried_type(one, into, cut) for one, into in zip(source, self.schema, strict=True)]
+
+    def cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch in Spark's schema. Raises `pa.ArrowInvalid` where a value has no place there."""
+        if not self._converts:
+            return batch.select([]).replace_schema_metadata(None)
+        arrays = [
+            _carried(convert, column, field)
+            for convert, column, field in zip(self._converts, batch.columns, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array:
+    try:
+        array = convert(column)
+    except pa.ArrowInvalid as error:
+        hint = "; the option timestamp_ns offers truncate and long" if "timestamp[ns" in str(column.type) else ""
+        raise pa.ArrowInvalid(f"column {field.name}: {error}{hint}") from error
+    if not field.nullable and array.null_count:
+        raise pa.ArrowInvalid(f"column {field.name}: declared NOT NULL, and has a null")
+    return array
+
+
+def _to_carried(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
+    """The conversion of what is in lists and maps: Spark does not look whether a null is where it expects none."""
+    convert = _to_carried_type(source, into, cut)
+    if into.nullable:
+        return convert
+
+    def without_nulls(array: pa.Array) -> pa.Array:
+        if array.null_count:
+            raise _null_in(into)
+        return convert(array)
+
+    return without_nulls
+
+
+def _null_in(into: pa.Field[Any]) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"its {into.name} is declared NOT NULL, and has a null")
+
+
+def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> Convert:
+    """The conversion from one type of the left column of the table in `types` to the right one."""
+    dtype, target = source.type, into.type
+    if extension_name(source) == BFLOAT16:
+        return _bfloat16_to_float
+    if isinstance(dtype, pa.BaseExtensionType):
+        inner = _to_carried_type(pa.field(source.name, dtype.storage_type), into, cut)
+        return lambda array: inner(array.storage)
+    if pa.types.is_dictionary(dtype):
+        inner = _to_carried_type(pa.field(source.name, dtype.value_type), into, cut)
+        return lambda array: inner(array.dictionary_decode())
+    if dtype == target:
+        return lambda array: array
+    if pa.types.is_list(target):
+        return list_convert(target, _to_carried(dtype.value_field, target.value_field, cut))
+    if pa.types.is_struct(target):
+        members = [_to_carried_type(one, other, cut) for one, other in zip(dtype, target, strict=True)]
+        return lambda array: _rebuilt_struct(array, members, target)
+    if pa.types.is_map(target):
+        keys = _to_carried(dtype.key_field, target.key_field, cut)
+        values = _to_carried(dtype.item_field, target.item_field, cut)
+        return lambda array: rebuilt_map(array, keys, values, target)
+    if pa.types.is_timestamp(dtype) and pa.types.is_integer(target):
+        return lambda array: array.view(pa.int64())
+    if cut and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
+        return lambda array: _divided(array, 1000).view(target)
+    if pa.types.is_date64(dtype):
+        return lambda array: pc.cast(_divided(array, MS_PER_DAY), pa.int32()).view(pa.date32())
+    return lambda array: pc.cast(array, target)
+
+
+def _divided(array: pa.Array, by: int) -> pa.Array:
+    """The numbers below a type of time, divided and rounded down, so that times before 1970 keep their order."""
+    numbers = array.view(pa.int64())
+    toward_zero = pc.divide(numbers, by)
+    too_high = pc.greater(pc.multiply(toward_zero, by), numbers)
+    return pc.subtract(toward_zero, pc.cast(too_high, pa.int64()))
+
+
+def _bfloat16_to_float(array: pa.Array) -> pa.Array:
+    storage = array.storage if isinstance(array, pa.ExtensionArray) else array
+    raw = storage.buffers()[1]
+    if not len(storage):
+        return pa.array([], pa.float32())
+    halves = np.frombuffer(raw, dtype="<u2", count=storage.offset + len(storage))[storage.offset :]
+    values = pa.py_buffer((halves.astype("<u4") << 16).tobytes())
+    return pa.Array.from_buffers(pa.float32(), len(storage), [validity(storage), values], storage.null_count)
+
+
+def _rebuilt_struct(array: pa.Array, converts: list[Convert], target: pa.DataType) -> pa.Array:
+    members = []
+    for number, convert in enumerate(converts):
+        member = array.field(number)
+        is_required = not target.field(number).nullable and member.null_count
+        if is_required and pc.any(pc.and_(array.is_valid(), member.is_null())).as_py():
+            raise _null_in(target.field(number))
+        members.append(convert(member))
+    return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, children=members)

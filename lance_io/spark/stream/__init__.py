@@ -1,0 +1,1 @@
+"""STREAMS: out of the versions of a table, and into it."""

@@ -1,0 +1,250 @@
+"""Which rows a stream over the versions of a table gives, in which order, and where it stands.
+
+    first        a snapshot: the live rows of the newest version, or nothing with `starting_version`
+    afterwards   the fragments that each later version added, as they are in that version
+
+An offset says what has been read. Its parts, with the offset in which a stream begins:
+
+    version    everything up to this version; of a snapshot that is under way: its version        0
+    done       fragments that were read besides: of the snapshot, or of those of the next version  0
+    snapshot   whether a snapshot is under way                                                     False
+
+A batch never goes past the end of the snapshot, so two offsets say which rows lie between them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.dataset.changes.transaction_history import transaction_of
+from lance_io.errors import LanceError, NotFound, UsageError
+from lance_io.spark.engine import open_table, run
+from lance_io.table.transaction import operations as ops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.spark.options import StreamReadOptions
+    from lance_io.table.transaction.transaction import Transaction
+
+REMEMBERED_MAX: Final = 64  # versions whose additions are kept: Spark asks for offsets, then for the rows between them
+
+_NOTHING_NEW: Final = (
+    ops.Rewrite,
+    ops.CreateIndex,
+    ops.ReserveFragments,
+    ops.UpdateConfig,
+    ops.UpdateBases,
+    ops.UpdateMemWalState,
+    ops.Project,
+)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """See the module's text."""
+
+    version: int = 0
+    done: int = 0
+    snapshot: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Offset:
+        """The offset in a checkpoint. Raises `UsageError` for one that this source has not written."""
+        version, done, snapshot = values.get("version"), values.get("done", 0), values.get("snapshot", False)
+        numbers = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in (version, done))
+        if not numbers or not isinstance(snapshot, bool):
+            raise UsageError(f"the checkpoint's offset is not of this source: {dict(values)}")
+        return cls(int(version or 0), int(done), snapshot)
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark keeps it; the beginning is always the same."""
+        if self == Offset():
+            return {"version": 0}
+        return {"version": self.version, "done": self.done, "snapshot": self.snapshot}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Fragments of one version: those at these places of its manifest."""
+
+    version: int
+    places: tuple[int, ...]
+
+
+@dataclass
+class Allowance:
+    """What a batch may still take; the first fragment is taken whatever its size."""
+
+    rows: float = float("inf")
+    num_bytes: float = float("inf")
+    is_fresh: bool = True
+
+    def take(self, rows: int, num_bytes: int) -> bool:
+        """Whether a fragment still belongs to the batch."""
+        fits = self.is_fresh or (rows <= self.rows and num_bytes <= self.num_bytes)
+        self.rows, self.num_bytes, self.is_fresh = self.rows - rows, self.num_bytes - num_bytes, False
+        return fits
+
+
+class VersionRows:
+    """The versions of a table as a stream of fragments."""
+
+    def __init__(self, options: StreamReadOptions) -> None:
+        self.options = options
+        self._states: OrderedDict[int, DatasetState] = OrderedDict()
+        self._added: OrderedDict[int, tuple[int, ...]] = OrderedDict()
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def newest(self) -> int:
+        """Number of the newest version."""
+        state = open_table(self.options)
+        _remember(self._states, state.manifest.version, state)
+        return state.manifest.version
+
+    def after(self, start: Offset, newest: int, allowance: Allowance) -> Offset:
+        """The end of the batch that begins at `start`; `start` itself when there is nothing new.
+
+        Raises `UsageError` for a change that is no addition, a version that was cleaned up, and a table that was made
+        anew since; `NotFound` when the stream is to begin after a version that does not exist.
+        """
+        start = self._begun(start, newest)
+        self._check_order(start, newest)
+        if start.snapshot:
+            return self._after_snapshot(start, allowance)
+        version, done = start.version, start.done
+        while version < newest:
+            places = self.added(version + 1)
+            for place in places[done:]:
+                if not allowance.take(*self._size(version + 1, place)):
+                    return Offset(version, done)
+                done += 1
+            version, done = version + 1, 0
+        return Offset(version, done)
+
+    def _begun(self, start: Offset, snapshot_version: int) -> Offset:
+        """Where a stream begins that has not read anything."""
+        if start != Offset():
+            return start
+        first = self.options.starting_version
+        if first is None:
+            return Offset(snapshot_version, snapshot=True)
+        if first > snapshot_version:  # the versions up to it would be skipped when they come
+            raise NotFound(
+                f"starting_version={first}: the newest version of {self.options.path} is {snapshot_version}. Give "
+                f"{snapshot_version} for only what comes from now on"
+            )
+        return Offset(first)
+
+    def _check_order(self, start: Offset, version: int) -> None:
+        """Raise for a table that has fewer versions than a stream has read: waiting would pass over those to come."""
+        if start.version > version:
+            raise UsageError(
+                f"this stream has read version {start.version} of {self.options.path}, whose newest version is "
+                f"{version}: the table was dropped and made anew. Begin a new stream with a new checkpoint"
+            )
+
+    def _after_snapshot(self, start: Offset, allowance: Allowance) -> Offset:
+        places = self.state(start.version).all_places
+        for done in range(start.done, len(places)):
+            if not allowance.take(*self._size(start.version, places[done])):
+                return Offset(start.version, done, snapshot=True)
+        return Offset(start.version)
+
+    def _size(self, version: int, place: int) -> tuple[int, int]:
+        """Live rows and bytes of a fragment; the deleted ones count where the manifest does not say how many."""
+        fragment = self.state(version).manifest.fragments[place]
+        rows = fragment.num_rows if fragment.num_rows is not None else fragment.physical_rows or 0
+        return rows, sum(file.size_bytes or 0 for file in fragment.files)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def between(self, start: Offset, end: Offset) -> Iterator[Part]:
+        """The fragments from one offset to another."""
+        if start == end:
+            return
+        start = self._begun(start, end.version)
+        self._check_order(start, end.version)
+        if start.snapshot:
+            places = tuple(self.state(start.version).all_places)
+            yield Part(start.version, places[start.done : end.done if end.snapshot else None])
+            return
+        for version in range(start.version, end.version + 1):
+            first = start.done if version == start.version else 0
+            last = end.done if version == end.version else None
+            if last != 0:
+                yield Part(version + 1, self.added(version + 1)[first:last])
+
+    def state(self, version: int) -> DatasetState:
+        """A version, open. Raises `UsageError` for one that is not there."""
+        state = self._states.get(version)
+        if state is None:
+            try:
+                state = open_table(self.options, version)
+            except NotFound as error:
+                raise self._gone(version) from error
+            _remember(self._states, version, state)
+        return state
+
+    def added(self, version: int) -> tuple[int, ...]:
+        """Places of the fragments that a version added."""
+        places = self._added.get(version)
+        if places is None:
+            places = self._read_added(version)
+            _remember(self._added, version, places)
+        return places
+
+    def _read_added(self, version: int) -> tuple[int, ...]:
+        state = self.state(version)
+        transaction = run(state.location.store, transaction_of(state, version))
+        if transaction is None:
+            raise self._gone(version)
+        operation = transaction.operation
+        if isinstance(operation, ops.Append):
+            return _places_of(state, operation)
+        if isinstance(operation, (ops.Overwrite, ops.Clone)) and version == 1:
+            return tuple(state.all_places)
+        if isinstance(operation, _NOTHING_NEW) or self.options.skip_changes or self._adds_columns(transaction, version):
+            return ()
+        raise UsageError(
+            f"version {version} of {self.options.path} was made by {transaction.name}, which changes rows that this "
+            "stream has already given. Set skip_changes=true to leave such versions out, or begin a new stream with a "
+            "new checkpoint"
+        )
+
+    def _adds_columns(self, transaction: Transaction, version: int) -> bool:
+        """Whether a version did nothing but add nullable columns."""
+        if not isinstance(transaction.operation, ops.Merge):
+            return False
+        before, after = self.state(version - 1).schema, self.state(version).schema
+        known = {field.id for field in before.fields}
+        kept = tuple(field for field in after.fields if field.id in known)
+        return kept == before.fields and all(field.nullable for field in after.fields if field.id not in known)
+
+    def _gone(self, version: int) -> LanceError:
+        return UsageError(
+            f"version {version} of {self.options.path} was cleaned up before this stream has read it. Begin a new "
+            "stream with a new checkpoint, and keep versions for longer than the stream may stand still"
+        )
+
+
+def _places_of(state: DatasetState, operation: ops.Append) -> tuple[int, ...]:
+    """Where the fragments of an append are in its version: told by their files."""
+    paths = {file.path for fragment in operation.fragments for file in fragment.files}
+    fragments = state.manifest.fragments
+    tail = range(max(0, len(fragments) - len(operation.fragments)), len(fragments))
+    found = tuple(place for place in tail if any(file.path in paths for file in fragments[place].files))
+    if len(found) == len(operation.fragments):
+        return found
+    return tuple(place for place in range(len(fragments)) if any(file.path in paths for file in fragments[place].files))
+
+
+def _remember(values: OrderedDict[int, Any], version: int, value: Any) -> None:
+    values[version] = value
+    values.move_to_end(version)
+    while len(values) > REMEMBERED_MAX:
+        values.popitem(last=False)

@@ -1,0 +1,1 @@
+"""WRITING in Spark: files by tasks, one version by the driver program."""

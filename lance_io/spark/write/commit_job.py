@@ -1,0 +1,292 @@
+"""From the messages of all tasks to one version of the table, and what happens when that fails.
+
+    append      to a table that is there; the first one creates it. No rows: no version
+    overwrite   replaces rows and, if asked for, the schema
+    mergeSchema the new columns first (a version of its own), then the rows, whose files take the ids that the columns
+                got; a job that ends in between leaves columns of nulls, which a rerun finds
+
+Commits are rebased on what others committed meanwhile, as the table's rules allow; an answer that was lost is resolved
+by looking for the transaction (see the commit loop).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lance_io.commit.loop import CommitRequest, commit, create_table
+from lance_io.dataset.changes.convert import stored_fragment
+from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+from lance_io.dataset.version.versions import manifest_in
+from lance_io.dataset.write.schema_fit import fitted
+from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
+from lance_io.file.write.writers import version_for_files
+from lance_io.plans.plan import Remove
+from lance_io.spark.write.job_history import JOB_PROPERTY, find_job, is_pending, transactions_after
+from lance_io.spark.write.write_job import extended, newest_manifest
+from lance_io.table.manifest.paths import DATA
+from lance_io.table.transaction.apply import ConfigMark, Creation
+from lance_io.table.transaction.conflicts import check_conflict
+from lance_io.table.transaction.garbage import data_file_of
+from lance_io.table.transaction.operations import Append, Merge, Overwrite
+from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lance_io.dataset.write.write_rows import WriteTarget
+    from lance_io.format.schema import Field, Schema
+    from lance_io.plans.plan import Plan
+    from lance_io.spark.options import WriteOptions
+    from lance_io.spark.write.write_job import WriteJob
+    from lance_io.spark.write.writer import TaskMessage
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.operations import Operation
+
+MERGE_ATTEMPTS: Final = 20  # to add columns while others commit
+_AS_IT_IS: Final = Creation()
+
+
+def commit_job(
+    target: WriteTarget,
+    options: WriteOptions,
+    job: WriteJob,
+    messages: Sequence[TaskMessage],
+    *,
+    mark: ConfigMark | None = None,
+    properties: Mapping[str, str] | None = None,
+) -> Plan[int | None]:
+    """Commit what the tasks have written; gives the number of the version, None when none was made.
+
+    mark        entry of the config that the version sets
+    properties  of the transaction, besides those of the options
+
+    Raises `CommitConflictError` when somebody else's change does not go together with this one, `CommitUnknownError`
+    when there is no telling whether the version is there, `SchemaError` when the table's schema has changed meanwhile.
+    """
+    if job.is_done:
+        return None
+    if options.job_id is not None:
+        done = yield from find_job(target, options.job_id, options.job_id_search, job.read_version)
+        if done is not None:  # a run beside this one was faster
+            yield from abort_job(target, job, messages)
+            return None
+    fragments = tuple(
+        stored_fragment(FragmentMetadata.from_json(text)) for message in messages for text in message.fragments
+    )
+    change = _Change(target, options, job, fragments, mark, _properties(options, job, properties or {}))
+    return (yield from change.commit())
+
+
+def _properties(options: WriteOptions, job: WriteJob, more: Mapping[str, str]) -> dict[str, str]:
+    message = {} if options.commit_message is None else {COMMIT_MESSAGE_KEY: options.commit_message}
+    return {**options.properties, **message, **more, JOB_PROPERTY: job.job_id}
+
+
+class _Change:
+    """One job that is being committed."""
+
+    def __init__(
+        self,
+        target: WriteTarget,
+        options: WriteOptions,
+        job: WriteJob,
+        fragments: tuple[Fragment, ...],
+        mark: ConfigMark | None,
+        properties: Mapping[str, str],
+    ) -> None:
+        self.target = target
+        self.options = options
+        self.job = job
+        self.fragments = fragments
+        self.marks = () if mark is None else (mark,)
+        self.properties = properties
+
+    def commit(self) -> Plan[int | None]:
+        """Create the table, append to it or overwrite it."""
+        base = yield from newest_manifest(self.target)
+        if base is None:
+            try:
+                return (yield from self._create())
+            except AlreadyExists:  # somebody else created it meanwhile
+                base = yield from newest_manifest(self.target)
+        if base is None:
+            raise NotFound("the table was dropped while it was created", path=self.target.location.uri)
+        if self.job.is_overwrite:
+            return (yield from self._overwrite(base))
+        return (yield from self._append(base))
+
+    def _create(self) -> Plan[int]:
+        if self.job.read_version:
+            raise CommitConflictError(
+                f"the table was dropped; the rows were written for its version {self.job.read_version}",
+                path=self.target.location.uri,
+            )
+        operation = Overwrite(self.fragments, self.job.schema)
+        request = CommitRequest(
+            self._transaction(0, operation), creation=Creation(self.job.data_version), marks=self.marks
+        )
+        committed = yield from create_table(self.target.commit_target(), request)
+        return int(committed.file.version)
+
+    def _overwrite(self, base: Manifest) -> Plan[int]:
+        if not self.job.read_version:
+            raise CommitConflictError(
+                "the table was created while its rows were written; run the job again to overwrite it",
+                path=self.target.location.uri,
+                retryable=True,
+            )
+        given = self.options.data_storage_version
+        creation = Creation(None if given is None else version_for_files(given))
+        operation = Overwrite(self.fragments, self.job.schema)
+        return (yield from self._publish(base, self._transaction(self.job.read_version, operation), creation))
+
+    def _append(self, base: Manifest) -> Plan[int | None]:
+        if not self.fragments:
+            return None
+        read_version = self.job.read_version or base.version
+        append = Append(self.fragments)
+        for attempt in range(MERGE_ATTEMPTS):
+            yield from self._check_since(base, self._transaction(read_version, append))
+            schema = self._schema_with_new_columns(base)
+            if schema is None:
+                break
+            try:
+                base = yield from self._add_columns(base, schema)
+            except CommitConflictError as error:
+                if not error.retryable or attempt == MERGE_ATTEMPTS - 1:
+                    raise
+                base = yield from self._newest()
+        append = Append(renumbered(self.fragments, field_ids(self.job.file_schema, base.schema)))
+        return (yield from self._publish(base, self._transaction(read_version, append)))
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def _check_since(self, base: Manifest, append: Transaction) -> Plan[None]:
+        """Raise `CommitConflictError` for an append to a table that has been replaced since: before it gets columns."""
+        if append.read_version == base.version or self._schema_with_new_columns(base) is None:
+            return
+        for version, other in (yield from transactions_after(self.target, append.read_version)):
+            if other is not None:
+                check_conflict(append, other, version=version, knows_rows=False)
+
+    def _schema_with_new_columns(self, base: Manifest) -> Schema | None:
+        """The table's schema with the columns that only this job has, None when there are none."""
+        missing = [name for name in self.job.columns if name not in set(base.schema.names)]
+        if not missing:
+            return None
+        if not self.options.merge_schema:
+            raise SchemaError(f"the table no longer has the column {missing[0]}", path=self.target.location.uri)
+        return extended(base, self.job.file_schema.to_arrow())
+
+    def _add_columns(self, base: Manifest, schema: Schema) -> Plan[Manifest]:
+        operation = Merge(tuple(base.fragments), schema, preserves_nullability=True)
+        properties = {key: text for key, text in self.properties.items() if key != JOB_PROPERTY}  # not the job yet
+        transaction = Transaction(base.version, operation, properties=properties)
+        request = CommitRequest(transaction, base=base, max_retries=1)
+        committed = yield from commit(self.target.commit_target(), request)
+        manifest: Manifest = committed.manifest
+        return manifest
+
+    def _newest(self) -> Plan[Manifest]:
+        base = yield from newest_manifest(self.target)
+        if base is None:
+            raise NotFound("the table was dropped meanwhile", path=self.target.location.uri)
+        return base
+
+    # -- the version -------------------------------------------------------------------------------------------------
+
+    def _transaction(self, read_version: int, operation: Operation) -> Transaction:
+        return Transaction(read_version, operation, uuid=self.job.uuid, properties=self.properties)
+
+    def _publish(self, base: Manifest, transaction: Transaction, creation: Creation = _AS_IT_IS) -> Plan[int]:
+        request = CommitRequest(
+            transaction,
+            base=base,
+            creation=creation,
+            max_retries=self.options.commit_retries + 1,
+            marks=self.marks,
+        )
+        state = self.target.state((yield from commit(self.target.commit_target(), request)))
+        yield from after_commit(state)
+        return int(state.manifest.version)
+
+
+def field_ids(written: Schema, table: Schema) -> dict[int, int]:
+    """Ids of the fields that files were written with, and the table's ids of these fields.
+
+    Raises `SchemaError` for a column that the table does not have, or has in another type.
+    """
+    wanted = {field.name: field for field in fitted(written, table).fields}
+    return {
+        mine.id: theirs.id
+        for field in written.fields
+        for mine, theirs in zip(field.walk(), _in_order_of(field, wanted[field.name]), strict=True)
+    }
+
+
+def _in_order_of(mine: Field, theirs: Field) -> list[Field]:
+    """`theirs` and all below it, in the order in which `mine` walks."""
+    if [child.name for child in mine.children] == [child.name for child in theirs.children]:
+        children = list(theirs.children)
+    elif len(mine.children) == 1 == len(theirs.children):  # of a list, whose name means nothing
+        children = list(theirs.children)
+    else:
+        by_name = {child.name: child for child in theirs.children}
+        children = [by_name[child.name] for child in mine.children]
+    below = [_in_order_of(one, other) for one, other in zip(mine.children, children, strict=True)]
+    return [theirs, *(field for fields in below for field in fields)]
+
+
+def renumbered(fragments: Sequence[Fragment], ids: Mapping[int, int]) -> tuple[Fragment, ...]:
+    """New fragments whose files name their columns by other ids."""
+    if all(one == other for one, other in ids.items()):
+        return tuple(fragments)
+    return tuple(
+        replace(
+            fragment,
+            files=tuple(
+                replace(file, fields=tuple(ids.get(one, one) for one in file.fields)) for file in fragment.files
+            ),
+        )
+        for fragment in fragments
+    )
+
+
+# -- abort -----------------------------------------------------------------------------------------------------------
+
+
+def abort_job(target: WriteTarget, job: WriteJob, messages: Sequence[TaskMessage]) -> Plan[str]:
+    """Remove the files of a job that failed; gives what was done, for the log.
+
+    Nothing is removed when a version since the one that was read is the job's, or when its transaction is still there:
+    then the commit ended without anybody knowing how. Raises what reading the table raises, and removes nothing then.
+    """
+    paths = [path for message in messages for path in message.paths]
+    if not paths:
+        return "aborted, no files to be removed"
+    told = messages[0].job
+    for version, transaction in (yield from transactions_after(target, told.read_version)):
+        if transaction is not None and transaction.uuid == job.uuid:
+            return f"was committed as version {version}, its files stay"
+    if (yield from is_pending(target, job.uuid)):
+        return "its commit was under way and may yet take effect: its files are left to cleanup"
+    removed = yield from remove_unreferenced(target, messages, told.read_version)
+    return f"aborted, {removed} of {len(paths)} files removed"
+
+
+def remove_unreferenced(target: WriteTarget, messages: Sequence[TaskMessage], read_version: int) -> Plan[int]:
+    """Remove the files of messages that no version since the one that was read refers to; gives how many.
+
+    The version that a commit made may have been cleaned up meanwhile, while later ones refer to its files.
+    """
+    kept: set[str] = set()
+    for version in (yield from target.handler.list_after(target.location, read_version)):
+        manifest = yield from manifest_in(target.location, version, target.session.cache)
+        kept |= {f"{DATA}/{file.path}" for fragment in manifest.fragments for file in fragment.files}
+    paths = [path for message in messages for path in message.paths if data_file_of(path) not in kept]
+    if paths:
+        yield Remove(target.location.store, tuple(target.location.key(path) for path in paths))
+    return len(paths)

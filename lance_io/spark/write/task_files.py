@@ -1,0 +1,112 @@
+"""The data files of one task: new names for every attempt, and no runts at the end.
+
+A file that has reached its target of bytes (or of rows, where none were asked for) stays open until `TAIL_BYTES` more
+have come. If the input ends within that, the rest joins it; else the file ends and the rest begins the next one. A
+number of rows that was asked for is a hard limit.
+
+Names are random and end in digits of the job, so that keys spread over a store's partitions and the files of one job
+can still be found by listing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lance_io.dataset.write.data_files import (
+    PIECES_PER_FILE,
+    FileLimits,
+    NewFiles,
+    NextBatch,
+    WriteBatch,
+    data_file_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.plans.plan import Plan
+    from lance_io.spark.write.write_job import WriteJob
+    from lance_io.store.url import Location
+
+TAIL_BYTES: Final = 16 << 20
+EXTENSION: Final = ".lance"
+
+
+def task_file_name(job_digits: str) -> str:
+    """A new random name that ends in the digits of a job."""
+    return f"{data_file_name().removesuffix(EXTENSION)}{job_digits}{EXTENSION}"
+
+
+class TaskFiles(NewFiles):
+    """The data files of one attempt of one task.
+
+    location      folder of the table
+    limits        when a file is full; is_rows_hard: its number of rows is never exceeded
+    """
+
+    def __init__(self, location: Location, job: WriteJob, limits: FileLimits, *, is_rows_hard: bool) -> None:
+        new_name = partial(task_file_name, job.file_suffix)
+        super().__init__(location, job.file_schema, job.data_version, limits, new_name=new_name)
+        self._is_rows_hard = is_rows_hard
+        self._tail_bytes = min(TAIL_BYTES, limits.num_bytes)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Paths of all that was written, relative to the table's folder."""
+        depth = len(self.location.key("x")) - 1
+        return tuple(key[depth:] for key in self._keys)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the data files."""
+        return sum(file.size_bytes or 0 for fragment in self.fragments for file in fragment.files)
+
+    def write(self, rows: Rows | AsyncRows) -> Plan[None]:
+        """Write all rows."""
+        held: deque[pa.RecordBatch] = deque()
+        held_bytes = 0
+        while (batch := (yield NextBatch(rows))) is not None:
+            waiting = deque(self._small(batch))
+            while waiting:
+                piece = waiting.popleft()
+                if self._file is None or not self._is_full():
+                    yield from self._put(piece)
+                    continue
+                held.append(piece)
+                held_bytes += piece.nbytes
+                if held_bytes >= self._tail_bytes:
+                    yield from self._end_file()
+                    waiting.extendleft(reversed(held))
+                    held.clear()
+                    held_bytes = 0
+        for piece in held:
+            yield from self._put(piece)
+        if self._file is not None:
+            yield from self._finish()
+
+    def _small(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Slices that are small beside a file."""
+        row_bytes = max(1, batch.nbytes // max(1, batch.num_rows))
+        num_rows = max(1, min(self._limits.num_bytes // PIECES_PER_FILE // row_bytes, self._limits.rows))
+        for start in range(0, batch.num_rows, num_rows):
+            yield batch if num_rows >= batch.num_rows else batch.slice(start, num_rows)
+
+    def _put(self, piece: pa.RecordBatch) -> Plan[None]:
+        """Rows into the open file, or a new one; what a hard limit leaves goes into the next."""
+        while piece.num_rows:
+            if self._file is None:
+                yield from self._open()
+            room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
+            yield WriteBatch(self._file, piece.slice(0, room))
+            piece = piece.slice(min(room, piece.num_rows))
+            if self._is_rows_hard and self._writer.num_rows >= self._limits.rows:
+                yield from self._end_file()
+
+    def _end_file(self) -> Plan[None]:
+        yield from self._finish()
+        yield from self._close()

@@ -1,0 +1,183 @@
+"""One column of u32 out of an Arrow IPC file, for deletion files (Arrow's columnar format, "IPC File Format").
+
+    "ARROW1\\0\\0"
+    encapsulated messages: schema, record batch      each FF FF FF FF, i32 metadata bytes, metadata, body
+    footer, i32 footer bytes, "ARROW1"
+
+The metadata are flatbuffers. We let pyarrow judge schema and footer, and walk through the one record batch
+ourselves: its compressed buffers announce their decompressed size in a prefix, and pyarrow allocates what it reads
+there, so that a damaged file of a few bytes could ask for any amount of memory. Here the size must be that of the
+announced rows before anything is decompressed.
+
+    Footer       0 version      1 schema                      2 dictionaries                 3 record batches
+    Block        i64 offset     i32 metadata bytes, padding   i64 body bytes
+    Message      0 version      1 header type                 2 header                       3 body bytes
+    RecordBatch  0 rows         1 nodes: [(i64 rows, nulls)]  2 buffers: [(i64 at, bytes)]   3 compression
+    Compression  0 codec: 0 LZ4 frame, 1 ZSTD
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.errors import FormatError
+
+if TYPE_CHECKING:
+    from lance_io.format.wire import Buffer
+    from lance_io.table.manifest.roaring import U32Array
+
+_MAGIC: Final = b"ARROW1"
+_CONTINUATION: Final = 0xFFFFFFFF
+_RECORD_BATCH: Final = 3  # Message.header type
+_CODECS: Final = {0: "lz4", 1: "zstd"}
+_RAW: Final = -1  # prefix of a buffer that is stored as it is
+
+
+class _Flatbuffer:
+    """Bounds-checked reads from one flatbuffer."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def read(self, layout: str, position: int) -> Any:
+        """One number, little endian, at an absolute position."""
+        size = struct.calcsize(layout)
+        if not 0 <= position <= len(self._data) - size:
+            raise FormatError(f"Arrow metadata: {size} bytes at {position} lie outside of its {len(self._data)} bytes")
+        return struct.unpack_from("<" + layout, self._data, position)[0]
+
+    def indirect(self, position: int) -> int:
+        """Where the offset at `position` points."""
+        return position + int(self.read("I", position))
+
+    def field(self, table: int, index: int) -> int | None:
+        """Position of field `index` of the table at `table`, None when it has its default."""
+        vtable = table - int(self.read("i", table))
+        slot = 4 + 2 * index
+        if slot >= int(self.read("H", vtable)):
+            return None
+        offset = int(self.read("H", vtable + slot))
+        return table + offset if offset else None
+
+    def number(self, table: int, index: int, layout: str) -> int:
+        """A number in field `index`, 0 by default."""
+        position = self.field(table, index)
+        return 0 if position is None else int(self.read(layout, position))
+
+    def structs(self, table: int, index: int, item_bytes: int) -> list[int]:
+        """Positions of the structs in a vector; there are as many as fit into the buffer at most."""
+        position = self.field(table, index)
+        if position is None:
+            return []
+        vector = self.indirect(position)
+        count = int(self.read("I", vector))
+        if count * item_bytes > len(self._data) - vector - 4:
+            raise FormatError(f"Arrow metadata: a list of {count} items runs past the end")
+        return [vector + 4 + item * item_bytes for item in range(count)]
+
+
+def read_u32_column(data: Buffer, name: str, *, num_rows_max: int) -> U32Array:
+    """The values of the only column of the only batch of an Arrow IPC file.
+
+    name          what the column must be called; its type must be uint32, not nullable
+    num_rows_max  more rows than this are refused before memory is allocated for them
+
+    Raises `FormatError` for every other file.
+    """
+    view = memoryview(data).cast("B")
+    _check_schema(view, name)
+    offset, metadata_bytes, body_bytes = _only_block(view)
+    body_start = offset + metadata_bytes
+    if offset < 0 or metadata_bytes < 8 or body_bytes < 0 or body_start + body_bytes > len(view):
+        raise FormatError(f"Arrow file: a batch of {metadata_bytes} + {body_bytes} bytes at {offset} runs past the end")
+    num_rows, buffer, codec = _batch(view[offset:body_start], body_bytes)
+    if num_rows > num_rows_max:
+        raise FormatError(f"Arrow file: {num_rows} rows, at most {num_rows_max}")
+    start, length = buffer
+    content = view[body_start + start : body_start + start + length]
+    return np.frombuffer(_inflate(content, 4 * num_rows, codec), dtype="<u4", count=num_rows)
+
+
+def _check_schema(view: memoryview, name: str) -> None:
+    try:
+        reader = pa.ipc.open_file(pa.py_buffer(view))
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise FormatError(f"expected an Arrow IPC file: {error}") from error
+    expected = pa.schema([pa.field(name, pa.uint32(), nullable=False)])
+    if reader.schema != expected or reader.num_record_batches != 1:
+        columns = ", ".join(str(field) for field in reader.schema)[:200]
+        raise FormatError(
+            f"Arrow file: expected one batch of one column, {name}: uint32 not null; "
+            f"found {reader.num_record_batches} of {columns}"
+        )
+
+
+def _only_block(view: memoryview) -> tuple[int, int, int]:
+    """Offset, metadata bytes and body bytes of the record batch, out of the footer."""
+    end = len(view) - len(_MAGIC) - 4
+    (footer_bytes,) = struct.unpack_from("<i", view, end)
+    if not 0 <= footer_bytes <= end:
+        raise FormatError(f"Arrow file: a footer of {footer_bytes} bytes")
+    footer = _Flatbuffer(view[end - footer_bytes : end])
+    blocks = footer.structs(footer.indirect(0), 3, 24)
+    if len(blocks) != 1:
+        raise FormatError(f"Arrow file: {len(blocks)} record batches, expected 1")
+    return footer.read("q", blocks[0]), footer.read("i", blocks[0] + 8), footer.read("q", blocks[0] + 16)
+
+
+def _batch(metadata: memoryview, body_bytes: int) -> tuple[int, tuple[int, int], str | None]:
+    """Rows, (offset, bytes) of the value buffer in the body, and codec, out of the record batch message."""
+    prefix = 8 if struct.unpack_from("<I", metadata)[0] == _CONTINUATION else 4
+    message = _Flatbuffer(metadata[prefix:])
+    table = message.indirect(0)
+    header = message.field(table, 2)
+    if message.number(table, 1, "B") != _RECORD_BATCH or header is None:
+        raise FormatError("Arrow file: expected a record batch message")
+    batch = message.indirect(header)
+    num_rows = message.number(batch, 0, "q")
+    nodes, buffers = message.structs(batch, 1, 16), message.structs(batch, 2, 16)
+    if len(nodes) != 1 or len(buffers) != 2:
+        raise FormatError(f"Arrow file: a batch of {len(nodes)} columns and {len(buffers)} buffers, expected 1 and 2")
+    if num_rows < 0 or message.read("q", nodes[0]) != num_rows or message.read("q", nodes[0] + 8) != 0:
+        raise FormatError(f"Arrow file: expected {num_rows} rows without nulls in its only column")
+    start, length = message.read("q", buffers[1]), message.read("q", buffers[1] + 8)
+    if start < 0 or length < 0 or start + length > body_bytes:
+        raise FormatError(f"Arrow file: a buffer of {length} bytes at {start} runs past its body of {body_bytes} bytes")
+    return num_rows, (start, length), _codec(message, batch)
+
+
+def _codec(message: _Flatbuffer, batch: int) -> str | None:
+    position = message.field(batch, 3)
+    if position is None:
+        return None
+    number = message.number(message.indirect(position), 0, "b")
+    if number not in _CODECS:
+        raise FormatError(f"Arrow file: compression {number}; known are {_CODECS}")
+    return _CODECS[number]
+
+
+def _inflate(content: memoryview, expected_bytes: int, codec: str | None) -> Buffer:
+    """The buffer's values, decompressed if need be; exactly `expected_bytes` of them may be asked for."""
+    if codec is not None and expected_bytes:
+        if len(content) < 8:
+            raise FormatError(f"Arrow file: a compressed buffer of {len(content)} bytes has no length prefix")
+        (size,) = struct.unpack_from("<q", content)
+        content = content[8:]
+        if size != _RAW:
+            if not expected_bytes <= size <= expected_bytes + 64:  # writers may count their padding
+                raise FormatError(f"Arrow file: a buffer of {size} bytes once decompressed, expected {expected_bytes}")
+            return _decompress(content, size, codec)
+    if len(content) < expected_bytes:
+        raise FormatError(f"Arrow file: a buffer of {len(content)} bytes, expected {expected_bytes}")
+    return content
+
+
+def _decompress(content: memoryview, size: int, codec: str) -> Buffer:
+    try:
+        return pa.Codec(codec).decompress(pa.py_buffer(content), decompressed_size=size)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError(f"Arrow file: the buffer does not decompress: {error}") from error

@@ -1,0 +1,119 @@
+"""The index section of a manifest file: which indices there are and what they cover (spec: table, section 9).
+
+Index files are not read. A commit has to keep what the section says about them true, so entries are values that keep
+the message they came from: what is not known here is written back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import numpy as np
+
+from lance_io.errors import FormatError
+from lance_io.format.wire import parse_message
+from lance_io.proto import table_pb2
+from lance_io.table.manifest.roaring import decode_roaring, encode_roaring
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lance_io.format.wire import Buffer
+
+SYSTEM_PREFIX: Final = "__lance"
+FRAGMENT_REUSE: Final = "__lance_frag_reuse"
+MEM_WAL: Final = "__lance_mem_wal"
+_ROW_ID_DETAILS: Final = frozenset(  # kinds of index that find rows by row id; zone maps and others find addresses
+    {"BitmapIndexDetails", "LabelListIndexDetails", "NGramIndexDetails", "InvertedIndexDetails", "VectorIndexDetails"}
+)
+_BITMAP_VALUES_MAX: Final = 1 << 26  # fragments; far above any table, far below what a hostile bitmap could announce
+
+
+@dataclass(frozen=True)
+class IndexMetadata:
+    """One segment of an index.
+
+    uuid             names its folder, as text
+    name             the index that it is a part of
+    fields           ids of the indexed fields
+    dataset_version  version that it was built from
+    fragment_ids     fragments that it covers; None when it does not say
+    covering_fields  ids of fields whose values it holds
+    message          what it was parsed from, not to be changed; None for one that was made here
+    """
+
+    uuid: str
+    name: str
+    fields: tuple[int, ...]
+    dataset_version: int = 0
+    fragment_ids: frozenset[int] | None = None
+    covering_fields: tuple[int, ...] = ()
+    message: table_pb2.IndexMetadata | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_system(self) -> bool:
+        """True for what is kept as an index but is none, such as the record of moved rows."""
+        return self.name.startswith(SYSTEM_PREFIX)
+
+    @property
+    def names_rows_by_id(self) -> bool:
+        """Whether it is of a kind that is known to find rows by their row ids, wherever these lie."""
+        if self.message is None:
+            return False
+        kind = self.message.index_details.type_url.rpartition(".")[2]
+        return kind in _ROW_ID_DETAILS or (kind == "BTreeIndexDetails" and not self.message.index_version)
+
+
+def decode_indices(section: Buffer) -> list[IndexMetadata]:
+    """The entries of an index section. Raises `FormatError`."""
+    message = parse_message(table_pb2.IndexSection, section, "index section")
+    return [decode_index(each) for each in message.indices]
+
+
+def decode_index(message: table_pb2.IndexMetadata) -> IndexMetadata:
+    """One entry. Raises `FormatError`."""
+    bitmap = message.fragment_bitmap
+    ids = decode_roaring(bitmap, num_values_max=_BITMAP_VALUES_MAX) if bitmap else None
+    return IndexMetadata(
+        uuid=decode_uuid(message.uuid),
+        name=message.name,
+        fields=tuple(message.fields),
+        dataset_version=message.dataset_version,
+        fragment_ids=None if ids is None else frozenset(ids.tolist()),
+        covering_fields=tuple(message.covering_fields),
+        message=message,
+    )
+
+
+def encode_index(index: IndexMetadata) -> table_pb2.IndexMetadata:
+    """The message of an entry; what its own message has and we do not know is kept."""
+    message = table_pb2.IndexMetadata()
+    if index.message is not None:
+        message.CopyFrom(index.message)
+    message.uuid.uuid = UUID(index.uuid).bytes
+    message.name = index.name
+    message.fields[:] = index.fields
+    message.covering_fields[:] = index.covering_fields
+    message.dataset_version = index.dataset_version
+    if index.message is None or decode_index(index.message).fragment_ids != index.fragment_ids:
+        message.fragment_bitmap = encode_fragment_ids(index.fragment_ids)
+    return message
+
+
+def encode_indices(indices: Iterable[IndexMetadata]) -> bytes:
+    """An index section."""
+    return table_pb2.IndexSection(indices=[encode_index(index) for index in indices]).SerializeToString()
+
+
+def encode_fragment_ids(ids: Iterable[int] | None) -> bytes:
+    """The bitmap of covered fragments; empty for None, which says nothing."""
+    return b"" if ids is None else encode_roaring(np.array(sorted(ids), dtype=np.uint32))
+
+
+def decode_uuid(message: table_pb2.UUID) -> str:
+    """A UUID as hyphenated text. Raises `FormatError` unless it has 16 bytes."""
+    if len(message.uuid) != 16:
+        raise FormatError(f"a UUID of {len(message.uuid)} bytes, expected 16")
+    return str(UUID(bytes=message.uuid))

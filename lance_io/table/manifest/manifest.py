@@ -1,0 +1,345 @@
+"""Manifests: one version of a table (spec: table, section 2).
+
+    offset 0   [u32 length][IndexSection]      where Manifest.index_section says, when there are indices
+               [u32 length][Transaction]       where Manifest.transaction_section says
+    P          [u32 length L][Manifest, L bytes]
+    end-16     i64 P
+    end- 8     u16 0, u16 2                    not looked at
+    end- 4     "LANC"
+
+The manifest message is parsed into frozen values. The message itself is kept: whoever writes the next version copies
+and edits it, so that fields unknown here survive.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.footer import MAGIC
+from lance_io.format.schema_messages import decode_schema
+from lance_io.format.version import V0_1, V2_0, V2_2, FileVersion, version_of_name, version_of_pair
+from lance_io.format.wire import parse_message
+from lance_io.proto import table_pb2
+from lance_io.records import dataclass
+from lance_io.table.manifest.flags import (
+    MIXED_FILE_VERSIONS,
+    STABLE_ROW_IDS,
+    V2_FORMAT,
+    check_reader_flags,
+)
+from lance_io.table.manifest.fragment import Fragments, decode_fragments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.format.schema import Schema
+    from lance_io.format.wire import Buffer
+
+_FOOTER = struct.Struct("<qHH4s")
+_LENGTH = struct.Struct("<I")
+FOOTER_BYTES: Final = _FOOTER.size
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS_MAX: Final = 253_402_300_799  # the last second of the year 9999, where Python's calendar ends
+_SECONDS_MIN: Final = -62_135_596_800
+VERSION_MAX: Final = (1 << 64) - 1
+LIBRARY: Final = "lance_io"  # what this library calls itself as the writer of a manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BasePath:
+    """A place other than the table's own where its files may lie (spec: table, section 1.4).
+
+    path             full URI or absolute path
+    is_dataset_root  True when it has the folders of a table below it, False when data files lie in it directly
+    """
+
+    id: int
+    path: str
+    is_dataset_root: bool
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One version of a table.
+
+    version                          number of the version; detached ones have bit 63 set
+    schema                           fields and schema metadata
+    fragments                        in row order, decoded one by one as they are needed
+    timestamp_ns                     time of the commit, ns since the epoch, UTC
+    reader_flags, writer_flags       feature flags, checked
+    data_version                     file version of the data
+    config, table_metadata           key-value pairs of the table
+    base_paths                       by id
+    branch                           None on the main branch
+    max_fragment_id                  highest id ever given out, None before the first
+    next_row_id                      first stable row id not given out yet
+    transaction_file                 its name below `_transactions/`, may be empty
+    index_offset, transaction_offset offsets of the sections in front of the message, None when absent
+    writer                           library and version that wrote it, such as "lance 14.0.2"; empty when unknown
+    message                          the parsed message, not to be changed
+    index_section                    content of the index section; None without one, and when it was not among the
+                                     bytes that were decoded
+    """
+
+    version: int
+    schema: Schema
+    fragments: Fragments
+    timestamp_ns: int
+    reader_flags: int
+    writer_flags: int
+    data_version: FileVersion
+    config: Mapping[str, str]
+    table_metadata: Mapping[str, str]
+    base_paths: Mapping[int, BasePath]
+    branch: str | None
+    max_fragment_id: int | None
+    next_row_id: int
+    transaction_file: str
+    index_offset: int | None
+    transaction_offset: int | None
+    writer: str
+    message: table_pb2.Manifest = field(repr=False, compare=False)
+    index_section: bytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def timestamp(self) -> datetime:
+        """Time of the commit in UTC, cut to microseconds."""
+        return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
+
+    @property
+    def is_ours(self) -> bool:
+        """True when this library wrote the version, as then most likely its files."""
+        return self.writer.partition(" ")[0] == LIBRARY
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """True when rows keep their id as they move."""
+        return bool(self.reader_flags & STABLE_ROW_IDS)
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows that are not deleted, None when a fragment of an old release does not say."""
+        counts = self.fragments.num_rows
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def summary(self) -> dict[str, str]:
+        """What `versions()` tells about a version, as decimal texts (spec: table, section 10)."""
+        return summarize(self.fragments)
+
+
+def manifest_position(tail: Buffer, *, file_bytes: int) -> int:
+    """The file offset P of the manifest's length prefix; everything from there to the end is needed to decode it.
+
+    tail  any suffix of the file, at least its last 16 bytes. Raises `FormatError`.
+    """
+    view = memoryview(tail).cast("B")
+    if len(view) < FOOTER_BYTES:
+        raise FormatError(
+            f"file size is too small: {file_bytes} bytes for a manifest with its {FOOTER_BYTES}-byte footer"
+        )
+    position, _major, _minor, magic = _FOOTER.unpack_from(view, len(view) - FOOTER_BYTES)
+    if magic != MAGIC:
+        raise FormatError(f"expected {MAGIC!r} in the last 4 bytes of a manifest, found {magic!r}")
+    if not 0 <= position <= file_bytes - FOOTER_BYTES - _LENGTH.size:
+        raise FormatError(f"manifest footer points at {position} in a file of {file_bytes} bytes")
+    return int(position)
+
+
+def decode_manifest(data: Buffer, *, data_start: int = 0) -> Manifest:
+    """Parse a manifest file, or the part of it from `data_start` (not above its position P) to the end.
+
+    Raises `FormatError` for damage, `UnsupportedError` for flags, types and versions that are not known.
+    """
+    manifest = from_message(*_decode_message(data, data_start))
+    offset = manifest.index_offset
+    if offset is None or offset < data_start:
+        return manifest
+    return replace(manifest, index_section=bytes(read_section(data, offset, data_start=data_start, what="index")))
+
+
+def _decode_message(data: Buffer, data_start: int) -> tuple[table_pb2.Manifest, int]:
+    """The message and its position in the file."""
+    view = memoryview(data).cast("B")
+    file_bytes = data_start + len(view)
+    position = manifest_position(view, file_bytes=file_bytes)
+    content = read_section(view, position, data_start=data_start, end=file_bytes - FOOTER_BYTES, what="manifest")
+    return parse_message(table_pb2.Manifest, content, "manifest"), position
+
+
+def read_section(data: Buffer, offset: int, *, data_start: int = 0, end: int | None = None, what: str) -> memoryview:
+    """The length-prefixed section at file offset `offset` of a manifest file, without its prefix.
+
+    data  the file's bytes from `data_start` on; end  file offset that the section must not pass, by default the
+    footer. Raises `FormatError` when it lies outside.
+    """
+    view = memoryview(data).cast("B")
+    end = data_start + len(view) - FOOTER_BYTES if end is None else end
+    start = offset - data_start
+    if start < 0 or offset + _LENGTH.size > end:
+        raise FormatError(f"{what} section at {offset} lies outside of the bytes {data_start} to {end}")
+    (length,) = _LENGTH.unpack_from(view, start)
+    if offset + _LENGTH.size + length > end:
+        raise FormatError(f"{what} section of {length} bytes at {offset} runs past {end}")
+    return view[start + _LENGTH.size : start + _LENGTH.size + length]
+
+
+def from_message(
+    message: table_pb2.Manifest, position: int, index_section: bytes | None = None, extended: Manifest | None = None
+) -> Manifest:
+    """The values of a manifest message that lies at `position` of its file. Raises as `decode_manifest` does.
+
+    extended  a version with the same schema, whose fragments this one begins with; saves decoding them again
+    """
+    check_reader_flags(message.reader_feature_flags, message.writer_feature_flags)
+    if message.HasField("fragment_tree"):
+        raise UnsupportedError("the manifest keeps its fragments in a fragment tree (field 22)")
+    base_paths = _base_paths(message)
+    fragments = decode_fragments(message.fragments, base_paths, None if extended is None else extended.fragments)
+    schema = decode_schema(message.fields, message.schema_metadata) if extended is None else extended.schema
+    if any(field.id < 0 for field in schema.fields):
+        raise FormatError("schema: a field of the table has an id below 0, which only columns of files have")
+    manifest = Manifest(
+        version=message.version,
+        schema=schema,
+        fragments=fragments,
+        timestamp_ns=_timestamp_ns(message),
+        reader_flags=message.reader_feature_flags,
+        writer_flags=message.writer_feature_flags,
+        data_version=_data_version(message, fragments),
+        config=dict(message.config),
+        table_metadata=dict(message.table_metadata),
+        base_paths=base_paths,
+        branch=message.branch if message.HasField("branch") else None,
+        max_fragment_id=message.max_fragment_id if message.HasField("max_fragment_id") else None,
+        next_row_id=message.next_row_id,
+        transaction_file=message.transaction_file,
+        index_offset=_section_offset(message, "index_section", position),
+        transaction_offset=_transaction_offset(message, position),
+        writer=_writer(message),
+        message=message,
+        index_section=index_section,
+    )
+    _check_consistency(manifest)
+    return manifest
+
+
+class Origin(NamedTuple):
+    """What a manifest says about the change that made its version; as `Manifest` has it."""
+
+    version: int
+    transaction_file: str
+    transaction_offset: int | None
+    writer: str
+
+
+def decode_origin(data: Buffer) -> Origin:
+    """Who made a version, and where the change is recorded; nothing else of the manifest is looked at.
+
+    data  the whole file. Raises `FormatError` for damage.
+    """
+    message, position = _decode_message(data, 0)
+    offset = _transaction_offset(message, position)
+    return Origin(message.version, message.transaction_file, offset, _writer(message))
+
+
+def _writer(message: table_pb2.Manifest) -> str:
+    return f"{message.writer_version.library} {message.writer_version.version}".strip()
+
+
+def decode_summary(data: Buffer, *, data_start: int = 0) -> tuple[int, int, dict[str, str]]:
+    """Version, timestamp in ns and summary of a manifest, for listing versions; its schema is not looked at.
+
+    So a version that cannot be opened can still be listed. Raises `FormatError` for damage.
+    """
+    message, _position = _decode_message(data, data_start)
+    fragments = decode_fragments(message.fragments, _base_paths(message))
+    return message.version, _timestamp_ns(message), summarize(fragments)
+
+
+def summarize(fragments: Fragments) -> dict[str, str]:
+    """Totals over fragments as decimal texts; what a manifest does not know counts as 0."""
+    files = [file for fragment in fragments for file in fragment.files]
+    totals = {
+        "total_fragments": len(fragments),
+        "total_data_files": len(files),
+        "total_files_size": sum(file.size_bytes or 0 for file in files),
+        "total_deletion_files": sum(fragment.deletion_file is not None for fragment in fragments),
+        "total_data_file_rows": sum(fragment.physical_rows or 0 for fragment in fragments),
+        "total_deletion_file_rows": sum(fragment.num_deleted_rows or 0 for fragment in fragments),
+        "total_rows": sum(fragment.num_rows or 0 for fragment in fragments),
+    }
+    return {name: str(total) for name, total in totals.items()}
+
+
+def _timestamp_ns(message: table_pb2.Manifest) -> int:
+    seconds, nanos = message.timestamp.seconds, message.timestamp.nanos
+    if not (_SECONDS_MIN <= seconds <= _SECONDS_MAX and 0 <= nanos < 1_000_000_000):
+        raise FormatError(f"manifest timestamp of {seconds} s and {nanos} ns since 1970")
+    return seconds * 1_000_000_000 + nanos
+
+
+def _data_version(message: table_pb2.Manifest, fragments: Fragments) -> FileVersion:
+    """The version that the manifest names, or for old ones that of the files; section 7 says how to infer it."""
+    if message.HasField("data_format"):
+        return version_of_name(message.data_format.version)
+    for fragment in fragments:
+        for file in fragment.files:
+            return file.version
+    return V2_2 if message.writer_feature_flags & V2_FORMAT else V0_1
+
+
+def _base_paths(message: table_pb2.Manifest) -> dict[int, BasePath]:
+    bases: dict[int, BasePath] = {}
+    for each in message.base_paths:
+        if each.id in bases or not each.path or "\0" in each.path:
+            raise FormatError(f"base path {each.id} is declared twice or has no usable path: {each.path[:200]!r}")
+        name = each.name if each.HasField("name") else None
+        bases[each.id] = BasePath(each.id, each.path, each.is_dataset_root, name)
+    return bases
+
+
+def _transaction_offset(message: table_pb2.Manifest, position: int) -> int | None:
+    for name in ("transaction_section", "transaction_section_before_v14"):
+        offset = _section_offset(message, name, position)
+        if offset is not None:
+            return offset
+    return None
+
+
+def _section_offset(message: table_pb2.Manifest, name: str, position: int) -> int | None:
+    if not message.HasField(name):  # type: ignore[arg-type]  # one of three literal names
+        return None
+    offset: int = getattr(message, name)
+    if offset + _LENGTH.size > position:
+        raise FormatError(f"{name} at {offset} does not lie in front of the manifest at {position}")
+    return offset
+
+
+def _check_consistency(manifest: Manifest) -> None:
+    """Raise `FormatError` where two statements of one manifest contradict each other."""
+    versions = {version_of_pair(major, minor) for major, minor in manifest.fragments.version_pairs}
+    modern = {version for version in versions if version >= V2_0}
+    if modern and len(versions) > len(modern):
+        raise FormatError("data files of version 0.1 and of 2.x in one table")
+    expected = {manifest.data_version} if manifest.data_version >= V2_0 else set(list(modern)[:1])
+    if not manifest.reader_flags & MIXED_FILE_VERSIONS and versions - expected - {V0_1}:
+        found = ", ".join(sorted(version.name for version in versions))
+        raise FormatError(
+            f"data files of version {found} in a table of version {manifest.data_version.name}, but mixed file "
+            f"versions (feature flag {MIXED_FILE_VERSIONS}) are not enabled"
+        )
+    if manifest.has_stable_row_ids:
+        ids = manifest.fragments.ids
+        if len(set(ids)) < len(ids):  # readable in tables without row ids, where nothing but addresses suffers
+            raise FormatError("two fragments have one id, so that row ids do not tell rows apart (flag 2)")
+        without = manifest.fragments.first_without_row_ids()
+        if without is not None:
+            raise FormatError(f"fragment {without} has no row ids, but all fragments must have row ids (flag 2)")
+    highest = max(manifest.fragments.ids, default=-1)
+    if manifest.max_fragment_id is not None and highest > manifest.max_fragment_id:
+        raise FormatError(f"fragment {highest} is above the highest id given out, {manifest.max_fragment_id}")

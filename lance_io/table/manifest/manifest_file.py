@@ -1,0 +1,58 @@
+"""Manifest files as bytes (spec: table, section 2.1).
+
+0   [u32 length][IndexSection]      when there are indices
+    [u32 length][Transaction]       unless it is longer than 20 MiB
+P   [u32 length][Manifest]
+    i64 P   u16 0   u16 2   "LANC"
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_io.format.footer import MAGIC
+from lance_io.table.manifest.manifest import Manifest, from_message
+from lance_io.table.transaction.transaction import INLINE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from lance_io.table.transaction.draft import NextVersion
+
+_LENGTH = struct.Struct("<I")
+_FOOTER = struct.Struct("<qHH4s")
+_FOOTER_MAJOR, _FOOTER_MINOR = 0, 2
+
+
+@dataclass(frozen=True)
+class ManifestFile:
+    """A manifest file that is to be written.
+
+    data         its bytes
+    transaction  those of the transaction, also for its own file
+    manifest     the values that reading it back would give
+    """
+
+    data: bytes
+    transaction: bytes
+    manifest: Manifest
+
+
+def encode_manifest_file(following: NextVersion) -> ManifestFile:
+    """The file of a version. Raises as `decode_manifest` does for a manifest that contradicts itself."""
+    message, transaction = following.message, following.transaction.data
+    sections: list[bytes] = []
+    position = 0
+    if following.index_section is not None:
+        message.index_section = position
+        sections += [_LENGTH.pack(len(following.index_section)), following.index_section]
+        position += _LENGTH.size + len(following.index_section)
+    if len(transaction) <= INLINE_BYTES_MAX:
+        message.transaction_section = position
+        sections += [_LENGTH.pack(len(transaction)), transaction]
+        position += _LENGTH.size + len(transaction)
+    content = message.SerializeToString(deterministic=True)
+    footer = _FOOTER.pack(position, _FOOTER_MAJOR, _FOOTER_MINOR, MAGIC)
+    data = b"".join([*sections, _LENGTH.pack(len(content)), content, footer])
+    manifest = from_message(message, position, following.index_section, following.extended)
+    return ManifestFile(data, transaction, manifest)

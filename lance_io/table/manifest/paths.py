@@ -1,0 +1,176 @@
+"""Where the files of a table are, and which paths out of a manifest are refused (spec: table, sections 1 and 3).
+
+    data/<DataFile.path>                                       data files
+    data/<stem of the data file>/<blob id>.blob                sidecars of blob columns (2.2)
+    _deletions/<fragment>-<read version>-<id>.arrow|bin        deletion files
+    _transactions/<name>                                       transactions
+    _indices/<uuid>/...                                        indices
+    _refs/tags/<tag>.json  _refs/branches/<branch>.json        tags and branches
+    tree/<branch>/...                                          the same tree again, per branch
+    _versions/<2^64-1-v, 20 digits>.manifest                   version v, naming scheme V2
+    _versions/<v>.manifest                                     version v, naming scheme V1
+    _versions/d<v>.manifest                                    detached version v
+
+A manifest is not trusted: a path that would leave the folder it is relative to is an error. The way to files outside
+of the table is a base path that the manifest declares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, Literal
+
+from lance_io.errors import FormatError
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.table.manifest.fragment import DataFile, DeletionFile
+    from lance_io.table.manifest.manifest import BasePath
+
+DATA: Final = "data"
+DELETIONS: Final = "_deletions"
+TRANSACTIONS: Final = "_transactions"
+INDICES: Final = "_indices"
+VERSIONS: Final = "_versions"
+TAGS: Final = "_refs/tags"
+BRANCHES: Final = "_refs/branches"
+BRANCH_TREES: Final = "tree"
+HINT_NAME: Final = "latest_version_hint.json"
+
+NamingScheme = Literal["V1", "V2", "detached"]
+DETACHED_BIT: Final = 1 << 63
+_U64_MAX: Final = (1 << 64) - 1
+_V2_NAME_CHARS: Final = 29  # 20 digits and ".manifest"
+_SUFFIX: Final = ".manifest"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_STAGED = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_PATH_CHARS_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a file is.
+
+    base      base path that it lies below, None for the table's own folder
+    relative  path below that folder, checked not to leave it
+    """
+
+    base: BasePath | None
+    relative: str
+
+
+def check_relative(path: str, what: str) -> str:
+    """`path` itself, if it stays below the folder that it is relative to; else `FormatError`.
+
+    Refused are empty and absolute paths, `.` and `..` steps, other schemes and drive letters, backslashes and
+    control characters.
+    """
+    steps = path.split("/")
+    if (
+        not path
+        or path.startswith("/")
+        or "\\" in path
+        or "." in steps
+        or ".." in steps
+        or _SCHEME.match(path)
+        or _CONTROL.search(path)
+    ):
+        raise FormatError(
+            f"{what}: the path {path[:_PATH_CHARS_SHOWN]!r} leaves its folder, expected a relative one. "
+            "Refused, because a damaged or hostile manifest could name any file this way"
+        )
+    return path
+
+
+def join(folder: str, *steps: str) -> str:
+    """A key below `folder`, which may be empty (the root of a bucket)."""
+    return "/".join([folder.rstrip("/"), *steps]) if folder not in ("", "/") else folder + "/".join(steps)
+
+
+def data_file_place(file: DataFile, bases: Mapping[int, BasePath]) -> Place:
+    """Where a data file is. Raises `FormatError` for a path that leaves its folder, or a base not declared."""
+    path = check_relative(file.path, "data file")
+    base = _base(file.base_id, bases)
+    return Place(base, path if base is not None and not base.is_dataset_root else f"{DATA}/{path}")
+
+
+def blob_file_place(file: DataFile, blob_id: int, bases: Mapping[int, BasePath]) -> Place:
+    """Where the sidecar `blob_id` of a data file is: its id in 32 binary digits, least significant first."""
+    place = data_file_place(file, bases)
+    stem = place.relative.removesuffix(".lance")
+    return Place(place.base, f"{stem}/{f'{blob_id:032b}'[::-1]}.blob")
+
+
+def deletion_file_place(fragment_id: int, file: DeletionFile, bases: Mapping[int, BasePath]) -> Place:
+    """Where the deletion file of a fragment is. Raises `FormatError` for a base not declared."""
+    suffix = "arrow" if file.kind == "arrow" else "bin"
+    name = f"{fragment_id}-{file.read_version}-{file.id}.{suffix}"
+    return Place(_base(file.base_id, bases), f"{DELETIONS}/{name}")
+
+
+def transaction_path(name: str) -> str:
+    """Path of a transaction file by the name that the manifest gives. Raises `FormatError`."""
+    if "/" in name:
+        raise FormatError(f"transaction file: expected a bare file name, found {name[:_PATH_CHARS_SHOWN]!r}")
+    return f"{TRANSACTIONS}/{check_relative(name, 'transaction file')}"
+
+
+def _base(base_id: int | None, bases: Mapping[int, BasePath]) -> BasePath | None:
+    if base_id is None:
+        return None
+    base = bases.get(base_id)
+    if base is None:
+        raise FormatError(f"a file lies below base path {base_id}, which the manifest does not declare")
+    return base
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestName:
+    """What the name of a manifest file says."""
+
+    scheme: NamingScheme
+    version: int
+
+
+def is_detached(version: int) -> bool:
+    """True for the number of a version that is in no sequence."""
+    return bool(version & DETACHED_BIT)
+
+
+def manifest_name(version: int, scheme: NamingScheme) -> str:
+    """Name of the manifest file of a version."""
+    if scheme == "V2":
+        return f"{_U64_MAX - version:020d}{_SUFFIX}"
+    return f"d{version}{_SUFFIX}" if scheme == "detached" else f"{version}{_SUFFIX}"
+
+
+def manifest_names(version: int) -> tuple[str, ...]:
+    """The names that the manifest of a version may have, the likelier first."""
+    if is_detached(version):
+        return (manifest_name(version, "detached"),)
+    return manifest_name(version, "V2"), manifest_name(version, "V1")
+
+
+def parse_manifest_name(name: str) -> ManifestName | None:
+    """What a file name in `_versions/` says; None for files that are no manifests."""
+    stem = name.removesuffix(_SUFFIX)
+    digits = stem.removeprefix("d")
+    if stem == name or not (digits.isascii() and digits.isdecimal()) or len(digits) > 20:
+        return None
+    number = int(digits)
+    if number > _U64_MAX:
+        return None
+    if digits != stem:
+        return ManifestName("detached", number)
+    if len(name) == _V2_NAME_CHARS:
+        return ManifestName("V2", _U64_MAX - number)
+    return ManifestName("V1", number)
+
+
+def staged_for(name: str) -> str | None:
+    """The name that a staging object in `_versions/` is to get (see `commit/external.py`); None for other files."""
+    final = _STAGED.sub("", name)
+    return None if final == name or parse_manifest_name(final) is None else final

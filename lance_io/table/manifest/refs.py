@@ -1,0 +1,186 @@
+"""Tags and branches: small JSON files that name versions (spec: table, section 1.3).
+
+_refs/tags/<tag>.json                          branch, version, createdAt, updatedAt, manifestSize, metadata
+_refs/branches/<branch, percent-encoded>.json  parentBranch, identifier, parentVersion, createAt, manifestSize,
+                                               metadata
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from lance_io.errors import FormatError, UsageError
+from lance_io.table.manifest.paths import BRANCH_TREES, BRANCHES, TAGS, join
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.format.wire import Buffer
+
+MAIN: Final = "main"
+_SUFFIX: Final = ".json"
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for a version.
+
+    branch                  None on the main branch
+    manifest_size           bytes of the version's manifest file
+    created_at, updated_at  RFC 3339 texts with nanoseconds, None when not recorded
+    """
+
+    version: int
+    branch: str | None
+    manifest_size: int
+    created_at: str | None = None
+    updated_at: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A line of versions that left another one.
+
+    parent_branch   None when it left the main branch
+    parent_version  the version that it left at; its own first version has the same number
+    created_at      seconds since the epoch
+    manifest_size   bytes of its first manifest file
+    """
+
+    parent_branch: str | None
+    parent_version: int
+    created_at: int
+    manifest_size: int
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+class InvalidRefName(UsageError, OSError):
+    """A name that no tag or branch has; pylance raises `OSError` for it."""
+
+
+def check_tag_name(name: str) -> str:
+    """`name` itself, if a tag may be called so; else `UsageError`."""
+    if not _NAME.fullmatch(name) or name.startswith(".") or name.endswith((".", ".lock")) or ".." in name:
+        raise InvalidRefName(
+            f"Ref is invalid: {name!r}: expected letters, digits, '.', '-' and '_', no '.' at either end, no '..', "
+            "not ending in '.lock'"
+        )
+    return name
+
+
+def check_branch_name(name: str) -> str:
+    """`name` itself, if a branch may be called so: names like tags, joined by `/`; else `UsageError`."""
+    segments = name.split("/")
+    if name == MAIN or name.endswith(".lock") or ".." in name or not all(_NAME.fullmatch(each) for each in segments):
+        raise InvalidRefName(
+            f"Ref is invalid: branch {name!r}: expected names of letters, digits, '.', '-', '_' joined by '/'"
+        )
+    return name
+
+
+def tag_path(name: str) -> str:
+    """Path of a tag's file below the table's folder. Raises `UsageError` for a name that no tag has."""
+    return f"{TAGS}/{check_tag_name(name)}{_SUFFIX}"
+
+
+def branch_path(name: str) -> str:
+    """Path of a branch's file below the table's folder. Raises `UsageError` for a name that no branch has."""
+    return f"{BRANCHES}/{quote(check_branch_name(name), safe='')}{_SUFFIX}"
+
+
+def branch_root(root: str, branch: str | None) -> str:
+    """Folder of a branch's versions, `root` itself for the main branch (None). Raises `UsageError`."""
+    return root if branch is None or branch == MAIN else join(root, BRANCH_TREES, *check_branch_name(branch).split("/"))
+
+
+def ref_name(file_name: str) -> str | None:
+    """The tag or branch that a file in a refs folder is for; None for other files."""
+    stem = file_name.removesuffix(_SUFFIX)
+    return None if stem == file_name or not stem else unquote(stem)
+
+
+def decode_tag(data: Buffer, name: str) -> Tag:
+    """Parse a tag's file. Raises `FormatError`."""
+    values = _object(data, f"tag {name!r}")
+    return Tag(
+        version=values.number("version"),
+        branch=values.text("branch"),
+        manifest_size=values.number("manifestSize"),
+        created_at=values.text("createdAt"),
+        updated_at=values.text("updatedAt"),
+        metadata=values.metadata(),
+    )
+
+
+def encode_tag(tag: Tag) -> bytes:
+    """The file of a tag."""
+    members = {
+        "branch": tag.branch,
+        "version": tag.version,
+        "createdAt": tag.created_at,
+        "updatedAt": tag.updated_at,
+        "manifestSize": tag.manifest_size,
+        "metadata": dict(tag.metadata),
+    }
+    return json.dumps(members, indent=2, ensure_ascii=False).encode()
+
+
+def ref_time(timestamp_ns: int) -> str:
+    """A time as tags have it: RFC 3339 in UTC, with nanoseconds. timestamp_ns: since the epoch."""
+    seconds, nanoseconds = divmod(timestamp_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z"
+
+
+def decode_branch(data: Buffer, name: str) -> Branch:
+    """Parse a branch's file. Raises `FormatError`."""
+    values = _object(data, f"branch {name!r}")
+    return Branch(
+        parent_branch=values.text("parentBranch"),
+        parent_version=values.number("parentVersion"),
+        created_at=values.number("createAt"),
+        manifest_size=values.number("manifestSize"),
+        metadata=values.metadata(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A JSON object and what to call it in errors."""
+
+    what: str
+    members: Mapping[str, Any]
+
+    def number(self, key: str) -> int:
+        value = self.members.get(key)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
+            raise FormatError(f"{self.what}: expected a number as {key!r}, found {str(value)[:100]!r}")
+        return value
+
+    def text(self, key: str) -> str | None:
+        value = self.members.get(key)
+        if value is not None and not isinstance(value, str):
+            raise FormatError(f"{self.what}: expected a text or null as {key!r}, found {str(value)[:100]!r}")
+        return value
+
+    def metadata(self) -> dict[str, Any]:
+        value = self.members.get("metadata")
+        if value is not None and not isinstance(value, dict):
+            raise FormatError(f"{self.what}: expected an object as 'metadata', found {str(value)[:100]!r}")
+        return value or {}
+
+
+def _object(data: Buffer, what: str) -> _Values:
+    try:
+        members = json.loads(bytes(data))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{what}: expected JSON: {error}") from error
+    if not isinstance(members, dict):
+        raise FormatError(f"{what}: expected a JSON object, found {type(members).__name__}")
+    return _Values(what, members)

@@ -1,0 +1,312 @@
+"""The next version of a table: what a transaction makes of the current one (spec: commit, section 2.3).
+
+One function per operation, which edits a draft (`draft.py`). Nothing is read here but what is handed in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import CommitConflictError, OperationError, UnsupportedError
+from lance_io.format.schema_messages import decode_schema
+from lance_io.proto import table_pb2
+from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
+from lance_io.table.manifest.roaring import decode_roaring
+from lance_io.table.transaction import index_coverage as coverage
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
+from lance_io.table.transaction.field_ids import check_columns, check_merge, check_project
+from lance_io.table.transaction.key_changes import settle_keys
+from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.transaction import Transaction
+
+__all__ = ["ConfigMark", "Creation", "NextVersion", "build_manifest"]
+
+_UNDECIDED: Final = Creation()
+
+
+@dataclass(frozen=True)
+class ConfigMark:
+    """An entry of the config that a version sets beside its operation, provided that nobody else has set it meanwhile.
+
+    It is not part of the transaction, so that an operation of any kind can leave a mark within its one version.
+
+    key, value  the entry
+    seen        what the key had when its writer decided, None for nothing
+    """
+
+    key: str
+    value: str
+    seen: str | None = None
+
+
+def build_manifest(
+    current: Manifest | None,
+    transaction: Transaction,
+    *,
+    timestamp_ns: int,
+    version: int | None = None,
+    creation: Creation = _UNDECIDED,
+    restored: Manifest | None = None,
+    marks: Sequence[ConfigMark] = (),
+) -> NextVersion:
+    """The version that a transaction makes of `current`, which has been checked for conflicts.
+
+    current       the version to build on, with its index section; None creates the table
+    timestamp_ns  time of the commit, ns since the epoch
+    version       number of the new version, by default the next one
+    creation      used when a table is created; its data version also when one is overwritten
+    restored      the version that a `Restore` names, with its index section
+    marks         entries of the config that come along
+
+    Raises `OperationError` for a transaction that cannot be, `UnsupportedError` for what this release does not write,
+    `CommitConflictError` when somebody else has set an entry of `marks`.
+    """
+    draft = Draft(current, transaction, creation, version)
+    apply = _APPLY.get(type(transaction.operation))
+    if apply is None:
+        raise UnsupportedError(f"this release does not commit {transaction.name}")
+    if current is None and not isinstance(transaction.operation, ops.Overwrite):
+        raise OperationError(f"{transaction.name} needs a table to be applied to; a table is created by Overwrite")
+    if isinstance(transaction.operation, ops.Restore):
+        if restored is None or restored.version != transaction.operation.version:
+            raise OperationError(f"the manifest of version {transaction.operation.version} is needed to restore it")
+        draft.replace_by(restored)
+    apply(draft, transaction.operation)
+    for mark in marks:
+        _set_mark(draft, mark)
+    return draft.finish(timestamp_ns)
+
+
+def _set_mark(draft: Draft, mark: ConfigMark) -> None:
+    found = None if draft.current is None else draft.current.message.config.get(mark.key)
+    if found != mark.seen:
+        raise CommitConflictError(
+            f"the config entry {mark.key} was expected to be {mark.seen!r} and is {found!r}: another writer set it",
+            retryable=True,
+        )
+    draft.message.config[mark.key] = mark.value
+
+
+# -- operations ------------------------------------------------------------------------------------------------------
+
+
+def _append(draft: Draft, _: ops.Append) -> None:
+    draft.add_rows(draft.operation.fragments)
+
+
+def _delete(draft: Draft, operation: ops.Delete) -> None:
+    draft.update(draft.operation.updated_fragments)
+    draft.remove(operation.deleted_fragment_ids)
+
+
+def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
+    message = draft.message
+    message.ClearField("fragments")
+    draft.extends = False
+    draft.indices = []
+    draft.set_schema(draft.operation.schema)
+    message.schema_metadata.clear()
+    message.schema_metadata.update(operation.schema.metadata)
+    message.config.update(operation.config_upserts)
+    if operation.initial_bases:
+        if draft.current is not None:
+            raise OperationError("base paths are declared when a table is created, or by UpdateBases")
+        _add_bases(message, operation.initial_bases)
+    if draft.creation.data_version is not None:
+        message.data_format.file_format, message.data_format.version = "lance", draft.creation.data_version.name
+    fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
+    for fragment in fragments:
+        fragment.id = 0  # numbered anew, whatever the writer thought
+    check_columns(fragments, operation.schema)
+    draft.add_rows(fragments)
+
+
+def _create_index(draft: Draft, operation: ops.CreateIndex) -> None:
+    field_ids = {each.id for each in draft.message.fields}
+    unknown = coverage.without_known_fields(operation.new_indices, field_ids)
+    if unknown:
+        raise CommitConflictError(
+            f"index {unknown[0].name!r} is over fields {list(unknown[0].fields)}, which the table does not have: its "
+            "column may have been dropped or cast meanwhile. Build the index anew",
+            retryable=True,
+        )
+    draft.indices = coverage.with_created(draft.indices, operation)
+
+
+def _rewrite(draft: Draft, operation: ops.Rewrite) -> None:
+    message = draft.operation
+    groups = [(group.old_fragments, group.new_fragments) for group in message.groups]
+    if message.old_fragments or message.new_fragments:
+        groups.append((message.old_fragments, message.new_fragments))
+    draft.remove(fragment.id for old, _ in groups for fragment in old)
+    new_ids = [frozenset(fragment.id for fragment in draft.add(new)) for _, new in groups]
+    draft.indices = coverage.with_rewritten(draft.indices, operation, new_ids, stable=draft.stable)
+
+
+def _merge(draft: Draft, operation: ops.Merge) -> None:
+    message = draft.message
+    before = {fragment.id: fragment.physical_rows for fragment in message.fragments}
+    for fragment in operation.fragments:
+        if before.get(fragment.id, 0) not in (0, fragment.physical_rows):
+            raise OperationError(f"Merge gives fragment {fragment.id} another number of rows")
+    missing = before.keys() - {fragment.id for fragment in operation.fragments}
+    if missing:
+        raise OperationError(f"Merge must list all fragments of the table, but {min(missing)} is missing")
+    check_merge(message, draft.operation.fragments, draft.operation.schema)
+    files = {fragment.id: _paths(fragment) for fragment in message.fragments}
+    message.ClearField("fragments")
+    message.fragments.extend(draft.operation.fragments)
+    if draft.stable:
+        for changed in message.fragments:
+            if _paths(changed) != files.get(changed.id):  # every row got values
+                stamp_all(changed, draft.version)
+    draft.set_schema(draft.operation.schema)
+    message.schema_metadata.clear()
+    message.schema_metadata.update(operation.schema.metadata)
+
+
+def _paths(fragment: table_pb2.DataFragment) -> list[str]:
+    return [file.path for file in fragment.files]
+
+
+def _project(draft: Draft, _: ops.Project) -> None:
+    check_project(draft.message.fields, draft.operation.schema)
+    draft.set_schema(draft.operation.schema)
+    kept = {each.id for each in draft.message.fields}
+    for fragment in draft.message.fragments:
+        for place in reversed(range(len(fragment.files))):
+            if kept.isdisjoint(fragment.files[place].fields):
+                del fragment.files[place]
+
+
+def _restore(_draft: Draft, _: ops.Restore) -> None:
+    """Done by `replace_by`."""
+
+
+def _reserve(draft: Draft, operation: ops.ReserveFragments) -> None:
+    draft.message.max_fragment_id = min(draft.message.max_fragment_id + operation.num_fragments, FRAGMENT_ID_MAX)
+
+
+def _update(draft: Draft, operation: ops.Update) -> None:
+    touched = {fragment.id for fragment in operation.updated_fragments}.union(operation.removed_fragment_ids)
+    sources = [fragment for fragment in draft.message.fragments if fragment.id in touched]
+    sources = list(table_pb2.Manifest(fragments=sources).fragments)  # as they are before the update
+    draft.update(draft.operation.updated_fragments)
+    draft.remove(operation.removed_fragment_ids)
+    moved = []
+    for fragment in draft.add(draft.operation.new_fragments):
+        if draft.stable:
+            num_moved = draft.row_ids.assign(fragment)
+            stamp_moved(fragment, draft.version, num_moved, sources)
+            if num_moved == fragment.physical_rows:
+                moved.append(fragment.id)
+    if operation.mode == "rewrite_rows" and moved:
+        draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
+    if operation.mode == "rewrite_columns":
+        draft.indices = coverage.without_fragments(draft.indices, operation.fields_modified, touched)
+        _stamp_columns(draft, operation)
+
+
+def _stamp_columns(draft: Draft, operation: ops.Update) -> None:
+    """Record which rows were rewritten in place."""
+    if not draft.stable:
+        return
+    for fragment in draft.message.fragments:
+        bitmap = operation.updated_offsets.get(fragment.id)
+        if bitmap is not None:
+            stamp_updated(fragment, draft.version, decode_roaring(bitmap, num_values_max=fragment.physical_rows))
+
+
+def _update_config(draft: Draft, operation: ops.UpdateConfig) -> None:
+    message = draft.message
+    draft.extends = draft.extends and not operation.changes_schema
+    _apply_map(operation.config, message.config, str)
+    _apply_map(operation.table_metadata, message.table_metadata, str)
+    _apply_map(operation.schema_metadata, message.schema_metadata, str.encode)
+    fields = {each.id: each for each in message.fields}
+    for field_id, updates in operation.field_metadata.items():
+        if field_id not in fields:
+            raise OperationError(f"there is no field with id {field_id} whose metadata could be changed")
+        _apply_map(updates, fields[field_id].metadata, str.encode)
+    if operation.field_metadata:
+        settle_keys(message.fields, operation.field_metadata)
+    decode_schema(message.fields, message.schema_metadata)  # raises when metadata made a type impossible
+
+
+def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str], Any]) -> None:
+    if updates is None:
+        return
+    if updates.replace:
+        values.clear()
+    for key, value in updates.entries.items():
+        if value is not None:
+            values[key] = encode(value)
+        elif key in values:
+            del values[key]
+
+
+def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
+    draft.extends = False
+    fragments = {fragment.id: fragment for fragment in draft.message.fragments}
+    for replacement in draft.operation.replacements:
+        fragment = fragments.get(replacement.fragment_id)
+        if fragment is None:
+            raise OperationError(f"there is no fragment {replacement.fragment_id} whose data could be replaced")
+        _replace_file(fragment, replacement.new_file)
+        if draft.stable:
+            stamp_all(fragment, draft.version)
+    for fragment_id, file in operation.replacements:
+        draft.indices = coverage.without_fragments(draft.indices, file.fields, {fragment_id})
+
+
+def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:
+    """Put a file in the place of the one with its fields, or beside files whose columns of them die."""
+    for file in fragment.files:
+        same_version = (file.file_major_version, file.file_minor_version) == (
+            new.file_major_version,
+            new.file_minor_version,
+        )
+        if same_version and file.fields == new.fields:
+            file.CopyFrom(new)
+            return
+        file.fields[:] = [TOMBSTONE if one in new.fields else one for one in file.fields]
+    fragment.files.add().CopyFrom(new)
+
+
+def _update_bases(draft: Draft, operation: ops.UpdateBases) -> None:
+    _add_bases(draft.message, operation.new_bases)
+
+
+def _add_bases(message: table_pb2.Manifest, bases: Iterable[Any]) -> None:
+    for base in bases:
+        taken = {(one.name, one.path) for one in message.base_paths}
+        if any(base.path == path or (base.name and base.name == name) for name, path in taken):
+            raise OperationError(f"base path {base.name or base.path!r} is declared already")
+        base_id = base.id or 1 + max((one.id for one in message.base_paths), default=0)
+        if any(one.id == base_id for one in message.base_paths):
+            raise OperationError(f"base path id {base_id} is declared already")
+        message.base_paths.add(id=base_id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path)
+
+
+_APPLY: Final[dict[type, Callable[[Draft, Any], None]]] = {
+    ops.Append: _append,
+    ops.Delete: _delete,
+    ops.Overwrite: _overwrite,
+    ops.CreateIndex: _create_index,
+    ops.Rewrite: _rewrite,
+    ops.Merge: _merge,
+    ops.Restore: _restore,
+    ops.ReserveFragments: _reserve,
+    ops.Update: _update,
+    ops.Project: _project,
+    ops.UpdateConfig: _update_config,
+    ops.DataReplacement: _replace_data,
+    ops.UpdateBases: _update_bases,
+}

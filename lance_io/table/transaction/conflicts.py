@@ -1,0 +1,342 @@
+"""Do two changes of a table go together? (spec: commit, section 4)
+
+Each row is a transaction that is being committed, each column one that was committed since the version it was made
+for. `.` they do; `R` they do not, but making the change again on the newest version may help; `I` they do not, and
+making it again would undo what the other one did. Letters name the rules below; of several, the first counts that
+says anything but ok.
+
+FR of a change are the fragments it touches: changed, removed, rewritten, or given other data files.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from lance_io.errors import CommitConflictError
+from lance_io.table.manifest.index_section import FRAGMENT_REUSE, MEM_WAL, IndexMetadata
+from lance_io.table.transaction import operations as ops
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lance_io.table.manifest.fragment import Fragment
+    from lance_io.table.transaction.transaction import Transaction
+
+Verdict = Literal["ok", "retryable", "incompatible"]
+OK: Final = "ok"
+RETRYABLE: Final = "retryable"
+INCOMPATIBLE: Final = "incompatible"
+
+MATRIX: Final = """
+                   A   D   U   O   CI  RW  M   P   RS  RF  UC  DR  MW  UB  CL
+Append             .   .   .   I   .   .   n   n   I   .   .   .   I   .   .
+Delete             .   r   r   I   .   f   R   .   I   .   .   f   I   .   .
+Update             k   r   rk  I   .   f   R   n   I   .   .   f   s   .   .
+Overwrite          .   .   .   cR  .   .   .   .   .   .   c   .   I   .   .
+CreateIndex        .   .   .   I   x   b   .   .   I   .   .   d   I   .   .
+Rewrite            .   f   f   I   b   f   R   .   I   .   .   f   .   .   .
+Merge              R   R   R   I   .   R   R   I   I   .   g   R   I   .   .
+Project            n   .   n   I   .   .   R   R   I   .   .   n   I   .   .
+Restore            .   .   .   .   .   .   .   .   .   .   h   .   I   .   .
+ReserveFragments   .   .   .   I   .   .   .   .   I   .   .   .   .   .   .
+UpdateConfig       .   .   .   m   .   .   g   .   h   .   c   .   .   .   .
+DataReplacement    .   e   w   I   d   f   R   np  I   .   .   v   I   .   .
+UpdateMemWalState  I   I   s   I   s   .   I   I   I   .   .   I   s   .   I
+UpdateBases        .   .   .   .   .   .   .   .   .   .   .   .   .   u   .
+Clone              .   .   .   .   .   .   .   .   .   .   .   .   .   .   .
+"""
+
+
+def check_conflict(mine: Transaction, other: Transaction, *, version: int, knows_rows: bool) -> None:
+    """Raise `CommitConflictError` unless `mine` can be committed after `other`, which made `version`.
+
+    knows_rows  whether it is known which rows `mine` deletes, so that it can be merged with other deletions of the
+                same fragments (`rebase.py`); rows that both deleted are found there
+    """
+    verdict = judge(mine, other, knows_rows=knows_rows)
+    if verdict == OK:
+        return
+    if verdict == RETRYABLE:
+        text = (
+            f"Retryable commit conflict for version {version}: This {mine.name} transaction was preempted by "
+            f"concurrent transaction {other.name} at version {version}. Please retry."
+        )
+    else:
+        text = (
+            f"Incompatible transaction: This {mine.name} transaction is incompatible with concurrent transaction "
+            f"{other.name} at version {version}."
+        )
+    raise CommitConflictError(text, retryable=verdict == RETRYABLE)
+
+
+def judge(mine: Transaction, other: Transaction, *, knows_rows: bool = False) -> Verdict:
+    """What the matrix says about two transactions."""
+    rules = _RULES.get((mine.name, other.name))
+    if rules is None:  # one of them is an operation that nobody here knows
+        return INCOMPATIBLE
+    verdicts = (_judge(rule, mine, other, knows_rows) for rule in rules)
+    return next((verdict for verdict in verdicts if verdict != OK), OK)
+
+
+def _judge(rule: str, mine: Transaction, other: Transaction, knows_rows: bool) -> Verdict:
+    if rule == "R":
+        return RETRYABLE
+    if rule == "I":
+        return INCOMPATIBLE
+    if rule == "r":
+        return _rows(mine.operation, other.operation, knows_rows)
+    if rule == "s":
+        return _log(mine, other)
+    return _NOTES[rule](mine.operation, other.operation)
+
+
+def _parse(matrix: str) -> dict[tuple[str, str], str]:
+    lines = [line.split() for line in matrix.strip().splitlines()]
+    names = [line[0] for line in lines[1:]]
+    return {
+        (line[0], other): cell.replace(".", "")
+        for line in lines[1:]
+        for other, cell in zip(names, line[1:], strict=True)
+    }
+
+
+_RULES: Final = _parse(MATRIX)
+
+
+# -- what changes touch ----------------------------------------------------------------------------------------------
+
+
+def _ids(fragments: Iterable[Fragment]) -> frozenset[int]:
+    return frozenset(fragment.id for fragment in fragments)
+
+
+def removed_fragments(operation: ops.Operation) -> frozenset[int]:
+    """Fragments that are gone."""
+    if isinstance(operation, ops.Delete):
+        return frozenset(operation.deleted_fragment_ids)
+    if isinstance(operation, ops.Update):
+        return frozenset(operation.removed_fragment_ids)
+    if isinstance(operation, ops.Rewrite):
+        return frozenset().union(*(_ids(group.old_fragments) for group in operation.groups))
+    return frozenset()
+
+
+def touched_fragments(operation: ops.Operation) -> frozenset[int]:
+    """FR of the module's text."""
+    touched = removed_fragments(operation)
+    if isinstance(operation, (ops.Delete, ops.Update)):
+        return touched | _ids(operation.updated_fragments)
+    if isinstance(operation, ops.DataReplacement):
+        return frozenset(fragment_id for fragment_id, _ in operation.replacements)
+    return touched
+
+
+def _replaced_fields(operation: ops.DataReplacement) -> frozenset[int]:
+    return frozenset(one for _, file in operation.replacements for one in file.fields)
+
+
+# -- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _fragments(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """f: one fragment was touched by both."""
+    return OK if touched_fragments(mine).isdisjoint(touched_fragments(other)) else RETRYABLE
+
+
+def _rows(mine: ops.Operation, other: ops.Operation, knows_rows: bool) -> Verdict:
+    """r: both deleted rows of one fragment. If it is known which, that can be merged, when nothing else changed."""
+    common = touched_fragments(mine) & touched_fragments(other)
+    if not common:
+        return OK
+    if not knows_rows or common & (removed_fragments(mine) | removed_fragments(other)):
+        return RETRYABLE
+    assert isinstance(mine, (ops.Delete, ops.Update)) and isinstance(other, (ops.Delete, ops.Update))
+    files = {fragment.id: fragment.files for fragment in mine.updated_fragments}
+    same = all(files[one.id] == one.files for one in other.updated_fragments if one.id in common)
+    return OK if same else RETRYABLE
+
+
+def _keys(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """k: mine inserted rows under keys that nobody else may insert, and the other one added rows."""
+    assert isinstance(mine, ops.Update)
+    keys = mine.inserted_rows
+    if keys is None:
+        return OK
+    others = other.inserted_rows if isinstance(other, ops.Update) else None
+    if others is None or keys.field_ids != others.field_ids or _may_meet(keys, others):
+        return RETRYABLE
+    return OK
+
+
+def _may_meet(one: ops.KeyFilter, other: ops.KeyFilter) -> bool:
+    """Whether two filters may have a key in common; filters of different kinds cannot be compared."""
+    if one.hashes is not None and other.hashes is not None:
+        return not one.hashes.isdisjoint(other.hashes)
+    same = (one.num_bits, one.num_items, one.probability) == (other.num_bits, other.num_items, other.probability)
+    if one.hashes is not None or other.hashes is not None or not same:
+        return True
+    return bool(int.from_bytes(one.bitmap, "little") & int.from_bytes(other.bitmap, "little"))
+
+
+def _nullability(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """n: the schema changed in a way that rows written for the old one may not fit."""
+    changes = [each for each in (mine, other) if isinstance(each, (ops.Merge, ops.Project))]
+    return OK if all(change.preserves_nullability for change in changes) else RETRYABLE
+
+
+def _config(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """c: one sets a key of the config that the other sets or deletes; both change the same metadata."""
+    if not _config_keys_free(mine, other):
+        return INCOMPATIBLE
+    if isinstance(mine, ops.UpdateConfig) and isinstance(other, ops.UpdateConfig):
+        both_schema = mine.schema_metadata is not None and other.schema_metadata is not None
+        both_fields = not mine.field_metadata.keys().isdisjoint(other.field_metadata)
+        if both_schema or both_fields or _same_key(mine.table_metadata, other.table_metadata):
+            return INCOMPATIBLE
+    return OK
+
+
+def _config_keys_free(mine: ops.Operation, other: ops.Operation) -> bool:
+    one, two = _config_map(mine), _config_map(other)
+    if one is None or two is None:
+        return True
+    return one.upserted.isdisjoint(two.entries) and two.upserted.isdisjoint(one.entries)
+
+
+def _config_map(operation: ops.Operation) -> ops.UpdateMap | None:
+    if isinstance(operation, ops.Overwrite):
+        return ops.UpdateMap(dict(operation.config_upserts)) if operation.config_upserts else None
+    assert isinstance(operation, ops.UpdateConfig)
+    return operation.config
+
+
+def _same_key(one: ops.UpdateMap | None, two: ops.UpdateMap | None) -> bool:
+    if one is None or two is None:
+        return False
+    return one.replace or two.replace or not one.entries.keys().isdisjoint(two.entries)
+
+
+def _metadata_of_old(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """m: mine changes metadata of a schema, or keys of a config, that the other one replaced."""
+    assert isinstance(mine, ops.UpdateConfig)
+    return OK if not mine.changes_schema and _config_keys_free(mine, other) else INCOMPATIBLE
+
+
+def _schema_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """g: one changes metadata inside of the schema, the other one brings a schema."""
+    changes = [each for each in (mine, other) if isinstance(each, ops.UpdateConfig)]
+    return RETRYABLE if any(change.changes_schema for change in changes) else OK
+
+
+def _restored_metadata(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """h: one changes metadata inside of the schema, the other one brings back an old schema."""
+    return OK if _schema_metadata(mine, other) == OK else INCOMPATIBLE
+
+
+def _replaced_and_deleted(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """e: a fragment whose data is to be replaced is gone."""
+    return OK if touched_fragments(mine).isdisjoint(removed_fragments(other)) else INCOMPATIBLE
+
+
+def _replaced_and_updated(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """w: a fragment whose data is to be replaced is gone, or lost rows to others, or got other data of these fields."""
+    assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Update)
+    targets = touched_fragments(mine)
+    if not targets.isdisjoint(other.removed_fragment_ids):
+        return INCOMPATIBLE
+    if targets.isdisjoint(_ids(other.updated_fragments)):
+        return OK
+    moved = other.mode == "rewrite_rows" and bool(other.new_fragments)
+    return RETRYABLE if moved or not _replaced_fields(mine).isdisjoint(other.fields_modified) else OK
+
+
+def _replaced_twice(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """v: both replace the data of a field in a fragment."""
+    assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.DataReplacement)
+    meet = any(
+        one == two and not set(file.fields).isdisjoint(theirs.fields)
+        for one, file in mine.replacements
+        for two, theirs in other.replacements
+    )
+    return RETRYABLE if meet else OK
+
+
+def _replaced_and_indexed(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """d: one built an index over a field whose data the other one replaced."""
+    pair = (mine, other)
+    fields = frozenset[int]().union(*(_replaced_fields(each) for each in pair if isinstance(each, ops.DataReplacement)))
+    indices = [index for each in pair if isinstance(each, ops.CreateIndex) for index in each.new_indices]
+    return RETRYABLE if any(not fields.isdisjoint(index.fields) for index in indices) else OK
+
+
+def _replaced_and_dropped(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """p: a field whose data is to be replaced is no longer in the schema."""
+    assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.Project)
+    return OK if _replaced_fields(mine) <= other.schema.by_id.keys() else INCOMPATIBLE
+
+
+def _rewritten_and_indexed(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """b: one built an index over rows that the other one moved."""
+    pair = (mine, other)
+    moved = frozenset[int]().union(*(removed_fragments(each) for each in pair if isinstance(each, ops.Rewrite)))
+    indices = [index for each in pair if isinstance(each, ops.CreateIndex) for index in each.new_indices]
+    meet = any(index.fragment_ids is None or not moved.isdisjoint(index.fragment_ids) for index in indices)
+    return RETRYABLE if moved and meet else OK
+
+
+def _indices(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """x: both built an index of one name, or one removed what the other one built on."""
+    assert isinstance(mine, ops.CreateIndex) and isinstance(other, ops.CreateIndex)
+    names, others = _names(mine.new_indices), _names(other.new_indices)
+    system = {FRAGMENT_REUSE, MEM_WAL}
+    touch = system & (names | _names(mine.removed_indices)) & (others | _names(other.removed_indices))
+    crossed = names & _names(other.removed_indices) or others & _names(mine.removed_indices)
+    return RETRYABLE if names & others or touch or crossed else OK
+
+
+def _names(indices: Iterable[IndexMetadata]) -> set[str]:
+    return {index.name for index in indices}
+
+
+def _bases(mine: ops.Operation, other: ops.Operation) -> Verdict:
+    """u: both declared one base path."""
+    assert isinstance(mine, ops.UpdateBases) and isinstance(other, ops.UpdateBases)
+    meet = any(
+        (one.id and one.id == two.id) or (one.name and one.name == two.name) or one.path == two.path
+        for one in mine.new_bases
+        for two in other.new_bases
+    )
+    return INCOMPATIBLE if meet else OK
+
+
+def _log(mine: Transaction, other: Transaction) -> Verdict:
+    """s: both took a step of the write-ahead log. Which one is not looked into, so any two may be the same."""
+    return RETRYABLE if _steps_log(mine) and _steps_log(other) else OK
+
+
+def _steps_log(transaction: Transaction) -> bool:
+    operation = transaction.operation
+    if isinstance(operation, ops.CreateIndex):
+        return MEM_WAL in _names(operation.new_indices) | _names(operation.removed_indices)
+    if isinstance(operation, ops.Update):
+        return transaction.message is not None and bool(transaction.message.update.compacted_sstables)
+    return isinstance(operation, ops.UpdateMemWalState)
+
+
+_NOTES: Final[dict[str, Callable[[ops.Operation, ops.Operation], Verdict]]] = {
+    "f": _fragments,
+    "k": _keys,
+    "n": _nullability,
+    "c": _config,
+    "m": _metadata_of_old,
+    "g": _schema_metadata,
+    "h": _restored_metadata,
+    "e": _replaced_and_deleted,
+    "w": _replaced_and_updated,
+    "v": _replaced_twice,
+    "d": _replaced_and_indexed,
+    "p": _replaced_and_dropped,
+    "b": _rewritten_and_indexed,
+    "x": _indices,
+    "u": _bases,
+}

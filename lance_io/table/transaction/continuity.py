@@ -1,0 +1,160 @@
+"""Whether a transaction goes together with versions that are gone (decision 003, the project's own).
+
+What was committed since the version that a transaction was made for is known from the transactions of the versions in
+between. A cleanup may have removed these. Then two manifests are left, that version and the newest, and what a
+transaction touches has to be the same in both. That proves less often that it fits than the conflict matrix does
+(`conflicts.py`), never wrongly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lance_io.table.manifest.paths import DATA
+from lance_io.table.transaction import operations as ops
+from lance_io.table.transaction.conflicts import removed_fragments, touched_fragments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lance_io.proto import table_pb2
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.transaction import Transaction
+
+
+def discontinuity(
+    transaction: Transaction, made_for: Manifest | None, newest: Manifest, *, knows_rows: bool
+) -> str | None:
+    """Why it cannot be told whether a transaction fits; None when it is sure that it does.
+
+    made_for    the version that it was made for, None when that is gone, too
+    knows_rows  whether the rows that it deletes are known, so that it can be merged with other deletions
+    """
+    rules = _RULES.get(type(transaction.operation))
+    if rules is None:
+        return "it is not known what it touches"
+    if made_for is None:
+        return "that version is gone, too" if rules else None
+    pair = _Pair(made_for, newest, knows_rows)
+    return next((reason for rule in rules if (reason := rule(pair, transaction.operation)) is not None), None)
+
+
+def new_data_files(transaction: Transaction) -> list[str]:
+    """Paths of the data files that a transaction adds to the table's own folder, below that."""
+    operation = transaction.operation
+    groups = operation.groups if isinstance(operation, ops.Rewrite) else ()
+    added = [fragment for group in groups for fragment in group.new_fragments]
+    if isinstance(operation, (ops.Append, ops.Overwrite)):
+        added += operation.fragments
+    if isinstance(operation, ops.Update):
+        added += operation.new_fragments
+    return [f"{DATA}/{file.path}" for fragment in added for file in fragment.files if file.base_id is None]
+
+
+def data_files_in(transaction: Transaction, newest: Manifest) -> Literal["all", "some", "none"]:
+    """How many of the data files that a transaction adds the newest version has already."""
+    added = set(new_data_files(transaction))
+    there = {f"{DATA}/{file.path}" for fragment in newest.message.fragments for file in fragment.files}
+    missing = added - there
+    return "none" if missing == added else "some" if missing else "all"
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The version that a transaction was made for, and the newest one."""
+
+    made_for: Manifest
+    newest: Manifest
+    knows_rows: bool
+
+    @property
+    def messages(self) -> tuple[table_pb2.Manifest, table_pb2.Manifest]:
+        """Both as they are stored."""
+        return self.made_for.message, self.newest.message
+
+    def changed(self, fragment_ids: Iterable[int], *, deletions: bool) -> str | None:
+        """Which of some fragments has other files now, or with `deletions` other deleted rows; None for none."""
+        before, now = ({fragment.id: fragment for fragment in message.fragments} for message in self.messages)
+        for one in fragment_ids:
+            if one not in before or not _same_files(before[one], now.get(one)):
+                return f"fragment {one} has changed"
+            if deletions and before[one].deletion_file != now[one].deletion_file:
+                return f"rows of fragment {one} were deleted"
+        return None
+
+
+def _same_files(before: table_pb2.DataFragment, now: table_pb2.DataFragment | None) -> bool:
+    return now is not None and before.files[:] == now.files[:]
+
+
+# -- what an operation may rely on -----------------------------------------------------------------------------------
+
+
+def _schema(pair: _Pair, _: Any) -> str | None:
+    before, now = pair.messages
+    return None if before.fields[:] == now.fields[:] else "the schema has changed"
+
+
+def _same_table(pair: _Pair, _: Any) -> str | None:
+    """A table that was overwritten shares no fragment with what it was."""
+    before, now = pair.messages
+    there = {fragment.id: fragment for fragment in now.fragments}
+    if any(_same_files(fragment, there.get(fragment.id)) for fragment in before.fragments):
+        return None
+    return "no data of that version is left, so the table may have been overwritten"
+
+
+def _touched(pair: _Pair, operation: Any) -> str | None:
+    """What it changes; deletions of known rows can be merged with others."""
+    touched, removed = touched_fragments(operation), removed_fragments(operation)
+    is_mergeable = pair.knows_rows and getattr(operation, "mode", "rewrite_rows") == "rewrite_rows"
+    checked = removed if is_mergeable else touched
+    return pair.changed(touched, deletions=False) or pair.changed(checked, deletions=True)
+
+
+def _keys(_: _Pair, operation: ops.Update) -> str | None:
+    return None if operation.inserted_rows is None else "rows of the same keys may have been inserted"
+
+
+def _covered(pair: _Pair, operation: ops.CreateIndex) -> str | None:
+    covered = [index.fragment_ids for index in operation.new_indices]
+    if any(each is None for each in covered):
+        return "it is not known which fragments the index covers"
+    return pair.changed(frozenset[int]().union(*(each or () for each in covered)), deletions=False)
+
+
+def _indices(pair: _Pair, _: Any) -> str | None:
+    before, now = pair.made_for, pair.newest
+    unread = before.index_offset is not None and before.index_section is None
+    return "the indices have changed" if unread or before.index_section != now.index_section else None
+
+
+def _fragments(pair: _Pair, _: Any) -> str | None:
+    before, now = pair.messages
+    return None if before.fragments[:] == now.fragments[:] else "the fragments have changed"
+
+
+def _settings(pair: _Pair, _: Any) -> str | None:
+    before, now = (
+        (message.config, message.table_metadata, message.schema_metadata, message.base_paths[:])
+        for message in pair.messages
+    )
+    return None if before == now else "configuration, metadata or base paths have changed"
+
+
+_RULES: Final[dict[type, tuple[Callable[[_Pair, Any], str | None], ...]]] = {
+    ops.Append: (_schema, _same_table),
+    ops.Delete: (_schema, _touched),
+    ops.Overwrite: (),
+    ops.CreateIndex: (_schema, _covered, _indices),
+    ops.Rewrite: (_schema, _touched, _indices),
+    ops.Merge: (_schema, _fragments, _indices),
+    ops.Project: (_schema, _same_table),
+    ops.Restore: (),
+    ops.ReserveFragments: (),
+    ops.Update: (_schema, _same_table, _keys, _touched),
+    ops.UpdateConfig: (_schema, _settings),
+    ops.DataReplacement: (_schema, _touched, _indices),
+    ops.UpdateBases: (_settings,),
+}

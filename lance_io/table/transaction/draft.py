@@ -1,0 +1,307 @@
+"""A manifest under construction: a copy of the current one that a transaction edits (spec: commit, section 2.3).
+
+    start     copy of the current manifest, or an empty one for a table that is created
+    edits     by the operations of `apply.py`
+    finish    fragments sorted, dead files dropped, high-water marks raised, feature flags set anew
+
+Manifests are edited as messages: the current one is copied, and so is every fragment and field that a transaction
+brings, hence what other writers put there and we do not know survives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from lance_io.errors import OperationError, UnsupportedError
+from lance_io.format.version import V0_1, V2_2, FileVersion, version_of_name, version_of_pair
+from lance_io.proto import table_pb2
+from lance_io.table.manifest.flags import check_writer_flags, next_flags
+from lance_io.table.manifest.fragment import FRAGMENT_ID_MAX
+from lance_io.table.manifest.index_section import IndexMetadata, decode_indices, encode_indices
+from lance_io.table.manifest.manifest import LIBRARY
+from lance_io.table.transaction import index_coverage as coverage
+from lance_io.table.transaction.lineage import RowIdCounter, stamp_new
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lance_io.table.manifest.manifest import Manifest
+    from lance_io.table.transaction.transaction import Transaction
+
+WRITER: Final = (LIBRARY, "0.1.0")  # library and version, which must be three numbers
+TOMBSTONE: Final = -2  # field id of a dead column
+
+
+@dataclass(frozen=True)
+class Creation:
+    """What only the creation of a table decides.
+
+    data_version    file version of the data; None takes that of the files, or the default
+    stable_row_ids  whether rows keep their ids as they move
+    """
+
+    data_version: FileVersion | None = None
+    stable_row_ids: bool = False
+
+
+@dataclass(frozen=True)
+class NextVersion:
+    """A version that is to be committed.
+
+    message        the manifest; whoever makes a file of it adds the offsets of its sections
+    index_section  content of the index section, None without indices
+    transaction    the transaction that made it
+    extended       the version that it is built on, if schema and fragments of that are the beginning of its own
+    """
+
+    message: table_pb2.Manifest
+    index_section: bytes | None
+    transaction: Transaction
+    extended: Manifest | None = None
+
+
+def carried_section(manifest: Manifest) -> bytes | None:
+    """The index section of a manifest that is built on. Raises `OperationError` when it was not read with it."""
+    if manifest.index_offset is not None and manifest.index_section is None:
+        raise OperationError(f"version {manifest.version} has an index section, which is needed to build on it")
+    return manifest.index_section
+
+
+class Draft:
+    """A manifest under construction.
+
+    message    the manifest; operation: what the transaction's message holds, to copy from
+    stable     whether the table has stable row ids
+    extends    whether schema and fragments of the current version are untouched so far
+    """
+
+    def __init__(
+        self, current: Manifest | None, transaction: Transaction, creation: Creation, version: int | None
+    ) -> None:
+        self.transaction = transaction
+        name = transaction.encoded.WhichOneof("operation")
+        self.operation: Any = None if name is None else getattr(transaction.encoded, name)
+        self.message = table_pb2.Manifest()
+        self.creation = creation
+        self.current = current
+        self.extends = current is not None
+        self._new: list[table_pb2.DataFragment] = []
+        self._section: bytes | None = None
+        self._indices: list[IndexMetadata] | None = None
+        if current is not None:
+            _check_writable(current)
+            self.message.CopyFrom(current.message)
+            self._section = carried_section(current)
+        self.stable = creation.stable_row_ids if current is None else current.has_stable_row_ids
+        self.version = version if version is not None else 1 if current is None else current.version + 1
+        self.row_ids = RowIdCounter(self.message.next_row_id)
+        self._next_fragment_id = _next_fragment_id(current)
+
+    def replace_by(self, restored: Manifest) -> None:
+        """Take the content of an earlier version; what was given out stays given out."""
+        _check_writable(restored)
+        self.extends = False
+        next_row_id, next_fragment_id = self.message.next_row_id, self._next_fragment_id
+        self.message.CopyFrom(restored.message)
+        self._section = carried_section(restored)
+        self.row_ids = RowIdCounter(max(next_row_id, self.message.next_row_id))
+        if next_fragment_id:
+            self.message.max_fragment_id = max(next_fragment_id, _next_fragment_id(restored)) - 1
+        self.stable = restored.has_stable_row_ids
+
+    # -- fragments ---------------------------------------------------------------------------------------------------
+
+    def add(self, fragments: Iterable[table_pb2.DataFragment]) -> list[table_pb2.DataFragment]:
+        """Add new fragments, numbered if they are not yet; gives them as they are in the manifest."""
+        added = []
+        for fragment in fragments:
+            new = self.message.fragments.add()
+            new.CopyFrom(fragment)
+            if not new.id:
+                new.id = self._next_fragment_id
+                self._next_fragment_id += 1
+            added.append(new)
+        self._new += added
+        return added
+
+    def add_rows(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
+        """Add fragments of new rows."""
+        for fragment in self.add(fragments):
+            if not fragment.physical_rows:
+                raise OperationError("a new fragment does not say how many rows it has")
+            if self.stable:
+                self.row_ids.assign(fragment)
+                stamp_new(fragment, self.version)
+
+    def remove(self, fragment_ids: Iterable[int]) -> None:
+        """Remove fragments. Raises `OperationError` for one that is not there."""
+        gone = set(fragment_ids)
+        if not gone:
+            return
+        self.extends = False
+        kept = [fragment for fragment in self.message.fragments if fragment.id not in gone]
+        if len(kept) > len(self.message.fragments) - len(gone):
+            missing = gone - {fragment.id for fragment in self.message.fragments}
+            name, first = self.transaction.name, min(missing)
+            raise OperationError(f"{name} removes fragment {first}, which the table does not have")
+        self._set_fragments(kept)
+
+    def update(self, fragments: Iterable[table_pb2.DataFragment]) -> None:
+        """Replace fragments by those of the same id. Raises `OperationError` for one that is not there."""
+        new = {fragment.id: fragment for fragment in fragments}
+        self.extends = self.extends and not new
+        for fragment in self.message.fragments:
+            if fragment.id in new:
+                fragment.CopyFrom(new.pop(fragment.id))
+        if new:
+            raise OperationError(f"{self.transaction.name} changes fragment {min(new)}, which the table does not have")
+
+    def _set_fragments(self, fragments: Sequence[table_pb2.DataFragment]) -> None:
+        self.extends = False
+        copies = table_pb2.Manifest(fragments=fragments)
+        self.message.ClearField("fragments")
+        self.message.MergeFrom(copies)
+
+    # -- indices -----------------------------------------------------------------------------------------------------
+
+    @property
+    def indices(self) -> list[IndexMetadata]:
+        """The entries of the index section; setting them marks them as changed."""
+        if self._indices is None:
+            return decode_indices(self._section) if self._section is not None else []
+        return self._indices
+
+    @indices.setter
+    def indices(self, entries: list[IndexMetadata]) -> None:
+        self._indices = entries
+
+    def set_schema(self, fields: Iterable[Any]) -> None:
+        """Replace the fields, as the transaction has them."""
+        self.extends = False
+        self.message.ClearField("fields")
+        self.message.fields.extend(fields)
+        highest = max((each.id for each in self.message.fields), default=0)
+        if self.message.max_allocated_field_id:
+            self.message.max_allocated_field_id = max(highest, self.message.max_allocated_field_id)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def finish(self, timestamp_ns: int) -> NextVersion:
+        """Bring everything into its final form, and check it."""
+        message = self.message
+        self._settle_fragments()
+        section, covered = self._settle_indices()
+        message.version = self.version
+        message.timestamp.seconds, message.timestamp.nanos = divmod(timestamp_ns, 1_000_000_000)
+        message.transaction_file = self.transaction.file_name
+        message.tag = self.transaction.tag
+        message.writer_version.Clear()
+        message.writer_version.library, message.writer_version.version = WRITER
+        if self.stable:
+            message.next_row_id = self.row_ids.next_id
+        for offset in ("index_section", "transaction_section", "transaction_section_before_v14"):
+            message.ClearField(offset)
+        self._set_flags(covered=covered)
+        return NextVersion(message, section, self.transaction, self._extended)
+
+    def _settle_indices(self) -> tuple[bytes | None, bool]:
+        """The index section, and whether an index covers other columns.
+
+        An entry of fields that the schema does not have goes, whoever left it: filtered scans of pylance fail on it,
+        and pylance leaves one when an index is committed after its column was dropped or cast.
+        """
+        field_ids = {each.id for each in self.message.fields}
+        indices = self.indices
+        if coverage.without_known_fields(indices, field_ids):
+            indices = self.indices = coverage.with_known_fields(indices, field_ids)
+        section = self._section if self._indices is None else encode_indices(self._indices) or None
+        return section, any(index.covering_fields for index in indices)
+
+    @property
+    def _extended(self) -> Manifest | None:
+        """The current version, if its fragments are still the first ones of this one."""
+        return self.current if self.extends else None
+
+    @property
+    def _changed(self) -> Sequence[table_pb2.DataFragment]:
+        """The fragments that the current version does not have like this."""
+        return self._new if self._extended is not None else self.message.fragments[:]
+
+    def _settle_fragments(self) -> None:
+        changed = self._changed
+        for fragment in changed:
+            _drop_dead_files(fragment)
+        if any(map(_is_empty, changed)):
+            self._set_fragments([fragment for fragment in self.message.fragments if not _is_empty(fragment)])
+            changed = self._changed
+        ids = [] if self._extended is None else [*self._extended.fragments.ids]
+        ids += [fragment.id for fragment in changed]
+        if ids != sorted(ids):
+            self.extends = False
+            self.message.fragments.sort(key=lambda fragment: fragment.id)
+        if len(set(ids)) < len(ids):
+            twice = next(one for place, one in enumerate(ids) if one in ids[:place])
+            raise OperationError(f"{self.transaction.name} would produce two fragments with id {twice}")
+        highest = max([*ids, self._next_fragment_id - 1])
+        if highest > FRAGMENT_ID_MAX:
+            raise OperationError(f"the table ran out of fragment ids: {highest} needs more than 32 bits")
+        if highest >= 0:
+            self.message.max_fragment_id = max(highest, self.message.max_fragment_id)
+
+    def _set_flags(self, *, covered: bool) -> None:
+        message = self.message
+        changed = self._changed
+        versions = _file_versions(changed)
+        has_deletions = any(fragment.HasField("deletion_file") for fragment in changed)
+        if self._extended is not None:
+            versions |= {version_of_pair(*pair) for pair in self._extended.fragments.version_pairs}
+            has_deletions = has_deletions or bool(self._extended.fragments.deleted_rows)
+        if not message.HasField("data_format"):
+            message.data_format.file_format = "lance"
+            message.data_format.version = self._data_version(versions).name
+        mixed = bool(versions - {version_of_name(message.data_format.version)})
+        if mixed and V0_1 in versions | {version_of_name(message.data_format.version)}:
+            raise OperationError("data files of version 0.1 and of 2.x cannot be in one table")
+        message.reader_feature_flags, message.writer_feature_flags = next_flags(
+            message, deletions=has_deletions, stable_row_ids=self.stable, covered_index=covered, mixed_versions=mixed
+        )
+
+    def _data_version(self, versions: set[FileVersion]) -> FileVersion:
+        if self.current is not None:
+            return self.current.data_version
+        return self.creation.data_version or max(versions, default=V2_2)
+
+
+def _check_writable(manifest: Manifest) -> None:
+    check_writer_flags(manifest.reader_flags, manifest.writer_flags)
+    if manifest.data_version == V0_1 and any(each.HasField("dictionary") for each in manifest.message.fields):
+        raise UnsupportedError("dictionary columns of file version 0.1 keep their values in the manifest: not written")
+
+
+def _next_fragment_id(manifest: Manifest | None) -> int:
+    if manifest is None:
+        return 0
+    given_out = -1 if manifest.max_fragment_id is None else manifest.max_fragment_id
+    return 1 + max(given_out, max(manifest.fragments.ids, default=-1))
+
+
+def _file_versions(fragments: Iterable[table_pb2.DataFragment]) -> set[FileVersion]:
+    pairs = {(file.file_major_version, file.file_minor_version) for fragment in fragments for file in fragment.files[:]}
+    return {version_of_pair(*pair) for pair in pairs}
+
+
+def _is_empty(fragment: table_pb2.DataFragment) -> bool:
+    """Whether all rows of a fragment are deleted."""
+    return 0 < fragment.physical_rows == fragment.deletion_file.num_deleted_rows
+
+
+def _drop_dead_files(fragment: table_pb2.DataFragment) -> None:
+    """Drop the data files of which all columns are dead; complain about files without any column."""
+    files = fragment.files
+    for place in reversed(range(len(files))):
+        fields = files[place].fields
+        if not fields:
+            raise OperationError(f"fragment {fragment.id}: a data file has no field")
+        if fields[0] == TOMBSTONE and all(one == TOMBSTONE for one in fields):
+            del files[place]

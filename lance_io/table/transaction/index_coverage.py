@@ -1,0 +1,134 @@
+"""What a commit does to the entries of the index section (spec: commit, section 2.3; table, section 9).
+
+An entry must never claim more than its index knows. When in doubt a fragment leaves the bitmap: the index then answers
+for fewer rows, and the rest is scanned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lance_io.errors import OperationError
+from lance_io.proto import table_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from lance_io.table.manifest.index_section import IndexMetadata
+    from lance_io.table.transaction.operations import CreateIndex, Rewrite, RewrittenIndex, Update
+
+
+def with_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
+    """The entries whose fields are all in the schema, and the system's own."""
+    return [index for index in indices if _knows_fields(index, field_ids)]
+
+
+def without_known_fields(indices: Iterable[IndexMetadata], field_ids: Collection[int]) -> list[IndexMetadata]:
+    """The entries that have a field which is not in the schema."""
+    return [index for index in indices if not _knows_fields(index, field_ids)]
+
+
+def _knows_fields(index: IndexMetadata, field_ids: Collection[int]) -> bool:
+    return index.is_system or all(one in field_ids for one in index.fields)
+
+
+def with_created(indices: Iterable[IndexMetadata], operation: CreateIndex) -> list[IndexMetadata]:
+    """The entries after an index was built: removed ones are gone, new ones come last."""
+    removed = {index.uuid for index in operation.removed_indices}
+    return [*(index for index in indices if index.uuid not in removed), *operation.new_indices]
+
+
+def without_fragments(
+    indices: Iterable[IndexMetadata], fields: Collection[int], fragment_ids: Collection[int]
+) -> list[IndexMetadata]:
+    """Columns `fields` of some fragments were written anew: the indices over them no longer know these fragments."""
+    gone = frozenset(fragment_ids)
+    touched = frozenset(fields)
+    return [
+        replace(index, fragment_ids=index.fragment_ids - gone)
+        if index.fragment_ids is not None and not touched.isdisjoint(index.fields)
+        else index
+        for index in indices
+    ]
+
+
+def with_moved(
+    indices: Iterable[IndexMetadata], operation: Update, moved: Collection[int], sources: Collection[int]
+) -> list[IndexMetadata]:
+    """Rows were written anew under the row ids that they had: indices over values that stayed go on knowing them.
+
+    moved    ids of new fragments that hold nothing but such rows
+    sources  ids of the fragments that these came from
+    """
+    changed = frozenset(operation.fields_for_preserving_frag_bitmap)
+    return [
+        replace(index, fragment_ids=index.fragment_ids.union(moved))
+        if index.fragment_ids is not None
+        and index.names_rows_by_id
+        and changed.isdisjoint(index.fields + index.covering_fields)
+        and index.fragment_ids.issuperset(sources)
+        else index
+        for index in indices
+    ]
+
+
+def with_rewritten(
+    indices: Iterable[IndexMetadata], operation: Rewrite, new_ids: Sequence[frozenset[int]], *, stable: bool
+) -> list[IndexMetadata]:
+    """Fragments were compacted. Indices that find rows by stable row ids go on knowing them; others when rebuilt.
+
+    new_ids  ids of the new fragments, by group. Raises `OperationError` for an index that covers a part of a group.
+    """
+    rebuilt = {one.old_uuid: one for one in operation.rewritten_indices}
+    found = []
+    for index in indices:
+        if index.uuid in rebuilt:
+            found.append(_rebuilt(_carried(index, operation, new_ids), rebuilt[index.uuid]))
+        elif index.is_system:
+            found.append(index)
+        elif stable and index.names_rows_by_id:
+            found.append(_carried(index, operation, new_ids))
+        else:
+            found.append(_shrunk(index, operation))
+    return found
+
+
+def _carried(index: IndexMetadata, operation: Rewrite, new_ids: Sequence[frozenset[int]]) -> IndexMetadata:
+    """The entry that covers the new fragments of each group instead of the old ones."""
+    covered = index.fragment_ids
+    if covered is None:
+        return index
+    for group, new in zip(operation.groups, new_ids, strict=True):
+        old = frozenset(fragment.id for fragment in group.old_fragments)
+        if old <= covered:
+            covered = covered - old | new
+        elif not old.isdisjoint(covered):
+            raise OperationError(
+                f"index {index.name!r} covers fragments {sorted(old & covered)} of a rewritten group, but not "
+                f"{sorted(old - covered)}. Rewrite fragments of one coverage together"
+            )
+    return replace(index, fragment_ids=covered)
+
+
+def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex) -> IndexMetadata:
+    """The entry of an index whose files were written anew."""
+    message = table_pb2.IndexMetadata()
+    if index.message is not None:
+        message.CopyFrom(index.message)
+    known = rewritten.message
+    if known is not None:
+        message.index_version = known.new_index_version
+        if known.HasField("new_index_details"):
+            message.index_details.CopyFrom(known.new_index_details)
+        message.ClearField("files")
+        message.files.extend(known.new_index_files)
+    return replace(index, uuid=rewritten.new_uuid, message=message)
+
+
+def _shrunk(index: IndexMetadata, operation: Rewrite) -> IndexMetadata:
+    """The entry without the old fragments, whose row addresses are gone."""
+    if index.fragment_ids is None:
+        return index
+    old = {fragment.id for group in operation.groups for fragment in group.old_fragments}
+    return replace(index, fragment_ids=index.fragment_ids - old)

@@ -1,0 +1,119 @@
+"""Transactions: what a commit changes relative to the version that its writer read (spec: commit, section 2).
+
+The message is stored twice, with the same bytes: as `_transactions/<read version>-<uuid>.txn`, and behind its length
+inside of the manifest file. A transaction that was read keeps its message, so that fields which are not known here
+survive when it is committed again.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from lance_io.errors import FormatError
+from lance_io.format.wire import parse_message
+from lance_io.proto import transaction_pb2
+from lance_io.table.manifest.paths import TRANSACTIONS
+from lance_io.table.transaction.operation_messages import decode_operation, encode_operation
+from lance_io.table.transaction.operations import operation_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lance_io.format.wire import Buffer
+    from lance_io.table.transaction.operations import Operation
+
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+COMMIT_MESSAGE_KEY: Final = "__lance_commit_message"
+INLINE_BYTES_MAX: Final = 20 << 20  # a longer transaction is kept in its own file only
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One change of a table.
+
+    read_version  version that the change was made for, 0 for a table that is being created
+    uuid          tells the change from all others, across attempts to commit it
+    operation     what it does
+    properties    free texts about it; `COMMIT_MESSAGE_KEY` is the commit message
+    tag           not used
+    message       what it was parsed from, not to be changed; None for one that was made here
+    """
+
+    read_version: int
+    operation: Operation
+    uuid: str = field(default_factory=lambda: str(uuid4()))
+    properties: Mapping[str, str] = field(default_factory=dict)
+    tag: str = ""
+    message: transaction_pb2.Transaction | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Name of the operation."""
+        return operation_name(self.operation)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file."""
+        return f"{self.read_version}-{self.uuid}.txn"
+
+    @property
+    def path(self) -> str:
+        """Path of its file below the table's folder."""
+        return f"{TRANSACTIONS}/{self.file_name}"
+
+    @cached_property
+    def encoded(self) -> transaction_pb2.Transaction:
+        """The message that is stored, not to be changed."""
+        return encode_transaction(self)
+
+    @cached_property
+    def data(self) -> bytes:
+        """The bytes that are stored."""
+        return self.encoded.SerializeToString(deterministic=True)
+
+    def changed(self, operation: Operation, read_version: int) -> Transaction:
+        """The same transaction, rebased: what its message had and we do not know survives."""
+        message = encode_transaction(replace(self, read_version=read_version, operation=operation))
+        return replace(self, read_version=read_version, operation=operation, message=message)
+
+
+def decode_transaction(data: Buffer) -> Transaction:
+    """Parse a transaction file, or the section of a manifest file.
+
+    Raises `FormatError` for damage, `UnsupportedError` for fragments that have parts which are not read.
+    """
+    message = parse_message(transaction_pb2.Transaction, data, "transaction")
+    return Transaction(
+        read_version=message.read_version,
+        uuid=_checked_uuid(message.uuid),
+        operation=decode_operation(message),
+        properties=dict(message.transaction_properties),
+        tag=message.tag,
+        message=message,
+    )
+
+
+def encode_transaction(transaction: Transaction) -> transaction_pb2.Transaction:
+    """The message of a transaction."""
+    message = transaction_pb2.Transaction()
+    if transaction.message is not None:
+        message.CopyFrom(transaction.message)
+    message.read_version = transaction.read_version
+    message.uuid = transaction.uuid
+    message.tag = transaction.tag
+    if transaction.properties or message.transaction_properties:
+        message.transaction_properties.clear()
+        message.transaction_properties.update(transaction.properties)
+    encode_operation(transaction.operation, message)
+    return message
+
+
+def _checked_uuid(text: str) -> str:
+    """`text` itself if it is a UUID or empty: it becomes a part of file names."""
+    if text and not _UUID.fullmatch(text):
+        raise FormatError(f"transaction: expected a UUID, found {text[:100]!r}")
+    return text
