@@ -39,10 +39,10 @@ def open_table(
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
     from lance_io import runtime
-    from lance_io.plans.plan import drive, drive_now
+    from lance_io.plans.plan import drive_async, drive_sync
     from lance_io.store.api import SyncReads
 
-    return drive_now(plan) if isinstance(store, SyncReads) else runtime.run(drive(plan))
+    return drive_sync(plan) if isinstance(store, SyncReads) else runtime.run(drive_async(plan))
 
 
 def change(state: DatasetState, plan: Plan[T]) -> T:
@@ -55,14 +55,14 @@ def change(state: DatasetState, plan: Plan[T]) -> T:
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     """Run a computation on one file and wait for it."""
     from lance_io import runtime
-    from lance_io.file.drivers import drive, drive_now
+    from lance_io.file.drivers import drive_async, drive_sync
     from lance_io.store.api import SyncReads
 
     if isinstance(context.store, SyncReads):
-        return drive_now(steps, context, key)
+        return drive_sync(steps, context, key)
 
     async def later() -> T:
-        return await drive(steps, context.scheduler().file(key, size_bytes=None), key)
+        return await drive_async(steps, context.scheduler().file(key, size_bytes=None), key)
 
     return runtime.run(later())
 

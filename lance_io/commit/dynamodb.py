@@ -53,7 +53,7 @@ class DynamoManifestStore:
     endpoint  another service than Amazon's
     """
 
-    answers_now = False
+    answers_sync = False
 
     def __init__(self, table: str, options: S3Options, endpoint: str | None = None) -> None:
         self.table = table
@@ -185,11 +185,11 @@ class _Call:
     operation: str
     arguments: Mapping[str, Any]
 
-    def now(self) -> Any:
+    def answer_sync(self) -> Any:
         """The database is asked on an event loop only."""
         raise UsageError("DynamoDB cannot be asked without an event loop")
 
-    async def later(self) -> Any:
+    async def answer_async(self) -> Any:
         """See `Ask`."""
         return await self.store.request(self.operation, self.arguments)
 

@@ -71,7 +71,7 @@ class ExternalManifestStore(Protocol):
     """
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether its requests can be answered without a loop."""
 
     def check(self) -> Plan[None]:
@@ -97,9 +97,9 @@ class ExternalHandler:
     rows: ExternalManifestStore
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether the database does."""
-        return self.rows.answers_now
+        return self.rows.answers_sync
 
     def prepare(self, place: Location) -> Plan[None]:
         """Look at the database table once."""
@@ -274,7 +274,7 @@ class MemoryManifestStore:
     rows  by table and version
     """
 
-    answers_now = True
+    answers_sync = True
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int], Row] = {}

@@ -77,7 +77,7 @@ class CommitHandler(Protocol):
     """A way of making versions visible; all methods are plans."""
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether its own requests can be answered without a loop."""
 
     def prepare(self, place: Location) -> Plan[None]:

@@ -44,7 +44,7 @@ class LockHandler:
     _names: PutAbsentHandler = field(default_factory=PutAbsentHandler, repr=False)
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """The lock may block, in the caller's thread as in any other."""
         return True
 

@@ -291,7 +291,7 @@ class _Loop:
             if self._unchecked:
                 continue
             self._settle_base(newest)
-            if num_read > BEHIND_MAX and self.target.answers_now:
+            if num_read > BEHIND_MAX and self.target.answers_sync:
                 self.listing = None  # they were read one after the other, and others have gone on meanwhile
                 continue
             committed = yield from self._bridge(newest)

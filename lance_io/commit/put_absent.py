@@ -44,7 +44,7 @@ class PutAbsentHandler:
     """Create-if-absent; see the module."""
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """It asks nobody but the store."""
         return True
 

@@ -79,9 +79,9 @@ class CommitTarget:
     turns: Turns = TURNS
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether a commit can be driven in the caller's thread."""
-        return self.handler.answers_now and offers_sync_writes(self.place.store)
+        return self.handler.answers_sync and offers_sync_writes(self.place.store)
 
     @property
     def writes_hint(self) -> bool:

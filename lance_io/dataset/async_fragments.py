@@ -17,7 +17,7 @@ from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.validation import validate
 from lance_io.dataset.write.uncommitted_fragments import fragment_of_file
 from lance_io.file.row_indices import row_numbers
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ class AsyncFragment(FragmentFacts, FragmentNotOffered):
     async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
         """Rows by position among those that are left; errors as `LanceFragment.take`."""
         positions = row_numbers(indices)
-        return await runtime.wrap(drive(take_fragment_positions(self._state, self._place, positions, columns)))
+        return await runtime.wrap(drive_async(take_fragment_positions(self._state, self._place, positions, columns)))
 
     def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
         """See `LanceFragment.open_session`."""
@@ -107,16 +107,16 @@ class AsyncFragment(FragmentFacts, FragmentNotOffered):
 
     async def validate(self) -> None:
         """Check the fragment's files; see `LanceDataset.validate`."""
-        await runtime.wrap(drive(validate(self._state, [self._place])))
+        await runtime.wrap(drive_async(validate(self._state, [self._place])))
 
     async def delete(self, predicate: Any) -> FragmentMetadata | None:
         """The fragment without the rows that pass a filter; see `LanceFragment.delete`."""
-        return _public(await runtime.wrap(drive(delete_from_fragment(self._state, self._place, predicate))))
+        return _public(await runtime.wrap(drive_async(delete_from_fragment(self._state, self._place, predicate))))
 
     async def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
         """The fragment without rows given by their offsets in it; see `LanceFragment.delete_rows`."""
         plan = delete_offsets(self._state, self._place, row_numbers(offsets))
-        return _public(await runtime.wrap(drive(plan)))
+        return _public(await runtime.wrap(drive_async(plan)))
 
     @staticmethod
     async def create(
@@ -141,7 +141,7 @@ class AsyncFragment(FragmentFacts, FragmentNotOffered):
     async def create_from_file(filename: str, dataset: AsyncDataset, fragment_id: int) -> FragmentMetadata:
         """The fragment of a data file; see `LanceFragment.create_from_file`."""
         plan = fragment_of_file(dataset._state, filename, fragment_id)
-        return fragment_metadata(await runtime.wrap(drive(plan)))
+        return fragment_metadata(await runtime.wrap(drive_async(plan)))
 
     def __repr__(self) -> str:
         return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"

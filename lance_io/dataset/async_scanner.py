@@ -10,7 +10,7 @@ from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import limited
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
 from lance_io.io.stats import io_stats
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -81,7 +81,7 @@ class AsyncScanner:
 
     async def explain_plan(self, verbose: bool = False) -> str:
         """What the scan will read, as text."""
-        plan = await runtime.wrap(drive(plan_scan(self._state, self._options)))
+        plan = await runtime.wrap(drive_async(plan_scan(self._state, self._options)))
         return explain(self._state, plan, self._options)
 
     async def explain_io(self, *, cold: bool = False) -> IoPlan:
@@ -89,7 +89,7 @@ class AsyncScanner:
         await runtime.loaded("lance_io.dataset.scan.explain")
         from lance_io.dataset.scan.explain import explain_scan
 
-        return await runtime.wrap(drive(explain_scan(self._state, self._options, cold=cold)))
+        return await runtime.wrap(drive_async(explain_scan(self._state, self._options, cold=cold)))
 
     async def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lance_io import runtime
 
-runtime.loaded_now("pyarrow._dataset")
+runtime.loaded_sync("pyarrow._dataset")
 
 from pyarrow._dataset import Dataset, Fragment, Scanner  # noqa: E402 - by a thread, before
 

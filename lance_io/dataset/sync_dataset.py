@@ -19,7 +19,7 @@ from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scan.scan_statistics import IoMeter
 from lance_io.dataset.version.open_version import checked_out, latest_of, open_steps
 from lance_io.errors import UsageError
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -446,5 +446,5 @@ def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:
 
     plan = open_steps(options)
     if timeout is None and offers_sync_reads(options.location.store):
-        return drive_now(plan)
-    return runtime.run(runtime.within(runtime.seconds(timeout), drive(plan)))
+        return drive_sync(plan)
+    return runtime.run(runtime.within(runtime.seconds(timeout), drive_async(plan)))

@@ -8,7 +8,7 @@
     rows      selected rows of a file
     pieces    what a scan reads one by one: pages, and parts of large ones
     drive     the two drivers: in the caller's thread, or on the engine's loop
-    scan      pieces read and decoded ahead, in the caller's thread (`scan_now`) or on the loop (`scan_later`;
+    scan      pieces read and decoded ahead, in the caller's thread (`scan_sync`) or on the loop (`scan_async`;
               `scan_ready` where order does not matter)
     batches   batches cut from decoded pieces
     valuecheck  are decoded values in the range of their types, where that is asked for
@@ -26,7 +26,7 @@ and writing one:
     writing     `LanceFileWriter`, `AsyncFileWriter`, and the same for the files of a table
     session     `LanceFileSession`: both, and the objects around them, below one place
 
-Everything that decides is in generators that both drivers run; only `drive`, `scan_now`, `scan_later`, `table`,
+Everything that decides is in generators that both drivers run; only `drive`, `scan_sync`, `scan_async`, `table`,
 `writedrive` and `writing` read, write or await.
 """
 

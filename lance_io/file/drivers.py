@@ -1,7 +1,7 @@
 """The two drivers of file computations.
 
-    drive_now, take_now  in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop
-    drive, take_later    on the engine's loop, over the scheduler
+    drive_sync, take_sync  in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop
+    drive_async, take_async    on the engine's loop, over the scheduler
 
 `drive*` runs a computation on one file, `take_*` one on several files at once.
 
@@ -68,7 +68,7 @@ def truncated(key: str, error: Exception) -> FormatError:
     return FormatError(f"the file ends before the bytes that its metadata names ({error}). It is cut off", path=key)
 
 
-def drive_now(
+def drive_sync(
     steps: FileSteps[T],
     context: ReadContext,
     key: str,
@@ -99,17 +99,17 @@ def drive_now(
                     charged_bytes = num_bytes
                 num_ranges = len(request.starts)
                 scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
-                fetched = store.read_now(key, request, gap_bytes, scratch)
+                fetched = store.read_sync(key, request, gap_bytes, scratch)
                 bytes_read = fetched.bytes_read
                 held_bytes = 0 if is_charged else bytes_read
                 count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
                 request = steps.send(fetched)
             elif type(request) is Suffix:
-                tail, file_bytes = store.suffix_now(key, request.num_bytes)
+                tail, file_bytes = store.suffix_sync(key, request.num_bytes)
                 count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
                 request = steps.send(FetchedSuffix(tail, file_bytes))
             else:
-                _wait_now(request)  # type: ignore[arg-type]
+                _wait_sync(request)  # type: ignore[arg-type]
                 request = steps.send(None)
     except StopIteration as done:
         result: T = done.value
@@ -122,12 +122,12 @@ def drive_now(
         steps.close()
 
 
-def _wait_now(wait: Wait) -> None:
+def _wait_sync(wait: Wait) -> None:
     with suppress(ClaimAbandoned, FutureCancelled, LanceError):  # whoever waits looks again, and fails by itself
         wait.future.result()
 
 
-async def drive(steps: FileSteps[T], reads: FileReads, key: str, priority: int = 0) -> T:
+async def drive_async(steps: FileSteps[T], reads: FileReads, key: str, priority: int = 0) -> T:
     """Run a computation on the file `key` to its end, reading through the scheduler. Runs on the engine's loop."""
     try:
         request = next(steps)
@@ -157,7 +157,7 @@ async def drive(steps: FileSteps[T], reads: FileReads, key: str, priority: int =
             steps.close()
 
 
-def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
+def take_sync(steps: FilesSteps[T], context: ReadContext) -> T:
     """Run a computation on several files to its end, reading in this thread."""
     store: Any = context.store
     gap_bytes = store.profile.take_gap_bytes
@@ -180,7 +180,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         if len(wanted) < len(requests):
             return [answer(one) for one in requests]
         try:
-            found: list[Any] = store.read_many_now(wanted, gap_bytes, scratch)
+            found: list[Any] = store.read_many_sync(wanted, gap_bytes, scratch)
             return found
         except (ShortRead, InvalidRange) as error:
             raise truncated(str(error.path), error) from error
@@ -189,10 +189,10 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         ref, request = wanted
         try:
             if type(request) is Ranges:
-                return store.read_now(ref.key, request, gap_bytes, scratch)
+                return store.read_sync(ref.key, request, gap_bytes, scratch)
             if type(request) is Suffix:
-                return FetchedSuffix(*store.suffix_now(ref.key, request.num_bytes))
-            _wait_now(request)  # type: ignore[arg-type]
+                return FetchedSuffix(*store.suffix_sync(ref.key, request.num_bytes))
+            _wait_sync(request)  # type: ignore[arg-type]
             return None
         except (ShortRead, InvalidRange) as error:
             raise truncated(ref.key, error) from error
@@ -201,7 +201,7 @@ def take_now(steps: FilesSteps[T], context: ReadContext) -> T:
         requests = next(steps)
         while True:
             if isinstance(requests, Apart):
-                requests = steps.send(take_now(side_by_side(requests.steps), context))
+                requests = steps.send(take_sync(side_by_side(requests.steps), context))
                 continue
             num_ranges, num_bytes = _sums(requests)
             if num_bytes > UNCHARGED_BYTES_MAX:
@@ -240,7 +240,7 @@ def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_want
     count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read)
 
 
-async def take_later(steps: FilesSteps[T], context: ReadContext) -> T:
+async def take_async(steps: FilesSteps[T], context: ReadContext) -> T:
     """Run a computation on several files to its end, reading through the scheduler. Runs on the engine's loop."""
     try:
         async with context.scheduler() as scheduler:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import BindError, UsageError
-from lance_io.file.drivers import drive, drive_now
+from lance_io.file.drivers import drive_async, drive_sync
 from lance_io.file.file_report import FileMetadata, FileStatistics, file_metadata, file_statistics
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import load_columns, opened
@@ -196,10 +196,10 @@ class LanceFileReader:
     def _drive(self, steps: FileSteps[Any], key: str) -> Any:
         context = self._context
         if self._is_sync:
-            return drive_now(steps, context, key)
+            return drive_sync(steps, context, key)
 
         async def later() -> Any:
-            return await drive(steps, context.scheduler().file(key, size_bytes=None), key)
+            return await drive_async(steps, context.scheduler().file(key, size_bytes=None), key)
 
         return run(later())
 
@@ -223,7 +223,7 @@ class LanceFileReader:
         access = self._access
         spans, batch_size = access.span(start, num_rows), batch_rows(batch_size)
         if self._is_sync:
-            batches: Iterator[ScanBatch] = access.reader.scan_now(spans, batch_size)
+            batches: Iterator[ScanBatch] = access.reader.scan_sync(spans, batch_size)
         else:
             batches = iterate(lambda: access.reader.scan(spans, batch_size))
         return self._results(access.batch(self._whole(batch.arrays)) for batch in batches)
@@ -240,7 +240,7 @@ class LanceFileReader:
         access, batch_size = self._access, batch_rows(batch_size)
         rows, repeat = access.rows(indices)
         picks = [(access.source, rows)]
-        arrays = access.reader.take_now(picks) if self._is_sync else run(access.reader.take(picks))
+        arrays = access.reader.take_sync(picks) if self._is_sync else run(access.reader.take(picks))
         batch = access.taken(self._whole(arrays), repeat)
         return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
@@ -308,7 +308,7 @@ class AsyncFileReader:
     async def _drive(self, steps: FileSteps[Any]) -> Any:
         async def later() -> Any:
             reads = self._context.scheduler().file(self._ref.key, size_bytes=None)
-            return await drive(steps, reads, self._ref.key)
+            return await drive_async(steps, reads, self._ref.key)
 
         return await wrap(later())
 

@@ -1,6 +1,6 @@
 """Takes and scans of projected fields over many fragments.
 
-    take_now, scan_now, read_now   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
+    take_sync, scan_sync, read_sync   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
     take, scan, read               on the engine's loop, for every store
 
 Leaves are read apart and put together to fields at the end (`projection.py`). Where the context asks for it, values are
@@ -13,7 +13,7 @@ import asyncio
 from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, cast
 
-from lance_io.file.drivers import take_later, take_now
+from lance_io.file.drivers import take_async, take_sync
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.take.take_files import take, warm
 from lance_io.file.value_check import check_values
@@ -49,35 +49,35 @@ class TableReader:
 
     # -- random access -------------------------------------------------------------------------------------------------
 
-    def take_now(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
+    def take_sync(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
         """Rows of fragments, one array per field, fragments one after the other.
 
         picks   (fragment, i64[n] physical offsets, ascending, each once)
         layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
-        taken = take_now(take(self.context, self.projection, picks, layout), self.context)
+        taken = take_sync(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
             check_values(self.projection, _columns(taken), _parts(picks))
         return taken
 
     async def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
         """The same on the engine's loop; files are read side by side."""
-        taken = await take_later(take(self.context, self.projection, picks, layout), self.context)
+        taken = await take_async(take(self.context, self.projection, picks, layout), self.context)
         if self.context.checks_values:
-            await self._check_later(_columns(taken), _parts(picks))
+            await self._check_async(_columns(taken), _parts(picks))
         return taken
 
-    def warm_now(self, sources: Sequence[FragmentSource]) -> None:
+    def warm_sync(self, sources: Sequence[FragmentSource]) -> None:
         """Put what takes need of these fragments besides their rows into the search cache."""
-        take_now(warm(self.context, self.projection, sources), self.context)
+        take_sync(warm(self.context, self.projection, sources), self.context)
 
     async def warm(self, sources: Sequence[FragmentSource]) -> None:
         """The same on the engine's loop."""
-        await take_later(warm(self.context, self.projection, sources), self.context)
+        await take_async(warm(self.context, self.projection, sources), self.context)
 
     # -- scans -------------------------------------------------------------------------------------------------
 
-    def scan_now(
+    def scan_sync(
         self,
         spans: Sequence[Span],
         batch_rows: int | None,
@@ -95,10 +95,10 @@ class TableReader:
                       than these, and for 8 on the engine's loop
         """
         from lance_io.file.scan.readahead import readahead
-        from lance_io.file.scan.scan_sync import scan_now
+        from lance_io.file.scan.scan_sync import scan_sync
 
-        batches = scan_now(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
-        return self._checked_now(spans, batches) if self.context.checks_values else batches
+        batches = scan_sync(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
+        return self._checked_sync(spans, batches) if self.context.checks_values else batches
 
     def scan(
         self,
@@ -115,17 +115,17 @@ class TableReader:
         """
         from lance_io.file.scan.readahead import readahead
         from lance_io.file.scan.scan_async import scan
-        from lance_io.file.scan.scan_unordered import scan_as_ready
+        from lance_io.file.scan.scan_unordered import scan_unordered
 
-        driver = scan if in_order or len(spans) < 2 else scan_as_ready
+        driver = scan if in_order or len(spans) < 2 else scan_unordered
         batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
         return self._checked(spans, batches) if self.context.checks_values else batches
 
-    def read_now(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+    def read_sync(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
-        from lance_io.file.scan.scan_sync import read_now
+        from lance_io.file.scan.scan_sync import read_sync
 
-        columns = read_now(self.context, self.projection, spans)
+        columns = read_sync(self.context, self.projection, spans)
         if self.context.checks_values:
             check_values(self.projection, columns, _lengths(spans))
         return columns
@@ -136,15 +136,15 @@ class TableReader:
 
         columns = await read(self.context, self.projection, spans)
         if self.context.checks_values:
-            await self._check_later(columns, _lengths(spans))
+            await self._check_async(columns, _lengths(spans))
         return columns
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    async def _check_later(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> None:
+    async def _check_async(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> None:
         await asyncio.get_running_loop().run_in_executor(cpu_pool(), check_values, self.projection, arrays, parts)
 
-    def _checked_now(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
+    def _checked_sync(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
         with closing(cast("Generator[ScanBatch, None, None]", batches)):
             for batch in batches:
                 check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
@@ -155,7 +155,7 @@ class TableReader:
     ) -> AsyncGenerator[ScanBatch, None]:
         async with aclosing(batches):
             async for batch in batches:
-                await self._check_later(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                await self._check_async(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
                 yield batch
 
 

@@ -41,10 +41,10 @@ T_co = TypeVar("T_co", covariant=True)
 class Ask(Protocol[T_co]):
     """One request of a plan."""
 
-    def now(self) -> T_co:
+    def answer_sync(self) -> T_co:
         """Answer in this thread, without a loop."""
 
-    async def later(self) -> T_co:
+    async def answer_async(self) -> T_co:
         """Answer on the running loop."""
 
 
@@ -52,13 +52,13 @@ Plan: TypeAlias = Generator[Ask[Any], Any, T]
 """A computation that yields what it wants done and is sent the answers."""
 
 
-def drive_now(plan: Plan[T]) -> T:
+def drive_sync(plan: Plan[T]) -> T:
     """Run a plan in this thread."""
     try:
         ask = next(plan)
         while True:
             try:
-                answer = ask.now()
+                answer = ask.answer_sync()
             except Exception as error:
                 ask = plan.throw(error)
             else:
@@ -69,13 +69,13 @@ def drive_now(plan: Plan[T]) -> T:
         plan.close()
 
 
-async def drive(plan: Plan[T]) -> T:
+async def drive_async(plan: Plan[T]) -> T:
     """Run a plan on the running loop."""
     try:
         ask = next(plan)
         while True:
             try:
-                answer = await ask.later()
+                answer = await ask.answer_async()
             except Exception as error:
                 ask = plan.throw(error)
             else:
@@ -93,13 +93,13 @@ class Read:
     store: ObjectStore
     key: str
 
-    def now(self) -> Buffer:
+    def answer_sync(self) -> Buffer:
         """See `Ask`."""
-        data = cast("SyncReads", self.store).get_now(self.key)
+        data = cast("SyncReads", self.store).get_sync(self.key)
         count_round(sinks_now(self.store.identity), 1, len(data), 1, len(data))
         return data
 
-    async def later(self) -> Buffer:
+    async def answer_async(self) -> Buffer:
         """See `Ask`."""
         sinks, num_bytes = sinks_now(self.store.identity), 0
         begin_reads([sinks])
@@ -119,11 +119,11 @@ class Head:
     store: ObjectStore
     key: str
 
-    def now(self) -> ObjectMeta:
+    def answer_sync(self) -> ObjectMeta:
         """See `Ask`."""
-        return cast("SyncReads", self.store).head_now(self.key)
+        return cast("SyncReads", self.store).head_sync(self.key)
 
-    async def later(self) -> ObjectMeta:
+    async def answer_async(self) -> ObjectMeta:
         """See `Ask`."""
         return await self.store.head(self.key)
 
@@ -136,11 +136,11 @@ class List:
     prefix: str
     asked: Selection = ALL
 
-    def now(self) -> list[ObjectMeta]:
+    def answer_sync(self) -> list[ObjectMeta]:
         """See `Ask`."""
-        return cast("SyncReads", self.store).list_now(self.prefix, self.asked)
+        return cast("SyncReads", self.store).list_sync(self.prefix, self.asked)
 
-    async def later(self) -> list[ObjectMeta]:
+    async def answer_async(self) -> list[ObjectMeta]:
         """See `Ask`."""
         return [meta async for meta in self.store.list(self.prefix, self.asked)]
 
@@ -161,11 +161,11 @@ class Put:
     durability: Durability | None = None
     in_place: bool = False
 
-    def now(self) -> ObjectMeta:
+    def answer_sync(self) -> ObjectMeta:
         """See `Ask`."""
-        return cast("SyncWrites", self.store).put_now(self.key, self.data, **self._how)
+        return cast("SyncWrites", self.store).put_sync(self.key, self.data, **self._how)
 
-    async def later(self) -> ObjectMeta:
+    async def answer_async(self) -> ObjectMeta:
         """See `Ask`."""
         return await self.store.put(self.key, self.data, **self._how)
 
@@ -181,11 +181,11 @@ class Remove:
     store: ObjectStore
     keys: Sequence[str]
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         """See `Ask`."""
-        cast("SyncWrites", self.store).delete_now(self.keys)
+        cast("SyncWrites", self.store).delete_sync(self.keys)
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         """See `Ask`."""
         await self.store.delete(self.keys)
 
@@ -197,11 +197,11 @@ class OwnFiles:
     store: HoldsFolders
     folder: str
 
-    def now(self) -> Sequence[str]:
+    def answer_sync(self) -> Sequence[str]:
         """See `Ask`."""
-        return self.store.own_files_now(self.folder)
+        return self.store.own_files_sync(self.folder)
 
-    async def later(self) -> Sequence[str]:
+    async def answer_async(self) -> Sequence[str]:
         """See `Ask`."""
         return await self.store.own_files(self.folder)
 
@@ -213,11 +213,11 @@ class RemoveEmptyFolders:
     store: HoldsFolders
     folder: str
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         """See `Ask`."""
-        self.store.remove_empty_folders_now(self.folder)
+        self.store.remove_empty_folders_sync(self.folder)
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         """See `Ask`."""
         await self.store.remove_empty_folders(self.folder)
 
@@ -229,10 +229,10 @@ class ProbeCreate:
     store: ObjectStore
     folder: str
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         """Stores that answer at once keep it."""
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         """See `Ask`."""
         from lance_io.store.probe import ConditionalProbe
 
@@ -245,11 +245,11 @@ class Pause:
 
     seconds: float
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         """See `Ask`."""
         time.sleep(self.seconds)
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         """See `Ask`."""
         await asyncio.sleep(self.seconds)
 
@@ -264,11 +264,11 @@ class Wait(Generic[T]):
     future: Future[T]
     seconds: float | None = None
 
-    def now(self) -> T:
+    def answer_sync(self) -> T:
         """See `Ask`."""
         return self.future.result(self.seconds)
 
-    async def later(self) -> T:
+    async def answer_async(self) -> T:
         """See `Ask`."""
         # Not `wait_for`: that of 3.11 swallows a cancellation that comes at the moment of the result.
         async with asyncio.timeout(self.seconds):
@@ -282,10 +282,10 @@ class Import:
 
     modules: tuple[str, ...]
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         """See `Ask`."""
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         """See `Ask`."""
         await loaded(*self.modules)
 
@@ -297,11 +297,11 @@ class Call(Generic[T]):
     function: Callable[[], T]
     threads: Executor
 
-    def now(self) -> T:
+    def answer_sync(self) -> T:
         """See `Ask`."""
         return self.function()
 
-    async def later(self) -> T:
+    async def answer_async(self) -> T:
         """See `Ask`."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, self.function)
 
@@ -318,23 +318,23 @@ class Together(Generic[T]):
 
     plans: Sequence[Plan[T]]
 
-    def now(self) -> list[T]:
+    def answer_sync(self) -> list[T]:
         """See `Ask`."""
         answers = []
         for place, plan in enumerate(self.plans):
             try:
-                answers.append(drive_now(plan))
+                answers.append(drive_sync(plan))
             except BaseException:
                 for other in self.plans[place + 1 :]:
                     other.close()
                 raise
         return answers
 
-    async def later(self) -> list[T]:
+    async def answer_async(self) -> list[T]:
         """See `Ask`."""
         if len(self.plans) == 1:
-            return [await drive(self.plans[0])]
-        tasks = [asyncio.ensure_future(drive(plan)) for plan in self.plans]
+            return [await drive_async(self.plans[0])]
+        tasks = [asyncio.ensure_future(drive_async(plan)) for plan in self.plans]
         try:
             return list(await asyncio.gather(*tasks))
         except BaseException:
@@ -350,13 +350,13 @@ class Shielded(Generic[T]):
 
     plan: Plan[T]
 
-    def now(self) -> T:
+    def answer_sync(self) -> T:
         """See `Ask`."""
-        return drive_now(self.plan)
+        return drive_sync(self.plan)
 
-    async def later(self) -> T:
+    async def answer_async(self) -> T:
         """See `Ask`."""
-        return await to_the_end(drive(self.plan))
+        return await to_the_end(drive_async(self.plan))
 
 
 def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:

@@ -7,7 +7,7 @@
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
     in_thread(f)     a function that may block, or takes long
     loaded(modules)  imports, which take long
-    loaded_now(...)  the same from plain code; no Ctrl-C ends one half way
+    loaded_sync(...)  the same from plain code; no Ctrl-C ends one half way
     within(s, coro)  a coroutine that ends after so many seconds
     to_the_end(coro) a coroutine that runs to its end, whatever happens to who waits
 
@@ -25,7 +25,7 @@ from lance_io.runtime.calls import run, set_done, to_the_end, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.memory import memory_limit_bytes
-from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, loaded, loaded_now, use_cpus
+from lance_io.runtime.pool import cpu_count, cpu_pool, in_thread, loaded, loaded_sync, use_cpus
 from lance_io.runtime.processors import processors
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
@@ -48,7 +48,7 @@ __all__ = [
     "cpu_pool",
     "in_thread",
     "loaded",
-    "loaded_now",
+    "loaded_sync",
     "processors",
     "use_cpus",
     # memory

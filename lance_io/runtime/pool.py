@@ -92,7 +92,7 @@ async def loaded(*modules: str) -> None:
             _loaded.add(module)
 
 
-def loaded_now(*modules: str) -> None:
+def loaded_sync(*modules: str) -> None:
     """The same for plain code, so that no Ctrl-C ends an import half way: another thread does it, and this one waits.
 
     Python's own import may stay locked for good when some packages (pandas 3) are imported again after that: the next

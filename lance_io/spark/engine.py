@@ -20,7 +20,7 @@ from lance_io.dataset.version.session import Session
 from lance_io.errors import LanceError, NotFound
 from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.spark.consumed import settle_connection
 from lance_io.spark.task_context import executor_workers, is_daemons, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
@@ -117,7 +117,7 @@ def storage_options(options: TargetOptions) -> dict[str, str]:
 
 def run(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it: in this thread where the store answers at once, else on the engine."""
-    return drive_now(plan) if offers_sync_reads(store) else runtime.run(drive(plan))
+    return drive_sync(plan) if offers_sync_reads(store) else runtime.run(drive_async(plan))
 
 
 def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:

@@ -302,7 +302,7 @@ class Upload(Protocol):
         """Abort unless closed."""
 
 
-class UploadNow(Protocol):
+class SyncUpload(Protocol):
     """The same without a loop; one thread at a time."""
 
     @property
@@ -506,30 +506,30 @@ class SyncReads(Protocol):
     Errors are those of the async methods of the same name.
     """
 
-    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """All ranges of one object in one buffer, in the order asked.
 
         scratch  writable memory for the result; used if it is large enough and `ranges.keep` is false
         """
 
-    def read_many_now(
+    def read_many_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
-        """`read_now` for ranges of several objects, side by side where that is faster.
+        """`read_sync` for ranges of several objects, side by side where that is faster.
 
         scratch  writable memory for all of the results, if it is large enough and no `ranges.keep` is true
         """
 
-    def get_now(self, key: str) -> bytes:
+    def get_sync(self, key: str) -> bytes:
         """A whole object."""
 
-    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The last `num_bytes` of an object (all of a shorter one) and its size in bytes."""
 
-    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
+    def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """As `ObjectStore.list`."""
 
-    def head_now(self, key: str) -> ObjectMeta:
+    def head_sync(self, key: str) -> ObjectMeta:
         """As `ObjectStore.head`."""
 
 
@@ -555,7 +555,7 @@ class SyncWrites(Protocol):
     Errors are those of the async methods of the same name.
     """
 
-    def put_now(
+    def put_sync(
         self,
         key: str,
         data: Buffer,
@@ -567,10 +567,12 @@ class SyncWrites(Protocol):
     ) -> ObjectMeta:
         """As `ObjectStore.put`."""
 
-    def open_upload_now(self, key: str, *, if_absent: bool = False, durability: Durability | None = None) -> UploadNow:
+    def open_upload_sync(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> SyncUpload:
         """As `ObjectStore.open_upload`."""
 
-    def delete_now(self, keys: Iterable[str]) -> None:
+    def delete_sync(self, keys: Iterable[str]) -> None:
         """As `ObjectStore.delete`."""
 
 
@@ -578,13 +580,13 @@ class SyncWrites(Protocol):
 class HoldsFolders(Protocol):
     """A store where folders stay when the last object in them is removed, and where links lead elsewhere."""
 
-    def own_files_now(self, folder: str) -> Sequence[str]:
+    def own_files_sync(self, folder: str) -> Sequence[str]:
         """Keys of all files in a folder and below it, and of links in it; what is behind a link is not its own."""
 
     async def own_files(self, folder: str) -> Sequence[str]:
         """The same on the running loop."""
 
-    def remove_empty_folders_now(self, folder: str) -> None:
+    def remove_empty_folders_sync(self, folder: str) -> None:
         """Remove a folder and those below it as far as nothing is in them; links are neither followed nor removed."""
 
     async def remove_empty_folders(self, folder: str) -> None:
@@ -607,7 +609,7 @@ __all__ = [
     "SyncReads",
     "SyncWrites",
     "Upload",
-    "UploadNow",
+    "SyncUpload",
     # values
     "Flow",
     "flow",

@@ -75,7 +75,7 @@ class MemoryStore:
 
     # -- reading without waiting ------------------------------------------------------------------------------------
 
-    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """The whole object as buffer, and where the ranges lie in it; see `SyncReads`."""
         data, meta = self._find("get", key)
         if not len(ranges):
@@ -85,32 +85,32 @@ class MemoryStore:
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(data, ranges.starts, num_reads, num_bytes)
 
-    def read_many_now(
+    def read_many_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
         """One object after the other: nothing is read."""
-        return [self.read_now(key, ranges, gap_bytes) for key, ranges in wanted]
+        return [self.read_sync(key, ranges, gap_bytes) for key, ranges in wanted]
 
-    def get_now(self, key: str) -> bytes:
+    def get_sync(self, key: str) -> bytes:
         """A whole object."""
         data, _ = self._find("get", key)
         self.stats.count("get", key, len(data))
         return data
 
-    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The last bytes of an object and its size."""
         data, meta = self._find("get", key)
         tail = memoryview(data)[max(0, meta.size_bytes - num_bytes) :]
         self.stats.count("get", key, len(tail), start=-num_bytes)
         return tail, meta.size_bytes
 
-    def head_now(self, key: str) -> ObjectMeta:
+    def head_sync(self, key: str) -> ObjectMeta:
         """Size and etag of an object."""
         _, meta = self._find("head", key)
         self.stats.count("head", key, 0)
         return meta
 
-    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
+    def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix in key order."""
         found = list(islice(self._walk(prefix, asked.start_after, asked.delimiter), asked.limit))
         self.stats.count("list", prefix, 0)
@@ -146,7 +146,7 @@ class MemoryStore:
 
     # -- writing without waiting ------------------------------------------------------------------------------------
 
-    def put_now(
+    def put_sync(
         self,
         key: str,
         data: Buffer,
@@ -174,13 +174,13 @@ class MemoryStore:
         self.stats.count(operation, key, len(content))
         return meta
 
-    def open_upload_now(
+    def open_upload_sync(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> MemoryUpload:
         """Start writing an object of any size; see `SyncWrites`."""
         return MemoryUpload(self, key, if_absent=if_absent)
 
-    def delete_now(self, keys: Iterable[str]) -> None:
+    def delete_sync(self, keys: Iterable[str]) -> None:
         """Delete objects; missing ones count as deleted."""
         for key in keys:
             with self._lock:
@@ -199,17 +199,17 @@ class MemoryStore:
 
     async def get_suffix(self, key: str, num_bytes: int) -> tuple[Buffer, int, str | None]:
         """The last bytes of an object, its size, its etag."""
-        tail, size_bytes = self.suffix_now(key, num_bytes)
+        tail, size_bytes = self.suffix_sync(key, num_bytes)
         return tail, size_bytes, self._objects[key][1].etag
 
     async def get(self, key: str) -> tuple[Buffer, ObjectMeta]:
         """A whole object."""
-        data = self.get_now(key)
+        data = self.get_sync(key)
         return data, self._objects[key][1]
 
     async def head(self, key: str) -> ObjectMeta:
         """Size and etag of an object."""
-        return self.head_now(key)
+        return self.head_sync(key)
 
     async def put(
         self,
@@ -222,7 +222,7 @@ class MemoryStore:
         in_place: bool = False,
     ) -> ObjectMeta:
         """Write an object; see `ObjectStore.put`."""
-        return self.put_now(key, data, if_absent=if_absent, if_match=if_match)
+        return self.put_sync(key, data, if_absent=if_absent, if_match=if_match)
 
     async def put_multipart(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
@@ -244,16 +244,16 @@ class MemoryStore:
     async def copy(self, source: str, key: str) -> None:
         """Write an object with the content of another."""
         data, _ = self._find("get", source)
-        self.put_now(key, data)
+        self.put_sync(key, data)
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Objects below a prefix in key order."""
-        for meta in self.list_now(prefix, asked):
+        for meta in self.list_sync(prefix, asked):
             yield meta
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing ones count as deleted."""
-        self.delete_now(keys)
+        self.delete_sync(keys)
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -276,7 +276,7 @@ class MemoryPartWriter:
     async def complete(self) -> ObjectMeta:
         """Put the parts together."""
         content = b"".join(self._parts[number] for number in range(len(self._parts)))
-        return self._store.put_now(self._key, content, if_absent=self._if_absent)
+        return self._store.put_sync(self._key, content, if_absent=self._if_absent)
 
     async def abort(self) -> None:
         """Forget the parts."""
@@ -284,7 +284,7 @@ class MemoryPartWriter:
 
 
 class MemoryUpload:
-    """`UploadNow` into memory."""
+    """`SyncUpload` into memory."""
 
     def __init__(self, store: MemoryStore, key: str, *, if_absent: bool) -> None:
         self._store = store
@@ -316,7 +316,7 @@ class MemoryUpload:
         if self._meta is None:
             self._check_open()
             self._over = True
-            self._meta = self._store.put_now(self._key, self._content, if_absent=self._if_absent)
+            self._meta = self._store.put_sync(self._key, self._content, if_absent=self._if_absent)
         return self._meta
 
     def abort(self) -> None:

@@ -191,7 +191,7 @@ class StoreConformance:
         if not isinstance(place.store, SyncReads):
             return
         scratch = None if scratch_bytes is None else np.zeros(scratch_bytes, np.uint8)
-        self._check_plan(place.store.read_now(place.put("object"), self.PLAN, gap_bytes, scratch).piece)
+        self._check_plan(place.store.read_sync(place.put("object"), self.PLAN, gap_bytes, scratch).piece)
 
     def _check_plan(self, piece: Callable[[int, int], memoryview]) -> None:
         for index, (start, end) in enumerate(zip(self.PLAN.starts.tolist(), self.PLAN.ends.tolist(), strict=True)):
@@ -202,22 +202,22 @@ class StoreConformance:
             return
         key, store = place.put("object"), place.store
         with pytest.raises(ShortRead):
-            store.read_now(key, Ranges.of((0, 10), (1000, 1025)), 0)
+            store.read_sync(key, Ranges.of((0, 10), (1000, 1025)), 0)
         for wrong in ((2000, 2001), (10, 5), (-5, 5)):
             with pytest.raises(InvalidRange):
-                store.read_now(key, Ranges.of((0, 10), wrong), 0)
+                store.read_sync(key, Ranges.of((0, 10), wrong), 0)
         with pytest.raises(NotFound):
-            store.read_now(place.key("missing"), Ranges.of((0, 10)), 0)
+            store.read_sync(place.key("missing"), Ranges.of((0, 10)), 0)
 
     async def test_the_other_reads_without_waiting(self, place: Place) -> None:
         if not isinstance(place.store, SyncReads):
             return
         key, store = place.put("folder/object"), place.store
-        tail, size_bytes = store.suffix_now(key, 24)
-        assert (bytes(tail), size_bytes, store.get_now(key)) == (CONTENT[-24:], 1024, CONTENT)
-        assert store.head_now(key) == await place.store.head(key)
-        assert [meta.key for meta in store.list_now(f"{place.prefix}/")] == [key]
-        for read in (store.get_now, store.head_now, lambda name: store.suffix_now(name, 1)):
+        tail, size_bytes = store.suffix_sync(key, 24)
+        assert (bytes(tail), size_bytes, store.get_sync(key)) == (CONTENT[-24:], 1024, CONTENT)
+        assert store.head_sync(key) == await place.store.head(key)
+        assert [meta.key for meta in store.list_sync(f"{place.prefix}/")] == [key]
+        for read in (store.get_sync, store.head_sync, lambda name: store.suffix_sync(name, 1)):
             with pytest.raises(NotFound):
                 read(place.key("missing"))
 
@@ -420,13 +420,13 @@ class StoreConformance:
         if not isinstance(store, SyncWrites):
             return
         key = place.key("folder/object")
-        meta = store.put_now(key, CONTENT, if_absent=True)
+        meta = store.put_sync(key, CONTENT, if_absent=True)
         assert (place.read(key), meta) == (CONTENT, await store.head(key))
         with pytest.raises(AlreadyExists):
-            store.put_now(key, b"second", if_absent=True)
-        store.put_now(key, b"third", durability="none")
+            store.put_sync(key, b"second", if_absent=True)
+        store.put_sync(key, b"third", durability="none")
         assert place.read(key) == b"third"
-        store.delete_now([key, place.key("missing")])
+        store.delete_sync([key, place.key("missing")])
         assert place.read(key) is None
 
     async def test_an_upload_without_waiting(self, place: Place) -> None:
@@ -434,16 +434,16 @@ class StoreConformance:
         if not isinstance(store, SyncWrites):
             return
         many = [CONTENT[n : n + 1] for n in range(1024)] * 3
-        with store.open_upload_now(key) as upload:
+        with store.open_upload_sync(key) as upload:
             upload.write(iter(many))
             upload.write([b"", memoryview(CONTENT)])
             assert (upload.size_bytes, place.read(key)) == (4096, None)
             meta = upload.close()
             assert upload.close() == meta == await store.head(key)
         assert place.read(key) == CONTENT * 4
-        with store.open_upload_now(key, if_absent=True, durability="none") as upload, pytest.raises(AlreadyExists):
+        with store.open_upload_sync(key, if_absent=True, durability="none") as upload, pytest.raises(AlreadyExists):
             upload.close()
-        with store.open_upload_now(place.key("left"), durability="none") as upload:
+        with store.open_upload_sync(place.key("left"), durability="none") as upload:
             upload.write([b"1"])
         with pytest.raises(UsageError):
             upload.write([b"2"])

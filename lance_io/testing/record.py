@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from lance_io.spans import Fetched, Ranges
-    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, UploadNow, WritableBuffer
+    from lance_io.store.api import Buffer, Durability, ObjectMeta, ObjectStore, Selection, SyncUpload, WritableBuffer
 
 T = TypeVar("T")
 
@@ -72,40 +72,40 @@ class RecordingSyncStore(RecordingStore):
     def _writes(self) -> SyncWrites:
         return cast("SyncWrites", self.inner)
 
-    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """See `SyncReads`, like all methods here."""
         self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_now(key, ranges, gap_bytes, scratch)
+        return self._sync.read_sync(key, ranges, gap_bytes, scratch)
 
-    def read_many_now(
+    def read_many_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
         """Ranges of several objects."""
         for key, ranges in wanted:
             self._note_ranges(key, ranges, gap_bytes)
-        return self._sync.read_many_now(wanted, gap_bytes, scratch)
+        return self._sync.read_many_sync(wanted, gap_bytes, scratch)
 
-    def get_now(self, key: str) -> bytes:
+    def get_sync(self, key: str) -> bytes:
         """A whole object."""
         self._note(Request("get", key))
-        return self._sync.get_now(key)
+        return self._sync.get_sync(key)
 
-    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The end of an object."""
         self._note(Request("get", key, -num_bytes))
-        return self._sync.suffix_now(key, num_bytes)
+        return self._sync.suffix_sync(key, num_bytes)
 
-    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
+    def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Objects below a prefix."""
         self._note(Request("list", prefix))
-        return self._sync.list_now(prefix, asked)
+        return self._sync.list_sync(prefix, asked)
 
-    def head_now(self, key: str) -> ObjectMeta:
+    def head_sync(self, key: str) -> ObjectMeta:
         """Metadata of an object."""
         self._note(Request("head", key))
-        return self._sync.head_now(key)
+        return self._sync.head_sync(key)
 
-    def put_now(
+    def put_sync(
         self,
         key: str,
         data: Buffer,
@@ -117,20 +117,22 @@ class RecordingSyncStore(RecordingStore):
     ) -> ObjectMeta:
         """Write an object."""
         self._note(put_request(key, data, if_absent))
-        return self._writes.put_now(
+        return self._writes.put_sync(
             key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
         )
 
-    def open_upload_now(self, key: str, *, if_absent: bool = False, durability: Durability | None = None) -> UploadNow:
+    def open_upload_sync(
+        self, key: str, *, if_absent: bool = False, durability: Durability | None = None
+    ) -> SyncUpload:
         """Write an object of any size; noted when it begins."""
         self._note(Request("put_create" if if_absent else "put", key))
-        return self._writes.open_upload_now(key, if_absent=if_absent, durability=durability)
+        return self._writes.open_upload_sync(key, if_absent=if_absent, durability=durability)
 
-    def delete_now(self, keys: Iterable[str]) -> None:
+    def delete_sync(self, keys: Iterable[str]) -> None:
         """Delete objects, noted one by one."""
         for key in keys:
             self._note(Request("delete", key))
-            self._writes.delete_now([key])
+            self._writes.delete_sync([key])
 
 
 def record(store: ObjectStore, base: str = "") -> RecordingStore:

@@ -21,7 +21,7 @@ from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
 from lance_io.dataset.scan.scan_plan import scan_projection
 from lance_io.dataset.version.open_version import open_steps
 from lance_io.dataset.version.session import Session
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.store.api import CLOUD
 from lance_io.store.local.disk import LocalStore
 from lance_io.testing.record import RecordingStore, record
@@ -60,7 +60,7 @@ SCANS: list[dict[str, Any]] = [
 @pytest.fixture(params=["in this thread", "alone", "through the scheduler"])
 def state(request: pytest.FixtureRequest, table: lance.LanceDataset, monkeypatch: pytest.MonkeyPatch) -> DatasetState:
     """The table over a store that writes down its requests, local (alone: with one processor) or as if remote."""
-    opened = drive_now(open_steps(open_options(table.uri)))
+    opened = drive_sync(open_steps(open_options(table.uri)))
     if request.param == "alone":
         monkeypatch.setenv("LANCE_CPU_THREADS", "1")
     if request.param != "through the scheduler":
@@ -113,7 +113,7 @@ def test_scan_asks_for_what_was_planned(state: DatasetState) -> None:
         scanned, table = asked(cold, lambda o=options, s=cold, t=schema: execute.collect(s, o, t))
         assert table.num_rows > 0
         index_keys = [key for key, _, _ in plan.of_purpose("index")]
-        if state.answers_now or len(index_keys) == len(set(index_keys)):
+        if state.answers_sync or len(index_keys) == len(set(index_keys)):
             assert planned(plan) == scanned, keywords
         else:  # indexes of one file that come in several reads: what the first asks for may go out before the others'
             assert plan.num_requests <= len(scanned)

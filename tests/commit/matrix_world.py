@@ -26,7 +26,7 @@ from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.manifest import Manifest, decode_manifest, read_section
 from lance_io.table.manifest.row_ids import decode_row_ids, decode_row_versions
 from lance_io.table.transaction.transaction import Transaction, decode_transaction
-from tests.commit.tables import commit_now
+from tests.commit.tables import commit_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ class World:
     def commit_by_us(self, folder: Path, kind: str) -> None:
         """Commit the same operation; each time as a transaction of its own."""
         transaction = replace(self.transactions[kind], uuid=str(uuid.uuid4()))
-        commit_now(CommitTarget(open_store(str(folder), {"durability": "none"})), transaction)
+        commit_sync(CommitTarget(open_store(str(folder), {"durability": "none"})), transaction)
 
     # -- operations --------------------------------------------------------------------------------------------------
 

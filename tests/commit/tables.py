@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
@@ -52,24 +52,24 @@ class Sample:
 
     def place_data(self, place: Location) -> None:
         """Put the data file where the table expects it (stores that answer at once)."""
-        place.store.put_now(place.key("data", self.file_name), self.data)  # type: ignore[attr-defined]
+        place.store.put_sync(place.key("data", self.file_name), self.data)  # type: ignore[attr-defined]
 
-    def create_now(self, target: CommitTarget) -> CommittedVersion:
+    def create_sync(self, target: CommitTarget) -> CommittedVersion:
         """Make a table of four rows."""
         self.place_data(target.place)
-        return drive_now(create_table(target, CommitRequest(self.overwrite(0))))
+        return drive_sync(create_table(target, CommitRequest(self.overwrite(0))))
 
     async def create(self, target: CommitTarget) -> CommittedVersion:
         """The same in any store."""
         await target.place.store.put(target.place.key("data", self.file_name), self.data)
-        return await drive(create_table(target, CommitRequest(self.overwrite(0))))
+        return await drive_async(create_table(target, CommitRequest(self.overwrite(0))))
 
 
-def commit_now(target: CommitTarget, transaction: Transaction, **request: Any) -> CommittedVersion:
+def commit_sync(target: CommitTarget, transaction: Transaction, **request: Any) -> CommittedVersion:
     """Commit in this thread."""
-    return drive_now(commit(target, CommitRequest(transaction, **request)))
+    return drive_sync(commit(target, CommitRequest(transaction, **request)))
 
 
-async def commit_later(target: CommitTarget, transaction: Transaction, **request: Any) -> CommittedVersion:
+async def commit_async(target: CommitTarget, transaction: Transaction, **request: Any) -> CommittedVersion:
     """Commit on the running loop."""
-    return await drive(commit(target, CommitRequest(transaction, **request)))
+    return await drive_async(commit(target, CommitRequest(transaction, **request)))

@@ -19,7 +19,7 @@ import pytest
 from lance_io.commit.cleanup import CleanupRefused, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget, SystemClock
 from lance_io.errors import FormatError, UsageError
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.api import ALL as ALL_KEYS
 from lance_io.store.failures import OutcomeUnknown, Transient
 from lance_io.store.local.atomic_writes import NewFile
@@ -46,7 +46,7 @@ from lance_io.table.transaction.garbage import (
 )
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
-from tests.commit.tables import Sample, commit_now
+from tests.commit.tables import Sample, commit_sync
 
 DAY_S = 24 * 3600
 ALL = CleanupPolicy(older_than_s=0.0, young_s=0.0)
@@ -96,14 +96,14 @@ def target_of(root: Path) -> CommitTarget:
 
 def manifests_of(target: CommitTarget) -> list[Any]:
     """The manifest files; what a cleanup that crashed announced may lie beside them."""
-    found = target.place.store.list_now(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    found = target.place.store.list_sync(target.place.key("_versions", ""))  # type: ignore[attr-defined]
     return [meta for meta in found if meta.name.endswith(".manifest")]
 
 
 def clean(root: Path, policy: CleanupPolicy, **how: Any) -> CleanupStats:
     target = target_of(root)
-    plan = drive_now(plan_cleanup(target, policy, **how))
-    done = drive_now(run_cleanup(target, plan))
+    plan = drive_sync(plan_cleanup(target, policy, **how))
+    done = drive_sync(run_cleanup(target, plan))
     assert done == plan.stats
     return done
 
@@ -135,7 +135,7 @@ def test_the_same_goes_as_with_pylance(
 
 def test_a_plan_changes_nothing(folder: Path) -> None:
     before = files(folder)
-    plan = drive_now(plan_cleanup(target_of(folder), ALL))
+    plan = drive_sync(plan_cleanup(target_of(folder), ALL))
     assert plan.stats.old_versions == 5
     assert files(folder) == before
 
@@ -155,8 +155,8 @@ async def test_any_store_will_do(folder: Path) -> None:
     target = CommitTarget(Location(MemoryStore(), "t", "memory://t"))
     for name in files(folder):
         await target.place.store.put(f"t/{name}", (folder / name).read_bytes())
-    plan = await drive(plan_cleanup(target, ALL))
-    done = await drive(run_cleanup(target, plan))
+    plan = await drive_async(plan_cleanup(target, ALL))
+    done = await drive_async(run_cleanup(target, plan))
     assert (done.old_versions, done.data_files_removed, done.failed_deletes) == (5, 2, 0)
 
 
@@ -185,8 +185,8 @@ def test_a_branch_is_cleaned_by_itself(folder: Path) -> None:
     lance.write_dataset(numbers(), branch.uri, mode="overwrite")
     root, before = open_store(str(folder)), files(folder)
     target = CommitTarget(root.below("tree", "side"))
-    plan = drive_now(plan_cleanup(target, ALL, root=root, branch="side"))
-    assert drive_now(run_cleanup(target, plan)).old_versions == 1
+    plan = drive_sync(plan_cleanup(target, ALL, root=root, branch="side"))
+    assert drive_sync(run_cleanup(target, plan)).old_versions == 1
     assert {name.split("/")[0] for name in before - files(folder)} == {"tree"}
 
 
@@ -238,7 +238,7 @@ async def test_what_killed_writers_left_goes_when_it_is_old(folder: Path, unveri
     policy = CleanupPolicy(older_than_s=DAY_S, delete_unverified=unverified)
     if is_async:
         target = target_of(folder)
-        done = await drive(run_cleanup(target, await drive(plan_cleanup(target, policy))))
+        done = await drive_async(run_cleanup(target, await drive_async(plan_cleanup(target, policy))))
     else:
         done = clean(folder, policy)
     gone = {name for name in before - files(folder) if "/.lance-io-" in name}
@@ -274,12 +274,12 @@ def test_staging_objects_go_when_they_are_old_and_no_row_can_point_at_them(folde
 def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
     sample = Sample(tmp_path / "sample")
     target = target_of(tmp_path / "t")
-    sample.create_now(target)
-    commit_now(target, Transaction(1, ops.Delete((), (0,), "all")))
-    plan = drive_now(plan_cleanup(target, ALL))
+    sample.create_sync(target)
+    commit_sync(target, Transaction(1, ops.Delete((), (0,), "all")))
+    plan = drive_sync(plan_cleanup(target, ALL))
     assert plan.stats.data_files_removed == 1
-    commit_now(target, Transaction(2, ops.Restore(1)))
-    done = drive_now(run_cleanup(target, plan))
+    commit_sync(target, Transaction(2, ops.Restore(1)))
+    done = drive_sync(run_cleanup(target, plan))
     assert (done.old_versions, done.data_files_removed) == (1, 0)
     assert lance.dataset(tmp_path / "t").to_table().num_rows == 4
 
@@ -288,8 +288,8 @@ def test_a_version_restored_meanwhile_keeps_its_files(tmp_path: Path) -> None:
 async def test_versions_that_could_not_be_removed_keep_their_files(folder: Path, fault: Fault) -> None:
     local = open_store(str(folder))
     target = CommitTarget(Location(FaultyStore(local.store, {1: fault}), local.path, local.uri))  # 0 announces
-    plan = await drive(plan_cleanup(target, ALL))
-    done = await drive(run_cleanup(target, plan))
+    plan = await drive_async(plan_cleanup(target, ALL))
+    done = await drive_async(run_cleanup(target, plan))
     assert done.failed_deletes == 5
     for version in range(1, 7):
         if fault is Fault.REFUSED:
@@ -303,20 +303,20 @@ async def test_at_every_write_the_table_stays_whole(tmp_path: Path, fault: Fault
     sample = Sample(tmp_path / "sample")
     for number in range(20):
         target = CommitTarget(Location(MemoryStore(), "t", "memory://t"))
-        sample.create_now(target)
+        sample.create_sync(target)
         for version in (1, 2):
-            commit_now(target, sample.overwrite(version))
+            commit_sync(target, sample.overwrite(version))
         store = FaultyStore(target.place.store, {number: fault})
         faulty = replace(target, place=replace(target.place, store=store))
         with suppress(Crashed, Transient, OutcomeUnknown):
-            await drive(run_cleanup(faulty, await drive(plan_cleanup(faulty, ALL))))
+            await drive_async(run_cleanup(faulty, await drive_async(plan_cleanup(faulty, ALL))))
         for meta in manifests_of(target):
-            manifest = decode_manifest(target.place.store.get_now(meta.key))  # type: ignore[attr-defined]
+            manifest = decode_manifest(target.place.store.get_sync(meta.key))  # type: ignore[attr-defined]
             for fragment in manifest.fragments:
-                target.place.store.head_now(f"t/data/{fragment.files[0].path}")  # type: ignore[attr-defined]
-            target.place.store.head_now(f"t/_transactions/{manifest.transaction_file}")  # type: ignore[attr-defined]
-        again = drive_now(plan_cleanup(target, ALL))
-        drive_now(run_cleanup(target, again))
+                target.place.store.head_sync(f"t/data/{fragment.files[0].path}")  # type: ignore[attr-defined]
+            target.place.store.head_sync(f"t/_transactions/{manifest.transaction_file}")  # type: ignore[attr-defined]
+        again = drive_sync(plan_cleanup(target, ALL))
+        drive_sync(run_cleanup(target, again))
         assert len(manifests_of(target)) == 1
         if len(store.seen) <= number:
             break
@@ -329,8 +329,8 @@ def test_two_cleanups_at_once_pass_over_what_the_other_removed(tmp_path: Path) -
     for number in range(4):
         lance.write_dataset(pa.table({"a": [number]}), uri, mode="append" if number else "create")
     target = target_of(Path(uri))
-    plans = [drive_now(plan_cleanup(target, ALL)) for _ in range(2)]
-    done = [drive_now(run_cleanup(target, plan)) for plan in plans]
+    plans = [drive_sync(plan_cleanup(target, ALL)) for _ in range(2)]
+    done = [drive_sync(run_cleanup(target, plan)) for plan in plans]
     assert [each.failed_deletes for each in done] == [0, 0]
     assert done[0].old_versions == 3 and lance.dataset(uri).to_table()["a"].to_pylist() == [0, 1, 2, 3]
 
@@ -340,22 +340,22 @@ class Vanishing(MemoryStore):
 
     gone: tuple[str, ...] = ()
 
-    def list_now(self, prefix: str, asked: Any = ALL_KEYS) -> Any:
-        found = super().list_now(prefix, asked)
-        self.delete_now(self.gone)
+    def list_sync(self, prefix: str, asked: Any = ALL_KEYS) -> Any:
+        found = super().list_sync(prefix, asked)
+        self.delete_sync(self.gone)
         return found
 
 
 def test_a_manifest_that_is_gone_does_not_stop_a_cleanup(sample: Sample) -> None:
     store = Vanishing()
     target = CommitTarget(Location(store, "t", "memory://t"))
-    sample.create_now(target)
+    sample.create_sync(target)
     for version in (1, 2):
-        commit_now(target, sample.append(version))
+        commit_sync(target, sample.append(version))
     store.gone = (manifests_of(target)[-1].key,)  # the oldest
-    plan = drive_now(plan_cleanup(target, ALL))
+    plan = drive_sync(plan_cleanup(target, ALL))
     assert [one.version for one in plan.versions] == [2]
-    drive_now(run_cleanup(target, plan))
+    drive_sync(run_cleanup(target, plan))
     assert len(manifests_of(target)) == 1
 
 
@@ -368,24 +368,24 @@ def test_a_writer_whose_clock_is_behind_is_protected(clock: LaterClock, target: 
     """Its versions are as young as the store says."""
     behind = replace(target, clock=LaterClock())
     behind.clock.ahead_ns = -3600 * NS  # type: ignore[attr-defined]
-    sample.create_now(behind)
-    commit_now(behind, sample.append(1))
-    plan = drive_now(plan_cleanup(target, AFTER_A_SECOND))
+    sample.create_sync(behind)
+    commit_sync(behind, sample.append(1))
+    plan = drive_sync(plan_cleanup(target, AFTER_A_SECOND))
     assert (plan.versions, plan.num_young) == ((), 1)
     clock.ahead_ns = 601 * NS
-    assert [one.version for one in drive_now(plan_cleanup(target, AFTER_A_SECOND)).versions] == [1]
+    assert [one.version for one in drive_sync(plan_cleanup(target, AFTER_A_SECOND)).versions] == [1]
 
 
 def test_a_cleanup_whose_clock_is_ahead_removes_nothing_young(target: CommitTarget, sample: Sample) -> None:
     """Before it removes anything it learns the time from the store."""
-    sample.create_now(target)
-    commit_now(target, sample.append(1))
-    target.place.store.put_now("t/data/fresh.lance", b"x")  # type: ignore[attr-defined]
+    sample.create_sync(target)
+    commit_sync(target, sample.append(1))
+    target.place.store.put_sync("t/data/fresh.lance", b"x")  # type: ignore[attr-defined]
     ahead = replace(target, clock=LaterClock())
     ahead.clock.ahead_ns = 30 * DAY_S * NS  # type: ignore[attr-defined]
-    plan = drive_now(plan_cleanup(ahead, AFTER_A_SECOND))
+    plan = drive_sync(plan_cleanup(ahead, AFTER_A_SECOND))
     assert plan.stats.old_versions == 1 and plan.stats.data_files_removed == 1
-    done = drive_now(run_cleanup(ahead, plan))
+    done = drive_sync(run_cleanup(ahead, plan))
     assert done == CleanupStats()
     assert len(manifests_of(target)) == 2
 
@@ -447,16 +447,16 @@ def test_after_two_weeks_they_go_by_default() -> None:
 def test_config_asks_for_cleanups(
     target: CommitTarget, clock: LaterClock, sample: Sample, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "1s"}
-    second = commit_now(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
-    assert drive_now(auto_cleanup(target, second.manifest)) is None
+    second = commit_sync(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
+    assert drive_sync(auto_cleanup(target, second.manifest)) is None
     clock.ahead_ns = 11 * 60 * NS
-    third = commit_now(target, sample.append(1))
-    done = drive_now(auto_cleanup(target, third.manifest))
+    third = commit_sync(target, sample.append(1))
+    done = drive_sync(auto_cleanup(target, third.manifest))
     assert done is not None and done.old_versions == 1  # the writer stood on version 2
     broken = Transaction(3, ops.UpdateConfig(config=ops.UpdateMap({OLDER_THAN_KEY: "x", INTERVAL_KEY: "1"})))
-    assert drive_now(auto_cleanup(target, commit_now(target, broken).manifest)) is None
+    assert drive_sync(auto_cleanup(target, commit_sync(target, broken).manifest)) is None
     assert "expected a duration" in caplog.text
 
 

@@ -16,7 +16,7 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import LanceError, NotFound
-from lance_io.plans.plan import Read, drive, drive_now
+from lance_io.plans.plan import Read, drive_async, drive_sync
 from lance_io.store.failures import Transient
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
@@ -64,14 +64,14 @@ class _Counted:
     def __init__(self, store: FaultyStore, plan: Any) -> None:
         self._store, self._plan = store, plan
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         raise AssertionError
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         from lance_io.testing.wrap import Request
 
         async def send() -> None:
-            drive_now(self._plan)
+            drive_sync(self._plan)
 
         await self._store.request(Request("put", "a row"), send)
 
@@ -95,16 +95,16 @@ class World:
         """What a fresh process opens."""
         target = self.target()
         try:
-            file = drive_now(target.handler.find_latest(target.place))
+            file = drive_sync(target.handler.find_latest(target.place))
         except NotFound:
             return None
-        return decode_manifest(Read(self.place.store, file.key).now())
+        return decode_manifest(Read(self.place.store, file.key).answer_sync())
 
     def check(self) -> None:
         """Everything that the newest version names is there."""
         manifest = self.newest()
         if manifest is not None:
-            self.place.store.head_now(self.place.key("_transactions", manifest.transaction_file))  # type: ignore[attr-defined]
+            self.place.store.head_sync(self.place.key("_transactions", manifest.transaction_file))  # type: ignore[attr-defined]
 
 
 def create(sample: Sample) -> tuple[Transaction, bool]:
@@ -129,7 +129,7 @@ def restore(sample: Sample) -> tuple[Transaction, bool]:
 
 async def attempt(target: CommitTarget, transaction: Transaction, *, creates: bool) -> Any:
     request = CommitRequest(transaction)
-    return await drive(create_table(target, request) if creates else commit(target, request))
+    return await drive_async(create_table(target, request) if creates else commit(target, request))
 
 
 @pytest.mark.parametrize("database", [False, True], ids=["put-absent", "database"])
@@ -142,7 +142,7 @@ async def test_every_write_may_fail(
     for number in range(WRITES_MAX):
         world = World(database=database)
         transaction, creates = make(sample)
-        old = None if creates else sample.create_now(world.target()).manifest
+        old = None if creates else sample.create_sync(world.target()).manifest
         store = FaultyStore(world.place.store, {number: fault})
         outcome: BaseException | None = None
         try:

@@ -14,9 +14,9 @@ from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.table_location import open_place
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from tests.commit.dynalite import dynalite_server
-from tests.commit.tables import ROWS, Sample, commit_later
+from tests.commit.tables import ROWS, Sample, commit_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -89,19 +89,19 @@ async def test_commits_in_turns_with_pylance(
 ) -> None:
     first = await sample.create(target)
     await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).delete("a = 1"))
-    third = await commit_later(target, sample.append(1), base=first.manifest)
+    third = await commit_async(target, sample.append(1), base=first.manifest)
     table = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).to_table())
     assert (third.manifest.version, table.num_rows) == (3, 2 * ROWS - 1)
-    row = await drive(rows_of(target).get(target.place.path, 3))
+    row = await drive_async(rows_of(target).get(target.place.path, 3))
     assert row == Row(3, third.file.key, third.file.size_bytes)
-    assert await drive(rows_of(target).get(target.place.path, 4)) is None
+    assert await drive_async(rows_of(target).get(target.place.path, 4)) is None
 
 
 async def test_many_writers_lose_nothing(target: CommitTarget, sample: Sample) -> None:
     await sample.create(target)
-    done = await asyncio.gather(*(commit_later(target, sample.append(1)) for _ in range(8)))
+    done = await asyncio.gather(*(commit_async(target, sample.append(1)) for _ in range(8)))
     assert sorted(each.manifest.version for each in done) == list(range(2, 10))
-    newest = await drive(target.handler.find_latest(target.place))
+    newest = await drive_async(target.handler.find_latest(target.place))
     assert newest.version == 9
 
 
@@ -109,16 +109,16 @@ async def test_a_version_that_was_only_reserved_is_finished_by_readers(
     target: CommitTarget, sample: Sample, uri: str, options: dict[str, str]
 ) -> None:
     await sample.create(target)
-    second = await commit_later(target, sample.append(1))
+    second = await commit_async(target, sample.append(1))
     store, key = target.place.store, second.file.key
     data, _ = await store.get(key)
     staging = f"{key}-{uuid.uuid4()}"
     await store.put(staging, data)
     await store.delete([key])
-    await drive(rows_of(target).put_if_present(target.place.path, Row(2, staging, len(data))))
-    found = await drive(target.handler.find_latest(target.place))
+    await drive_async(rows_of(target).put_if_present(target.place.path, Row(2, staging, len(data))))
+    found = await drive_async(target.handler.find_latest(target.place))
     assert (found.version, found.key) == (2, key)
-    assert await drive(rows_of(target).get(target.place.path, 2)) == Row(2, key, len(data))
+    assert await drive_async(rows_of(target).get(target.place.path, 2)) == Row(2, key, len(data))
     with pytest.raises(NotFound):
         await store.head(staging)
     count = await asyncio.to_thread(lambda: lance.dataset(uri, storage_options=options).count_rows())
@@ -128,18 +128,18 @@ async def test_a_version_that_was_only_reserved_is_finished_by_readers(
 async def test_conditions(target: CommitTarget) -> None:
     rows = rows_of(target)
     with pytest.raises(NotFound):
-        await drive(rows.put_if_present("base", Row(1, "x")))
-    await drive(rows.put_if_absent("base", Row(1, "x")))
+        await drive_async(rows.put_if_present("base", Row(1, "x")))
+    await drive_async(rows.put_if_absent("base", Row(1, "x")))
     with pytest.raises(AlreadyExists):
-        await drive(rows.put_if_absent("base", Row(1, "y")))
-    assert await drive(rows.get_latest("base")) == Row(1, "x")
+        await drive_async(rows.put_if_absent("base", Row(1, "y")))
+    assert await drive_async(rows.get_latest("base")) == Row(1, "x")
 
 
 async def test_a_table_with_other_keys_is_refused(options: dict[str, str], s3_uri: str) -> None:
     name = await make_table(options, keys=("table", "version"))
     place, handler = open_place(f"{s3_uri.replace('s3://', 's3+ddb://')}?ddbTableName={name}", options)
     with pytest.raises(UsageError, match="base_uri"):
-        await drive(handler.find_latest(place))
+        await drive_async(handler.find_latest(place))
     await handler.rows.aclose()  # type: ignore[attr-defined]
 
 

@@ -12,10 +12,10 @@ from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, NotFound, StoreError
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
-from tests.commit.tables import Sample, commit_now
+from tests.commit.tables import Sample, commit_sync
 
 if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
@@ -42,7 +42,7 @@ class Table:
 
     def has(self, key: str) -> bool:
         try:
-            self.store.head_now(key)
+            self.store.head_sync(key)
         except NotFound:
             return False
         return True
@@ -51,72 +51,72 @@ class Table:
         return self.rows.rows.get(("t", version))
 
     def latest(self) -> int:
-        return drive_now(self.target.handler.find_latest(self.target.place)).version
+        return drive_sync(self.target.handler.find_latest(self.target.place)).version
 
     def plain_latest(self) -> int:
-        return drive_now(PutAbsentHandler().find_latest(self.target.place)).version
+        return drive_sync(PutAbsentHandler().find_latest(self.target.place)).version
 
 
 @pytest.fixture
 def table(sample: Sample) -> Table:
     rows = MemoryManifestStore()
     target = CommitTarget(Location(MemoryStore(), "t", "memory://t"), ExternalHandler(rows))
-    sample.create_now(target)
-    second = commit_now(target, sample.append(1))
-    data = target.place.store.get_now(second.file.key)  # type: ignore[attr-defined]
-    target.place.store.delete_now([second.file.key])  # type: ignore[attr-defined]
+    sample.create_sync(target)
+    second = commit_sync(target, sample.append(1))
+    data = target.place.store.get_sync(second.file.key)  # type: ignore[attr-defined]
+    target.place.store.delete_sync([second.file.key])  # type: ignore[attr-defined]
     del rows.rows["t", 2]
     return Table(target, rows, data, second.file.key, f"{second.file.key}-{uuid4()}")
 
 
 def next_version(table: Table, sample: Sample) -> int:
-    return commit_now(table.target, sample.append(1)).manifest.version
+    return commit_sync(table.target, sample.append(1)).manifest.version
 
 
 def test_rows_are_as_pylance_has_them(table: Table) -> None:
     first = table.row(1)
     assert first is not None
     assert (first.path, first.is_final) == ("t/_versions/18446744073709551614.manifest", True)
-    assert first.size_bytes == table.store.head_now(first.path).size_bytes
-    assert len(table.store.list_now("t/_versions/")) == 1
+    assert first.size_bytes == table.store.head_sync(first.path).size_bytes
+    assert len(table.store.list_sync("t/_versions/")) == 1
 
 
 def test_staging_without_a_row(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.staging, table.data)
+    table.store.put_sync(table.staging, table.data)
     assert (table.plain_latest(), table.latest(), next_version(table, sample)) == (1, 1, 2)
     assert table.has(table.staging)
 
 
 @pytest.mark.parametrize("with_size", [True, False])
 def test_a_row_to_staging_without_the_final_object(table: Table, sample: Sample, with_size: bool) -> None:
-    table.store.put_now(table.staging, table.data)
+    table.store.put_sync(table.staging, table.data)
     table.rows.rows["t", 2] = Row(2, table.staging, len(table.data) if with_size else None)
     assert table.plain_latest() == 1
     assert table.latest() == 2
-    assert table.store.get_now(table.final) == table.data
+    assert table.store.get_sync(table.final) == table.data
     assert table.row() == Row(2, table.final, len(table.data))
     assert not table.has(table.staging)
     assert next_version(table, sample) == 3
 
 
 def test_a_row_to_staging_with_both_objects(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.staging, table.data)
-    table.store.put_now(table.final, table.data)
+    table.store.put_sync(table.staging, table.data)
+    table.store.put_sync(table.final, table.data)
     table.rows.rows["t", 2] = Row(2, table.staging, len(table.data))
     assert (table.plain_latest(), table.latest(), table.row()) == (2, 2, Row(2, table.final, len(table.data)))
     assert next_version(table, sample) == 3
 
 
 def test_a_row_to_staging_that_is_gone(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.final, table.data)
+    table.store.put_sync(table.final, table.data)
     table.rows.rows["t", 2] = Row(2, table.staging, len(table.data))
     assert (table.latest(), table.row()) == (2, Row(2, table.final, len(table.data)))
     assert next_version(table, sample) == 3
 
 
 def test_a_finished_row_with_staging_left(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.staging, table.data)
-    table.store.put_now(table.final, table.data)
+    table.store.put_sync(table.staging, table.data)
+    table.store.put_sync(table.final, table.data)
     table.rows.rows["t", 2] = Row(2, table.final, len(table.data))
     assert (table.plain_latest(), table.latest(), next_version(table, sample)) == (2, 2, 3)
     assert table.has(table.staging)
@@ -133,7 +133,7 @@ def test_a_row_without_any_object(table: Table, sample: Sample, name: str) -> No
 
 
 def test_a_row_of_another_size(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.final, table.data)
+    table.store.put_sync(table.final, table.data)
     table.rows.rows["t", 2] = Row(2, table.final, 5)
     assert table.plain_latest() == 2
     with pytest.raises(FormatError, match="Manifest size mismatch"):
@@ -143,14 +143,14 @@ def test_a_row_of_another_size(table: Table, sample: Sample) -> None:
 
 
 def test_an_object_without_a_row(table: Table, sample: Sample) -> None:
-    table.store.put_now(table.final, table.data)
+    table.store.put_sync(table.final, table.data)
     assert (table.plain_latest(), table.latest()) == (2, 1)
     assert next_version(table, sample) == 3
 
 
 def test_asking_for_a_version_without_a_row_enters_it(table: Table) -> None:
-    table.store.put_now(table.final, table.data)
-    found = drive_now(table.target.handler.find_version(table.target.place, 2))
+    table.store.put_sync(table.final, table.data)
+    found = drive_sync(table.target.handler.find_version(table.target.place, 2))
     assert (found.key, table.row()) == (table.final, Row(2, table.final, len(table.data)))
 
 
@@ -164,19 +164,19 @@ def test_a_row_that_names_something_else_is_damage(table: Table, path: str) -> N
 
 
 def test_a_detached_version_has_no_row(table: Table, sample: Sample) -> None:
-    detached = commit_now(table.target, sample.append(1), detached=True)
+    detached = commit_sync(table.target, sample.append(1), detached=True)
     assert list(table.rows.rows) == [("t", 1)]
     assert (table.latest(), table.has(detached.file.key)) == (1, True)
-    found = drive_now(table.target.handler.find_version(table.target.place, detached.manifest.version))
+    found = drive_sync(table.target.handler.find_version(table.target.place, detached.manifest.version))
     assert (found.key, list(table.rows.rows)) == (detached.file.key, [("t", 1)])
 
 
 def test_two_writers_of_one_number(table: Table, sample: Sample) -> None:
     """The second finds the first one's staging object, finishes it, and takes the next number."""
-    table.store.put_now(table.staging, table.data)
+    table.store.put_sync(table.staging, table.data)
     table.rows.rows["t", 2] = Row(2, table.staging, len(table.data))
     blind = replace(table.target, handler=_Blind(table.rows))
-    done = commit_now(blind, sample.append(1))
+    done = commit_sync(blind, sample.append(1))
     assert (done.manifest.version, done.attempts) == (3, 2)
     assert table.row() == Row(2, table.final, len(table.data))
 
@@ -189,7 +189,7 @@ class _Blind(ExternalHandler):
     def list_after(self, place: Location, version: int) -> Any:
         found = yield from super().list_after(place, version)
         _Blind.seen += 1
-        return found[:-1] or [drive_now(self.find_version(place, 1))] if _Blind.seen == 1 else found
+        return found[:-1] or [drive_sync(self.find_version(place, 1))] if _Blind.seen == 1 else found
 
 
 class _Failing(MemoryManifestStore):
@@ -247,11 +247,11 @@ def test_a_staging_object_stays_as_long_as_its_row_may_be_there(
     failing = _Failing(table.rows.rows, list(creating), reading)
     target = replace(table.target, handler=ExternalHandler(failing))
     if outcome == "done":
-        assert commit_now(target, sample.append(1)).manifest.version == 2
+        assert commit_sync(target, sample.append(1)).manifest.version == 2
     else:
         with pytest.raises(CommitUnknownError if outcome == "unknown" else AccessDenied):
-            commit_now(target, sample.append(1))
-    names = [one.key for one in table.store.list_now("t/_versions/")]
+            commit_sync(target, sample.append(1))
+    names = [one.key for one in table.store.list_sync("t/_versions/")]
     assert len([name for name in names if not name.endswith(".manifest")]) == num_left
     assert table.latest() == latest  # which reads and settles the manifest that a row points at
     assert table.has(table.final) is (latest == 2)

@@ -19,7 +19,7 @@ from lance_io.commit.latest import (
     list_versions,
 )
 from lance_io.errors import FormatError, NotFound
-from lance_io.plans.plan import Head, List, Read, drive, drive_now
+from lance_io.plans.plan import Head, List, Read, drive_async, drive_sync
 from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
@@ -48,12 +48,12 @@ class Unordered:
 
 def now(search: Any) -> Any:
     """Drive a search without a loop, noting what it asks for."""
-    return drive_now(noted(search))
+    return drive_sync(noted(search))
 
 
 def later(search: Any) -> Any:
     """Drive a search on a loop."""
-    return asyncio.run(drive(noted(search)))
+    return asyncio.run(drive_async(noted(search)))
 
 
 def noted(search: Any) -> Any:
@@ -208,10 +208,10 @@ def test_requests_answer_the_same_both_ways():
         List(store, "t/"),
         Head(store, key),
     ):
-        assert request.now() == asyncio.run(request.later())
-    assert bytes(Read(store, key).now()) == bytes(asyncio.run(Read(store, key).later()))
+        assert request.answer_sync() == asyncio.run(request.answer_async())
+    assert bytes(Read(store, key).answer_sync()) == bytes(asyncio.run(Read(store, key).answer_async()))
     for missing in (Head(store, "t/none"), Read(store, "t/none")):
         with pytest.raises(NotFound):
-            missing.now()
+            missing.answer_sync()
         with pytest.raises(NotFound):
-            asyncio.run(missing.later())
+            asyncio.run(missing.answer_async())

@@ -18,7 +18,7 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import AlreadyExists, CommitConflictError, CommitUnknownError, NotFound
-from lance_io.plans.plan import Put, Shielded, ask, drive, drive_now
+from lance_io.plans.plan import Put, Shielded, ask, drive_async, drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table.manifest.deletion_file import decode_deletions, encode_deletions
@@ -29,7 +29,7 @@ from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction, decode_transaction
 from lance_io.testing.faults import Fault, FaultyStore
 from lance_io.testing.wrap import Request, WrappedStore
-from tests.commit.tables import ROWS, Sample, commit_later, commit_now
+from tests.commit.tables import ROWS, Sample, commit_async, commit_sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -64,7 +64,7 @@ def through(target: CommitTarget, store: Any) -> CommitTarget:
 
 
 def keys(target: CommitTarget, folder: str) -> list[str]:
-    return [meta.name for meta in target.place.store.list_now(target.place.key(folder, ""))]  # type: ignore[attr-defined]
+    return [meta.name for meta in target.place.store.list_sync(target.place.key(folder, ""))]  # type: ignore[attr-defined]
 
 
 # -- with pylance ----------------------------------------------------------------------------------------------------
@@ -77,9 +77,9 @@ def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, sta
     sample.place_data(target.place)
     from lance_io.table.transaction.apply import Creation
 
-    first = drive_now(create_table(target, CommitRequest(sample.overwrite(0), creation=Creation(None, stable))))
+    first = drive_sync(create_table(target, CommitRequest(sample.overwrite(0), creation=Creation(None, stable))))
     lance.dataset(tmp_path / "t").delete("a = 1")
-    third = commit_now(target, sample.append(1), base=first.manifest)
+    third = commit_sync(target, sample.append(1), base=first.manifest)
     dataset = lance.dataset(tmp_path / "t")
     assert (dataset.version, third.manifest.version, third.attempts) == (3, 3, 1)
     assert dataset.to_table()["a"].to_pylist() == [0, 2, 3, 0, 1, 2, 3]
@@ -94,7 +94,7 @@ def test_pylance_reads_what_was_committed_and_commits_on_top(tmp_path: Path, sta
 def test_old_names_are_kept(tmp_path: Path, sample: Sample) -> None:
     lance.write_dataset(pa.table({"a": [1]}), tmp_path / "t", enable_v2_manifest_paths=False)
     target = CommitTarget(open_store(str(tmp_path / "t")))
-    assert commit_now(target, sample.append(1)).file.key.endswith("_versions/2.manifest")
+    assert commit_sync(target, sample.append(1)).file.key.endswith("_versions/2.manifest")
     assert lance.dataset(tmp_path / "t").version == 2
 
 
@@ -102,26 +102,26 @@ def test_old_names_are_kept(tmp_path: Path, sample: Sample) -> None:
 
 
 def test_a_table_is_created_once(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     with pytest.raises(AlreadyExists):
-        drive_now(create_table(target, CommitRequest(sample.overwrite(0))))
+        drive_sync(create_table(target, CommitRequest(sample.overwrite(0))))
     assert len(keys(target, "_transactions")) == 1
 
 
 def test_creating_again_with_the_same_transaction_is_recognised(target: CommitTarget, sample: Sample) -> None:
     request = CommitRequest(sample.overwrite(0))
-    first = drive_now(create_table(target, request))
-    again = drive_now(create_table(target, request))
+    first = drive_sync(create_table(target, request))
+    again = drive_sync(create_table(target, request))
     assert (again.attempts, again.file, again.manifest) == (0, first.file, first.manifest)
 
 
 def test_no_table_is_created_where_later_versions_are(target: CommitTarget, sample: Sample) -> None:
     """Version 1 was cleaned up: its name is free, but readers would go on seeing version 2."""
-    first = sample.create_now(target)
-    commit_now(target, sample.append(1))
-    drive_now(ask_delete(target, first.file.key))
+    first = sample.create_sync(target)
+    commit_sync(target, sample.append(1))
+    drive_sync(ask_delete(target, first.file.key))
     with pytest.raises(AlreadyExists):
-        drive_now(create_table(target, CommitRequest(sample.overwrite(0))))
+        drive_sync(create_table(target, CommitRequest(sample.overwrite(0))))
 
 
 def ask_delete(target: CommitTarget, key: str) -> Any:
@@ -132,14 +132,14 @@ def ask_delete(target: CommitTarget, key: str) -> Any:
 
 def test_without_a_table_there_is_nothing_to_append_to(target: CommitTarget, sample: Sample) -> None:
     with pytest.raises(NotFound):
-        commit_now(target, sample.append(1))
+        commit_sync(target, sample.append(1))
     assert keys(target, "_transactions") == []
 
 
 def test_a_version_that_was_read_must_exist(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     with pytest.raises(NotFound, match="version 5"):
-        commit_now(target, sample.append(5))
+        commit_sync(target, sample.append(5))
 
 
 # -- what is asked of the store --------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Rounds(WrappedStore):
 
 async def rounds_of(target: CommitTarget, plan: Callable[[CommitTarget], Any]) -> list[list[str]]:
     store = Rounds(target.place.store)
-    await drive(plan(through(target, store)))
+    await drive_async(plan(through(target, store)))
     return [sorted(each) for each in store.rounds]
 
 
@@ -194,7 +194,7 @@ async def test_creating_takes_two_rounds(target: CommitTarget, sample: Sample) -
 
 
 async def test_appending_with_a_base_takes_two_rounds(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
 
     def plan(target: CommitTarget) -> Any:
         data = ask(Put(target.place.store, target.place.key("data", "x"), b"data"))
@@ -207,9 +207,9 @@ async def test_appending_with_a_base_takes_two_rounds(target: CommitTarget, samp
 
 
 async def test_versions_that_came_since_cost_one_round(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     for _ in range(3):
-        commit_now(target, sample.append(1), base=base)
+        commit_sync(target, sample.append(1), base=base)
     assert await rounds_of(target, lambda target: commit(target, CommitRequest(sample.append(1), base=base))) == [
         ["list _versions", "put _transactions"],
         ["get _versions"] * 3,
@@ -218,7 +218,7 @@ async def test_versions_that_came_since_cost_one_round(target: CommitTarget, sam
 
 
 async def test_a_fresh_listing_is_not_made_again(target: CommitTarget, sample: Sample) -> None:
-    created = sample.create_now(target)
+    created = sample.create_sync(target)
     listing = Listing([created.file], 1, target.clock.monotonic())
     request = CommitRequest(sample.append(1), base=created.manifest, listing=listing)
     assert await rounds_of(target, lambda target: commit(target, request)) == [
@@ -229,43 +229,43 @@ async def test_a_fresh_listing_is_not_made_again(target: CommitTarget, sample: S
 
 def test_a_listing_that_became_old_during_the_upload_is_made_again(target: CommitTarget, sample: Sample) -> None:
     """Versions 2 and 3 are committed and 2 is cleaned up meanwhile: by the old listing its number is free."""
-    created = sample.create_now(target)
+    created = sample.create_sync(target)
     clock = target.clock
     assert isinstance(clock, QuickClock)
 
     def slow_upload() -> Any:
-        second = commit_now(target, sample.append(1))
-        commit_now(target, sample.append(1))
+        second = commit_sync(target, sample.append(1))
+        commit_sync(target, sample.append(1))
         yield from ask_delete(target, second.file.key)
         clock.now_s += 31
 
     listing = Listing([created.file], 1, clock.monotonic())
-    done = commit_now(target, sample.append(1), base=created.manifest, listing=listing, alongside=[slow_upload()])
+    done = commit_sync(target, sample.append(1), base=created.manifest, listing=listing, alongside=[slow_upload()])
     assert done.manifest.version == 4
 
 
 def test_a_short_listing_that_hides_versions_is_made_longer(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     for _ in range(20):
-        commit_now(target, sample.append(1))
-    done = commit_now(target, sample.append(1), base=base)
+        commit_sync(target, sample.append(1))
+    done = commit_sync(target, sample.append(1), base=base)
     assert done.manifest.version == 22
     with pytest.raises(CommitConflictError):  # the very first of the 21 is an overwrite
-        commit_now(target, replace(sample.append(0), operation=ops.Delete((), (0,))))
+        commit_sync(target, replace(sample.append(0), operation=ops.Delete((), (0,))))
 
 
 def test_a_writer_far_behind_looks_at_a_few_versions_at_a_time(
     target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lance_io.commit.loop.VERSIONS_AT_ONCE", 3)
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     for _ in range(7):
-        commit_now(target, sample.append(1))
-    commit_now(target, Transaction(8, ops.Delete((), (0,), "all")))
+        commit_sync(target, sample.append(1))
+    commit_sync(target, Transaction(8, ops.Delete((), (0,), "all")))
     with pytest.raises(CommitConflictError, match="version 9"):
-        commit_now(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
-    assert commit_now(target, sample.append(1), base=base).manifest.version == 10
-    restored = commit_now(target, Transaction(1, ops.Restore(4)), base=base)
+        commit_sync(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
+    assert commit_sync(target, sample.append(1), base=base).manifest.version == 10
+    restored = commit_sync(target, Transaction(1, ops.Restore(4)), base=base)
     assert (restored.manifest.version, restored.manifest.fragments.ids) == (11, [0, 1, 2, 3])
 
 
@@ -273,39 +273,39 @@ def test_a_writer_far_behind_looks_at_a_few_versions_at_a_time(
 
 
 def test_committing_again_with_the_same_transaction_is_recognised(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     transaction = sample.append(1)
-    first = commit_now(target, transaction)
-    commit_now(target, sample.append(1))
-    again = commit_now(target, transaction)
+    first = commit_sync(target, transaction)
+    commit_sync(target, sample.append(1))
+    again = commit_sync(target, transaction)
     assert (again.attempts, again.manifest.version) == (0, first.manifest.version)
     assert len(keys(target, "_transactions")) == 3
 
 
 def test_a_conflict_leaves_no_transaction_file(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
-    commit_now(target, sample.overwrite(1))
+    sample.create_sync(target)
+    commit_sync(target, sample.overwrite(1))
     with pytest.raises(CommitConflictError, match="incompatible with concurrent transaction Overwrite") as caught:
-        commit_now(target, sample.append(1))
+        commit_sync(target, sample.append(1))
     assert not caught.value.retryable
     assert len(keys(target, "_transactions")) == 2
 
 
 def test_a_failed_upload_leaves_no_transaction_file(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
 
     def upload() -> Any:
         yield from ()
         raise pa.ArrowInvalid("no")
 
     with pytest.raises(pa.ArrowInvalid):
-        commit_now(target, sample.append(1), alongside=[upload()])
+        commit_sync(target, sample.append(1), alongside=[upload()])
     assert len(keys(target, "_transactions")) == 1
 
 
 async def test_many_writers_each_get_a_version(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
-    done = await asyncio.gather(*(commit_later(target, sample.append(1), base=base) for _ in range(12)))
+    base = sample.create_sync(target).manifest
+    done = await asyncio.gather(*(commit_async(target, sample.append(1), base=base) for _ in range(12)))
     assert sorted(each.manifest.version for each in done) == list(range(2, 14))
     last = max(done, key=lambda each: each.manifest.version).manifest
     assert last.fragments.ids == list(range(13))
@@ -313,27 +313,27 @@ async def test_many_writers_each_get_a_version(target: CommitTarget, sample: Sam
 
 
 def test_a_strict_overwrite_yields_to_anything(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
-    commit_now(target, sample.append(1))
+    sample.create_sync(target)
+    commit_sync(target, sample.append(1))
     with pytest.raises(CommitConflictError) as caught:
-        commit_now(target, sample.overwrite(1), max_retries=0)
+        commit_sync(target, sample.overwrite(1), max_retries=0)
     assert caught.value.retryable
     transaction = sample.overwrite(2)
-    assert commit_now(target, transaction, max_retries=0).manifest.version == 3
-    again = commit_now(target, transaction, max_retries=0)
+    assert commit_sync(target, transaction, max_retries=0).manifest.version == 3
+    again = commit_sync(target, transaction, max_retries=0)
     assert (again.attempts, again.manifest.version) == (0, 3)
     assert len(keys(target, "_transactions")) == 3
 
 
 def test_a_new_index_does_not_cover_what_was_rewritten_meanwhile(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     rewritten = ops.Update(updated_fragments=tuple(base.fragments), fields_modified=(0,), mode="rewrite_columns")
-    commit_now(target, Transaction(1, rewritten))
+    commit_sync(target, Transaction(1, rewritten))
     index = IndexMetadata("00000000-0000-4000-8000-000000000001", "i", (0,), 1, frozenset({0}))
-    done = commit_now(target, Transaction(1, ops.CreateIndex((index,))))
+    done = commit_sync(target, Transaction(1, ops.CreateIndex((index,))))
     assert done.manifest.index_section is not None
     assert [one.fragment_ids for one in decode_indices(done.manifest.index_section)] == [frozenset()]
-    stored = target.place.store.get_now(target.place.key(done.transaction.path))  # type: ignore[attr-defined]
+    stored = target.place.store.get_sync(target.place.key(done.transaction.path))  # type: ignore[attr-defined]
     assert decode_transaction(stored) == done.transaction
     assert done.transaction.operation.new_indices[0].fragment_ids == frozenset()
 
@@ -347,33 +347,33 @@ class AlwaysTaken(PutAbsentHandler):
 
 
 def test_attempts_end(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     stuck = replace(target, handler=AlwaysTaken())
     with pytest.raises(CommitConflictError, match="after 3 retries") as caught:
-        commit_now(stuck, sample.append(1), max_retries=3)
+        commit_sync(stuck, sample.append(1), max_retries=3)
     assert caught.value.retryable
     with pytest.raises(CommitConflictError, match="contention"):
-        commit_now(stuck, sample.append(1))
+        commit_sync(stuck, sample.append(1))
 
 
 def test_a_version_without_any_transaction_conflicts(tmp_path: Path, sample: Sample) -> None:
     target = CommitTarget(open_store(str(tmp_path / "t")))
-    sample.create_now(target)
-    second = commit_now(target, sample.append(1))
-    commit_now(target, sample.append(1))
+    sample.create_sync(target)
+    second = commit_sync(target, sample.append(1))
+    commit_sync(target, sample.append(1))
     # the inline copy is enough
     (tmp_path / "t" / "_transactions" / second.transaction.file_name).unlink()
-    commit_now(target, sample.append(1))
+    commit_sync(target, sample.append(1))
 
 
 def test_a_detached_version_is_in_no_sequence(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
-    commit_now(target, sample.append(1))
-    detached = commit_now(target, sample.append(1), base=base, detached=True)
+    base = sample.create_sync(target).manifest
+    commit_sync(target, sample.append(1))
+    detached = commit_sync(target, sample.append(1), base=base, detached=True)
     assert detached.manifest.version & DETACHED_BIT
     assert detached.file.scheme == "detached"
     assert len(detached.manifest.fragments) == 2
-    assert drive_now(target.handler.find_latest(target.place)).version == 2
+    assert drive_sync(target.handler.find_latest(target.place)).version == 2
 
 
 # -- deletions of several --------------------------------------------------------------------------------------------
@@ -385,16 +385,16 @@ def delete_rows(target: CommitTarget, base: Any, rows: list[int], fragment_id: i
     fragment = next(each for each in base.fragments if each.id == fragment_id)
     file = DeletionFile("arrow", base.version, 77 + rows[0], len(rows), None)
     name = f"{fragment_id}-{base.version}-{file.id}.arrow"
-    target.place.store.put_now(  # type: ignore[attr-defined]
+    target.place.store.put_sync(  # type: ignore[attr-defined]
         target.place.key("_deletions", name), encode_deletions(offsets, "arrow")
     )
     operation = ops.Delete((replace(fragment, deletion_file=file),), (), "rows")
-    return commit_now(target, Transaction(base.version, operation), base=base, affected={fragment_id: offsets})
+    return commit_sync(target, Transaction(base.version, operation), base=base, affected={fragment_id: offsets})
 
 
 def test_deletions_of_different_rows_are_merged(tmp_path: Path, sample: Sample) -> None:
     target = CommitTarget(open_store(str(tmp_path / "t")))
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     delete_rows(target, base, [1])
     merged = delete_rows(target, base, [3])
     file = merged.manifest.fragments[0].deletion_file
@@ -408,7 +408,7 @@ def test_deletions_of_different_rows_are_merged(tmp_path: Path, sample: Sample) 
 
 
 def test_a_third_deletion_merges_with_both(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     for row in (1, 3, 0):
         last = delete_rows(target, base, [row])
     assert last.manifest.fragments[0].num_rows == 1
@@ -418,7 +418,7 @@ def test_a_third_deletion_merges_with_both(target: CommitTarget, sample: Sample)
 
 
 def test_deletions_of_one_row_conflict(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     delete_rows(target, base, [1, 2])
     with pytest.raises(CommitConflictError, match="addresses 2") as caught:
         delete_rows(target, base, [2, 3])
@@ -427,8 +427,8 @@ def test_deletions_of_one_row_conflict(target: CommitTarget, sample: Sample) -> 
 
 
 def test_deletions_of_other_fragments_keep_their_files(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
-    base = commit_now(target, sample.append(1)).manifest
+    sample.create_sync(target)
+    base = commit_sync(target, sample.append(1)).manifest
     delete_rows(target, base, [1], fragment_id=0)
     done = delete_rows(target, base, [2], fragment_id=1)
     kinds = [each.deletion_file.kind for each in done.manifest.fragments if each.deletion_file is not None]
@@ -453,17 +453,17 @@ def manifest_puts(request: Request) -> bool:
 async def test_an_append_whose_answer_is_lost_is_applied_once(
     target: CommitTarget, sample: Sample, fault: Fault
 ) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     store = FaultyStore(target.place.store, {0: fault}, counts=manifest_puts)
-    done = await commit_later(through(target, store), sample.append(1), base=base)
+    done = await commit_async(through(target, store), sample.append(1), base=base)
     assert (done.manifest.version, len(done.manifest.fragments)) == (2, 2)
-    newest = drive_now(target.handler.find_latest(target.place))
+    newest = drive_sync(target.handler.find_latest(target.place))
     assert (newest.version, done.file) == (2, newest)
 
 
 @pytest.mark.usefixtures("quick")
 async def test_an_answer_that_stays_lost_is_unknown(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     transaction = sample.append(1)
 
     def counts(request: Request) -> bool:
@@ -472,31 +472,31 @@ async def test_an_answer_that_stays_lost_is_unknown(target: CommitTarget, sample
     faults = {0: Fault.LOST_ANSWER, **dict.fromkeys(range(1, 10), Fault.REFUSED)}
     store = FaultyStore(target.place.store, faults, counts=counts)
     with pytest.raises(CommitUnknownError) as caught:
-        await commit_later(through(target, store), transaction, base=base)
+        await commit_async(through(target, store), transaction, base=base)
     assert caught.value.path is not None
     assert len(keys(target, "_transactions")) == 2  # nothing is deleted
-    again = commit_now(target, transaction, base=base)
+    again = commit_sync(target, transaction, base=base)
     assert (again.attempts, again.manifest.version) == (0, 2)
 
 
 @pytest.mark.usefixtures("quick")
 async def test_a_lost_race_after_a_lost_answer_is_a_lost_race(target: CommitTarget, sample: Sample) -> None:
     """The PUT is refused, and before it is made again somebody else takes the number."""
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
 
     class Overtaken(FaultyStore):
         async def request(self, request: Request, send: Callable[[], Awaitable[Any]]) -> Any:
             if manifest_puts(request) and len(self.seen) == 1:
-                commit_now(target, sample.append(1), base=base)
+                commit_sync(target, sample.append(1), base=base)
             return await super().request(request, send)
 
     store = Overtaken(target.place.store, {0: Fault.REFUSED}, counts=manifest_puts)
-    done = await commit_later(through(target, store), sample.append(1), base=base)
+    done = await commit_async(through(target, store), sample.append(1), base=base)
     assert (done.manifest.version, done.attempts) == (3, 2)
 
 
 async def test_cancelling_does_not_interrupt_the_deciding_write(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     reached, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(WrappedStore):
@@ -506,7 +506,7 @@ async def test_cancelling_does_not_interrupt_the_deciding_write(target: CommitTa
                 await go_on.wait()
             return await send()
 
-    task = asyncio.ensure_future(commit_later(through(target, Slow(target.place.store)), sample.append(1), base=base))
+    task = asyncio.ensure_future(commit_async(through(target, Slow(target.place.store)), sample.append(1), base=base))
     await reached.wait()
     task.cancel()
     await asyncio.sleep(0)
@@ -516,7 +516,7 @@ async def test_cancelling_does_not_interrupt_the_deciding_write(target: CommitTa
     go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert drive_now(target.handler.find_latest(target.place)).version == 2
+    assert drive_sync(target.handler.find_latest(target.place)).version == 2
 
 
 async def test_a_shielded_plan_gives_its_result() -> None:
@@ -524,8 +524,8 @@ async def test_a_shielded_plan_gives_its_result() -> None:
         yield from ()
         return 5
 
-    assert await Shielded(plan()).later() == 5
-    assert Shielded(plan()).now() == 5
+    assert await Shielded(plan()).answer_async() == 5
+    assert Shielded(plan()).answer_sync() == 5
 
 
 # -- locks -----------------------------------------------------------------------------------------------------------
@@ -556,17 +556,17 @@ class Lock:
 async def test_a_lock_is_held_around_the_put(target: CommitTarget, sample: Sample, driver: str) -> None:
     lock = Lock(refuse=1)
     locked = replace(target, handler=LockHandler(lock))
-    sample.create_now(target)
+    sample.create_sync(target)
     request = CommitRequest(sample.append(1))
-    done = drive_now(commit(locked, request)) if driver == "now" else await drive(commit(locked, request))
+    done = drive_sync(commit(locked, request)) if driver == "now" else await drive_async(commit(locked, request))
     assert (done.manifest.version, done.attempts) == (2, 2)
     assert lock.events == ["lock 2", "lock 2", "enter", "exit"]
 
 
 def test_under_a_lock_a_taken_number_is_seen(target: CommitTarget, sample: Sample) -> None:
-    first = sample.create_now(target)
+    first = sample.create_sync(target)
     lock = Lock()
     new = NewVersion(1, "V2", b"other", "no such uuid")
-    assert not isinstance(drive_now(LockHandler(lock).create(target.place, new)), Created)
-    assert target.place.store.get_now(first.file.key) != b"other"  # type: ignore[attr-defined]
+    assert not isinstance(drive_sync(LockHandler(lock).create(target.place, new)), Created)
+    assert target.place.store.get_sync(first.file.key) != b"other"  # type: ignore[attr-defined]
     assert lock.events[-1] == "exit"

@@ -11,8 +11,8 @@ import pytest
 from lance_io.commit.table_location import open_place
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AlreadyExists
-from lance_io.plans.plan import drive
-from tests.commit.tables import ROWS, Sample, commit_later
+from lance_io.plans.plan import drive_async
+from tests.commit.tables import ROWS, Sample, commit_async
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,10 +44,10 @@ async def test_writers_of_both_kinds_lose_nothing(
         dataset = lance.dataset(s3_uri, storage_options=s3.options())
         return lance.write_dataset(dataset.to_table(limit=ROWS), dataset, mode="append", storage_options=s3.options())
 
-    ours = [commit_later(target, sample.append(1)) for _ in range(5)]
+    ours = [commit_async(target, sample.append(1)) for _ in range(5)]
     done = await asyncio.gather(*ours, *(asyncio.to_thread(pylance) for _ in range(2)))
     assert len(done) == 7
-    newest = await drive(target.handler.find_latest(target.place))
+    newest = await drive_async(target.handler.find_latest(target.place))
     assert newest.version == 8
     table = await asyncio.to_thread(lambda: lance.dataset(s3_uri, storage_options=s3.options()).to_table())
     assert table.num_rows == 8 * ROWS
@@ -64,7 +64,7 @@ async def test_writers_of_one_process_make_one_attempt_each(
     created = await sample.create(target)
     stats = target.place.store.stats
     before = stats.snapshot()
-    done = await asyncio.gather(*(commit_later(target, sample.append(1), base=created.manifest) for _ in range(6)))
+    done = await asyncio.gather(*(commit_async(target, sample.append(1), base=created.manifest) for _ in range(6)))
     assert [each.attempts for each in done] == [1] * 6
     assert (stats.snapshot() - before)["put_create"].requests == 6
     assert max(done, key=lambda each: each.manifest.version).manifest.fragments.ids == list(range(7))
@@ -73,10 +73,10 @@ async def test_writers_of_one_process_make_one_attempt_each(
 async def test_a_listing_recognises_what_a_put_has_made(target: CommitTarget, sample: Sample) -> None:
     """So what commits of one process tell each other can be joined to what each of them has listed."""
     await sample.create(target)
-    first = await drive(target.handler.find_latest(target.place))
+    first = await drive_async(target.handler.find_latest(target.place))
     with target.turns.commit(target.place) as watcher:
         for version in (1, 2):
-            await commit_later(target, sample.append(version))
+            await commit_async(target, sample.append(version))
         told = watcher.told_since(first)
     assert told is not None
     assert [made.file.version for made in told.versions] == [2, 3]

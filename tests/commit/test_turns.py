@@ -19,14 +19,14 @@ from lance_io.commit.lock import LockHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing
 from lance_io.errors import CommitConflictError
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.wrap import Request, WrappedStore
-from tests.commit.tables import ROWS, Sample, commit_later, commit_now
+from tests.commit.tables import ROWS, Sample, commit_async, commit_sync
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -69,7 +69,7 @@ def counts(target: CommitTarget) -> dict[str, int]:
 
 
 def newest(target: CommitTarget) -> Any:
-    return drive_now(target.handler.find_latest(target.place))
+    return drive_sync(target.handler.find_latest(target.place))
 
 
 def queue(target: CommitTarget) -> Any:
@@ -80,13 +80,13 @@ def queue(target: CommitTarget) -> Any:
 
 
 def test_threads_make_one_attempt_a_commit(local: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(local).manifest
+    base = sample.create_sync(local).manifest
     before = counts(local)["put_create"]
 
     def write() -> list[int]:
         held, attempts = base, []
         for _ in range(COMMITS):
-            done = commit_now(local, sample.append(held.version), base=held)
+            done = commit_sync(local, sample.append(held.version), base=held)
             held = done.manifest
             attempts.append(done.attempts)
         return attempts
@@ -120,10 +120,10 @@ def test_so_do_appends_by_uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 async def test_coroutines_and_threads_take_turns_with_each_other(local: CommitTarget, sample: Sample) -> None:
-    sample.create_now(local)
+    sample.create_sync(local)
     before = counts(local)["put_create"]
-    later = [commit_later(local, sample.append(1)) for _ in range(WRITERS)]
-    now = [asyncio.to_thread(commit_now, local, sample.append(1)) for _ in range(WRITERS)]
+    later = [commit_async(local, sample.append(1)) for _ in range(WRITERS)]
+    now = [asyncio.to_thread(commit_sync, local, sample.append(1)) for _ in range(WRITERS)]
     done = await asyncio.gather(*later, *now)
     assert [each.attempts for each in done] == [1] * 2 * WRITERS
     assert counts(local)["put_create"] - before == 2 * WRITERS
@@ -132,9 +132,9 @@ async def test_coroutines_and_threads_take_turns_with_each_other(local: CommitTa
 
 async def test_who_waited_reads_nothing(target: CommitTarget, sample: Sample) -> None:
     """Each lists beside its uploads, before its turn; what came since it is told."""
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     before = counts(target)
-    done = await asyncio.gather(*(commit_later(target, sample.append(1), base=base) for _ in range(WRITERS)))
+    done = await asyncio.gather(*(commit_async(target, sample.append(1), base=base) for _ in range(WRITERS)))
     after = counts(target)
     assert [each.manifest.version for each in done] == list(range(2, 2 + WRITERS))
     assert {name: after[name] - before[name] for name in after} == {"put_create": WRITERS, "list": WRITERS, "get": 0}
@@ -142,26 +142,26 @@ async def test_who_waited_reads_nothing(target: CommitTarget, sample: Sample) ->
 
 
 async def test_what_was_told_is_checked_like_what_is_read(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     first, second = await asyncio.gather(
-        commit_later(target, sample.overwrite(1), base=base),
-        commit_later(target, sample.append(1), base=base),
+        commit_async(target, sample.overwrite(1), base=base),
+        commit_async(target, sample.append(1), base=base),
         return_exceptions=True,
     )
     assert not isinstance(first, BaseException)
     assert isinstance(second, CommitConflictError)
     transaction = sample.append(2)
-    twice = await asyncio.gather(*(commit_later(target, transaction, base=first.manifest) for _ in range(2)))
+    twice = await asyncio.gather(*(commit_async(target, transaction, base=first.manifest) for _ in range(2)))
     assert [each.attempts for each in twice] == [1, 0]
     assert twice[0].manifest == twice[1].manifest
 
 
 def test_a_listing_from_before_the_last_commit_is_made_again(target: CommitTarget, sample: Sample) -> None:
     """Nobody was under way in between, so nothing was kept that could be told."""
-    created = sample.create_now(target)
+    created = sample.create_sync(target)
     listing = Listing([created.file], 1, target.clock.monotonic())
-    commit_now(target, sample.append(1))
-    done = commit_now(target, sample.append(1), base=created.manifest, listing=listing)
+    commit_sync(target, sample.append(1))
+    done = commit_sync(target, sample.append(1), base=created.manifest, listing=listing)
     assert (done.attempts, done.manifest.version) == (1, 3)
 
 
@@ -186,33 +186,33 @@ def test_a_table_made_anew_is_not_built_on_the_old_one(target: CommitTarget, sam
     store = target.place.store
     assert isinstance(store, MemoryStore)
     with target.turns.commit(target.place):  # what is told is kept
-        sample.create_now(target)
+        sample.create_sync(target)
         for _ in range(3):
-            commit_now(target, sample.append(1))
-        store.delete_now([meta.key for meta in store.list_now("")])
-        again = sample.create_now(replace(target, turns=Turns()))
-        done = commit_now(target, sample.append(1), base=again.manifest)
+            commit_sync(target, sample.append(1))
+        store.delete_sync([meta.key for meta in store.list_sync("")])
+        again = sample.create_sync(replace(target, turns=Turns()))
+        done = commit_sync(target, sample.append(1), base=again.manifest)
         assert (done.manifest.version, done.manifest.fragments.ids) == (2, [0, 1])
         assert done.manifest.transaction_file == done.transaction.file_name
 
 
 def test_other_processes_are_met_as_ever(target: CommitTarget, sample: Sample) -> None:
     """Versions of another process lie between those that were told."""
-    base = sample.create_now(target).manifest
+    base = sample.create_sync(target).manifest
     elsewhere = replace(target, turns=Turns())
     with target.turns.commit(target.place):
         for number in range(6):
             where = elsewhere if number % 2 else target
-            assert commit_now(where, sample.append(1), base=base).manifest.version == number + 2
+            assert commit_sync(where, sample.append(1), base=base).manifest.version == number + 2
     assert newest(target).version == 7
 
 
 def test_what_is_kept_is_bounded(target: CommitTarget, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lance_io.commit.commit_queue.VERSIONS_TOLD_MAX", 3)
     monkeypatch.setattr("lance_io.commit.commit_queue.TABLES_MAX", 2)
-    base = sample.create_now(target)
+    base = sample.create_sync(target)
     with target.turns.commit(target.place) as watcher:
-        files = [base.file, *(commit_now(target, sample.append(1)).file for _ in range(5))]
+        files = [base.file, *(commit_sync(target, sample.append(1)).file for _ in range(5))]
         told = [watcher.told_since(file) for file in files]
         assert [None if each is None else len(each.versions) for each in told] == [None, None, 3, 2, 1, None]
     for name in "abc":
@@ -246,12 +246,12 @@ def stuck(target: CommitTarget) -> tuple[CommitTarget, Stuck]:
 
 @pytest.mark.usefixtures("short_lease")
 async def test_a_write_that_hangs_holds_nobody_up(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     slow, store = stuck(target)
-    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    first = asyncio.ensure_future(commit_async(slow, sample.append(1)))
     await store.sent.wait()
-    others = await asyncio.gather(*(commit_later(target, sample.append(1)) for _ in range(3)))
-    await asyncio.to_thread(commit_now, target, sample.append(1))
+    others = await asyncio.gather(*(commit_async(target, sample.append(1)) for _ in range(3)))
+    await asyncio.to_thread(commit_sync, target, sample.append(1))
     assert sorted(each.manifest.version for each in others) == [2, 3, 4]
     store.answer.set()
     done = await first
@@ -259,11 +259,11 @@ async def test_a_write_that_hangs_holds_nobody_up(target: CommitTarget, sample: 
 
 
 async def test_turns_come_in_order_and_pass_over_who_gave_up(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     slow, store = stuck(target)
-    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    first = asyncio.ensure_future(commit_async(slow, sample.append(1)))
     await store.sent.wait()
-    waiting = [asyncio.ensure_future(commit_later(target, sample.append(1))) for _ in range(4)]
+    waiting = [asyncio.ensure_future(commit_async(target, sample.append(1))) for _ in range(4)]
     for _ in range(100):
         await asyncio.sleep(0)
     assert len(queue(target)) == 5
@@ -277,11 +277,11 @@ async def test_turns_come_in_order_and_pass_over_who_gave_up(target: CommitTarge
 
 
 async def test_a_commit_that_is_cancelled_when_it_decides_is_told_of(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     slow, store = stuck(target)
-    first = asyncio.ensure_future(commit_later(slow, sample.append(1)))
+    first = asyncio.ensure_future(commit_async(slow, sample.append(1)))
     await store.sent.wait()
-    second = asyncio.ensure_future(commit_later(target, sample.append(1)))
+    second = asyncio.ensure_future(commit_async(target, sample.append(1)))
     await asyncio.sleep(0)
     first.cancel()
     store.answer.set()
@@ -298,38 +298,38 @@ class Broken(PutAbsentHandler):
 
 
 def test_who_fails_lets_the_next_one_through(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     broken = replace(target, handler=Broken())
     for _ in range(2):
         with pytest.raises(OSError, match="no"):
-            commit_now(broken, sample.append(1))
-    assert commit_now(target, sample.append(1)).attempts == 1
+            commit_sync(broken, sample.append(1))
+    assert commit_sync(target, sample.append(1)).attempts == 1
     assert not queue(target)
 
 
 @pytest.mark.usefixtures("short_lease")
 def test_a_commit_inside_a_commit_goes_on(target: CommitTarget, sample: Sample) -> None:
-    sample.create_now(target)
+    sample.create_sync(target)
     inner: list[int] = []
 
     @contextmanager
     def lock(version: int) -> Iterator[None]:
         if not inner:
-            inner.append(commit_now(target, sample.append(1)).manifest.version)
+            inner.append(commit_sync(target, sample.append(1)).manifest.version)
         yield
 
-    done = commit_now(replace(target, handler=LockHandler(lock)), sample.append(1))
+    done = commit_sync(replace(target, handler=LockHandler(lock)), sample.append(1))
     assert (inner, done.manifest.version) == ([2], 3)
 
 
 def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) -> None:
     """Neither for the lock nor for the turn that a thread of its parent has."""
-    sample.create_now(local)
+    sample.create_sync(local)
     release, has_turn = threading.Event(), threading.Event()
 
     def hold() -> None:
         with local.turns.commit(local.place) as turn:
-            drive_now(turn.wait())
+            drive_sync(turn.wait())
             with local.turns.lock:
                 has_turn.set()
                 release.wait()
@@ -341,23 +341,23 @@ def test_a_forked_child_waits_for_nobody(local: CommitTarget, sample: Sample) ->
         if not child:
             status = 1
             try:
-                status = 0 if commit_now(local, sample.append(1)).attempts == 1 else 2
+                status = 0 if commit_sync(local, sample.append(1)).attempts == 1 else 2
             finally:
                 os._exit(status)
         _, status = os.waitpid(child, 0)
         release.set()
         holder.result()
     assert os.waitstatus_to_exitcode(status) == 0
-    done = commit_now(local, sample.append(1))
+    done = commit_sync(local, sample.append(1))
     assert (done.manifest.version, sum(done.manifest.fragments.num_rows)) == (3, 3 * ROWS)
 
 
 def test_a_commit_whose_lease_ended_tells_nothing_old(target: CommitTarget, sample: Sample) -> None:
     """Others went on meanwhile: what is told stays the newest."""
-    created = sample.create_now(target)
+    created = sample.create_sync(target)
     with target.turns.commit(target.place) as late:
-        second = commit_now(target, sample.append(1))
-        third = commit_now(target, sample.append(1))
+        second = commit_sync(target, sample.append(1))
+        third = commit_sync(target, sample.append(1))
         made = Made(created.file, second.file, second.transaction)
         late.tell(made, second.manifest, asked_at=0.0, made_at=0.0)
         told = late.told_since(created.file)
@@ -366,9 +366,9 @@ def test_a_commit_whose_lease_ended_tells_nothing_old(target: CommitTarget, samp
 
 
 async def test_a_restore_after_what_was_told(target: CommitTarget, sample: Sample) -> None:
-    base = sample.create_now(target).manifest
-    delete = commit_later(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
-    restore = commit_later(target, Transaction(1, ops.Restore(1)), base=base)
+    base = sample.create_sync(target).manifest
+    delete = commit_async(target, Transaction(1, ops.Delete((), (0,), "all")), base=base)
+    restore = commit_async(target, Transaction(1, ops.Restore(1)), base=base)
     deleted, restored = await asyncio.gather(delete, restore)
     assert (len(deleted.manifest.fragments), restored.manifest.fragments.ids) == (0, [0])
     assert (restored.manifest.version, restored.attempts) == (3, 1)

@@ -21,14 +21,14 @@ from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import CommitConflictError
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.turnstile import Turnstile
-from tests.commit.tables import Sample, commit_later
+from tests.commit.tables import Sample, commit_async
 from tests.commit.test_loop import QuickClock
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class WaitingRows(MemoryManifestStore):
         self.rows = rows
         self._turnstile = turnstile
 
-    answers_now = False
+    answers_sync = False
 
     def _wait(self, label: str) -> Any:
         yield _Wait(self._turnstile, label)
@@ -79,10 +79,10 @@ class _Wait:
     def __init__(self, turnstile: Turnstile, label: str) -> None:
         self._turnstile, self._label = turnstile, label
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         raise AssertionError
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         await self._turnstile.wait(self._label)
 
 
@@ -104,8 +104,8 @@ def turns_of(data: st.DataObject) -> list[Turns]:
 def history(target: CommitTarget) -> list[Any]:
     """All versions by their final names, oldest first."""
     store = target.place.store
-    metas = store.list_now(target.place.key("_versions", ""))  # type: ignore[attr-defined]
-    found = [decode_manifest(store.get_now(meta.key)) for meta in metas if meta.key.endswith(".manifest")]  # type: ignore[attr-defined]
+    metas = store.list_sync(target.place.key("_versions", ""))  # type: ignore[attr-defined]
+    found = [decode_manifest(store.get_sync(meta.key)) for meta in metas if meta.key.endswith(".manifest")]  # type: ignore[attr-defined]
     return sorted(found, key=lambda manifest: manifest.version)
 
 
@@ -119,14 +119,14 @@ def test_appends_in_any_order_are_all_there_once(
     make = kind(turnstile)
     place = Location(MemoryStore(), "t", "memory://t")
     base = CommitTarget(place, PutAbsentHandler(), clock=QuickClock())
-    sample.create_now(base)
+    sample.create_sync(base)
     turns = turns_of(data)
 
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
         target = replace(base, place=replace(place, store=store), handler=make(), turns=turns[number])
         transaction = replace(sample.append(1), properties={"writer": str(number)})
-        return await commit_later(target, transaction)
+        return await commit_async(target, transaction)
 
     done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
     assert [type(each) for each in done if isinstance(each, BaseException)] == []
@@ -135,7 +135,7 @@ def test_appends_in_any_order_are_all_there_once(
     assert versions[-1].fragments.ids == list(range(WRITERS + 1))
     assert sorted(each.manifest.version for each in done) == list(range(2, WRITERS + 2))
     names = {manifest.transaction_file for manifest in versions}
-    kept = {meta.name for meta in place.store.list_now(place.key("_transactions", ""))}  # type: ignore[attr-defined]
+    kept = {meta.name for meta in place.store.list_sync(place.key("_transactions", ""))}  # type: ignore[attr-defined]
     assert len(names) == WRITERS + 1 and kept == names
 
 
@@ -146,14 +146,14 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
     turnstile = Turnstile(lambda n: data.draw(st.integers(0, n - 1)))
     place = Location(MemoryStore(), "t", "memory://t")
     base = CommitTarget(place, clock=QuickClock())
-    sample.create_now(base)
+    sample.create_sync(base)
     turns = turns_of(data)
 
     async def writer(number: int) -> Any:
         store = turnstile.store(place.store, f"w{number}")
         target = replace(base, place=replace(place, store=store), turns=turns[number])
         operation = ops.Delete((), (0,), "all") if number else ops.Append((sample.fragment,))
-        return await commit_later(target, Transaction(1, operation))
+        return await commit_async(target, Transaction(1, operation))
 
     done = asyncio.run(turnstile.run([writer(number) for number in range(WRITERS)]))
     failed = [each for each in done if isinstance(each, BaseException)]
@@ -161,4 +161,4 @@ def test_of_several_who_delete_one_fragment_one_wins(sample: Sample, data: st.Da
     assert all(isinstance(each, CommitConflictError) and each.retryable for each in failed)
     newest = history(base)[-1]
     assert (newest.version, newest.fragments.ids) == (3, [1])
-    assert drive_now(base.handler.find_latest(base.place)).version == 3
+    assert drive_sync(base.handler.find_latest(base.place)).version == 3

@@ -16,7 +16,7 @@ import lance_io
 from lance_io.dataset.blobs.blob_values import Located, locate_in_file, read_located, sidecar_key
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import BindError, FormatError, UnsupportedError
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 
 GENERATED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets" / "generated"
 BLOBS = [str(GENERATED / name / "data.lance") for name in ("blobs_v1@2.1", "blobs_v2@2.2")]
@@ -277,7 +277,7 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     def located(uri: str = "", **values: int) -> Located:
         arrays = [pa.array([values.get(name, 0)], dtype) for name, dtype in members.items()]
         described = pa.StructArray.from_arrays([*arrays, pa.array([uri])], names=[*members, "blob_uri"])
-        return drive_now(locate_in_file(state, file, described))
+        return drive_sync(locate_in_file(state, file, described))
 
     assert located(kind=1, blob_id=1).objects[0].key == sidecar_key("f.lance", 1)
     with pytest.raises(FormatError, match="beyond any file"):
@@ -291,7 +291,7 @@ def test_descriptions_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="another kind"):
         located(kind=3, uri="s3://bucket/key")
     with pytest.raises(FormatError, match="lacks 'position'"):
-        drive_now(locate_in_file(state, file, pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
+        drive_sync(locate_in_file(state, file, pa.StructArray.from_arrays([pa.array([1])], names=["size"])))
 
 
 @pytest.mark.parametrize("size", [1 << 20, 1 << 33, 1 << 40])
@@ -303,7 +303,7 @@ def test_blobs_that_end_behind_their_file(tmp_path: Path, size: int) -> None:
     starts, sizes = np.array([0, 10]), np.array([10, size])
     located = Located(np.zeros(2, np.int64), (file,), starts, sizes, np.ones(2, np.bool_))
     with pytest.raises(FormatError, match=r"f\.lance: (a blob ends at|the file ends before)"):
-        drive_now(read_located(state, located))
+        drive_sync(read_located(state, located))
 
 
 @pytest.mark.parametrize("is_below_base", [False, True])

@@ -18,7 +18,7 @@ from lance_io.dataset import ColumnOrdering, ScannerBuilder
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import BindError, EvaluationError
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -344,7 +344,7 @@ def test_the_text_of_a_filter_is_compiled_once(tmp_path: Path) -> None:
     state = lance_io.dataset(tmp_path / "t.lance")._state
 
     def compiled(filter: Any) -> Any:
-        return drive_now(plan_scan(state, scan_options(filter=filter))).predicate
+        return drive_sync(plan_scan(state, scan_options(filter=filter))).predicate
 
     assert compiled("a > 5") is compiled("a > 5")
     assert str(compiled("a > 4")) == "(a > 4)"

@@ -56,7 +56,7 @@ def reopen(page: EncodedPage, path: LeafPath, version: FileVersion) -> tuple[Pag
     return open_page(version, info, path), memory.file.getvalue()
 
 
-def drive(steps: Any, data: bytes) -> Any:
+def drive_async(steps: Any, data: bytes) -> Any:
     """Run a computation over bytes."""
     try:
         wanted = next(steps)
@@ -71,7 +71,7 @@ def drive(steps: Any, data: bytes) -> Any:
 def read_back(page: EncodedPage, path: LeafPath, version: FileVersion) -> pa.Array:
     """All rows of a page, by our reader."""
     layout, data = reopen(page, path, version)
-    return drive(layout.scan(), data)
+    return drive_async(layout.scan(), data)
 
 
 def write_file(

@@ -96,7 +96,7 @@ class Gate(WrappedStore):
 def memory(written: Any) -> MemoryStore:
     store = MemoryStore(profile=CLOUD)
     for key, data in written[1].items():
-        store.put_now(key, data)
+        store.put_sync(key, data)
     return store
 
 

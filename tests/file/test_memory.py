@@ -26,7 +26,7 @@ from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
-from lance_io.file.drivers import drive_now
+from lance_io.file.drivers import drive_sync
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.file.open.open_file import opened
 from lance_io.file.scan.readahead import PIECES_AHEAD
@@ -113,7 +113,7 @@ class Bench:
         self.objects = objects
         memory = MemoryStore(profile=SMALL_GAPS)
         for key, data in objects.items():
-            memory.put_now(key, data)
+            memory.put_sync(key, data)
         self.store = record(memory)
         self.session = Session()
         self.session.locate = lambda uri, options: Location(self.store, "t", "memory://t")
@@ -462,13 +462,13 @@ def test_a_large_take_counts_for_the_process_while_it_lasts(written) -> None:
     bench = Bench(written["big"])
     ds = bench.open()
     least: list[int] = []
-    read_now = bench.store.read_now  # type: ignore[attr-defined]
+    read_sync = bench.store.read_sync  # type: ignore[attr-defined]
 
     def watched(*arguments: Any) -> Any:
         least.append(process_pool().avail_bytes)
-        return read_now(*arguments)
+        return read_sync(*arguments)
 
-    bench.store.read_now = watched  # type: ignore[attr-defined]
+    bench.store.read_sync = watched  # type: ignore[attr-defined]
     ds.take(list(itertools.chain(range(0, BIG_ROWS, 2))))
     assert min(least) < process_pool().capacity_bytes - limits.MIB
     assert process_pool().avail_bytes == process_pool().capacity_bytes
@@ -531,7 +531,7 @@ def index_bytes(data: bytes, dice: np.random.Generator) -> list[int]:
 
 def opened_file(data: bytes) -> Any:
     store = MemoryStore(profile=SMALL_GAPS)
-    store.put_now("file", data)
+    store.put_sync("file", data)
     ref = FileRef("file", len(data), (), ())
     context = ReadContext(store, Session().cache)
-    return drive_now(opened(context, ref, []), context, "file")
+    return drive_sync(opened(context, ref, []), context, "file")

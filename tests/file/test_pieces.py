@@ -18,12 +18,12 @@ from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.errors import FormatError
 from lance_io.file import LanceFileReader, LanceFileWriter
 from lance_io.file.scan import readahead as scan
-from lance_io.file.scan import scan_sync as scan_now
+from lance_io.file.scan import scan_sync as scan_sync
 from lance_io.file.scan.page_slices import Piece, goes_behind, goes_with
 from lance_io.file.scan.readahead import Readahead
 from lance_io.io.stats import io_stats
 from lance_io.limits import SCAN_GROUP_BYTES, SCAN_JOB_BYTES, SCAN_JOB_ROWS
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.spans import Ranges
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_what_is_read_in_one_go(group: list[Any], following: Any, expected: bool
     ],
 )
 def test_which_files_share_a_job(groups: list[list[Any]], following: Any, expected: bool) -> None:
-    job = scan_now._Job(lambda _: [])
+    job = scan_sync._Job(lambda _: [])
     for file, group in enumerate(groups):
         for one in group:
             one.file = file
@@ -122,13 +122,13 @@ def test_small_pages_are_decoded_in_few_jobs(tmp_path: Path, monkeypatch: pytest
             writer.write_batch(rows.slice(start, 100))
     reader = LanceFileReader(tmp_path / "f.lance")
     jobs: list[int] = []
-    decode = scan_now._Ahead._decode
+    decode = scan_sync._Ahead._decode
 
     def counted(self: Any, job: Any) -> list[pa.Array]:
         jobs.extend(len(group) for group in job.groups)
         return decode(self, job)
 
-    monkeypatch.setattr(scan_now._Ahead, "_decode", counted)
+    monkeypatch.setattr(scan_sync._Ahead, "_decode", counted)
     for job_rows, pages_per_job in ((limits.SCAN_JOB_ROWS, 30), (250, 2), (1, 1)):
         jobs.clear()
         monkeypatch.setattr(limits, "SCAN_JOB_ROWS", job_rows)
@@ -164,9 +164,9 @@ def test_small_files_share_jobs(
 ) -> None:
     table = lance_io.dataset(small_files)
     state, options = table._state, scan_options()
-    reader = SpanReader(state, drive_now(plan_scan(state, options)), options, None)
+    reader = SpanReader(state, drive_sync(plan_scan(state, options)), options, None)
     assert reader._reader is not None
-    pieces = scan_now._Ahead(state.context, reader._reader.projection, reader._spans, ahead)
+    pieces = scan_sync._Ahead(state.context, reader._reader.projection, reader._spans, ahead)
     assert [len(job.groups) for job in pieces._jobs] == files
     pieces.close()
     monkeypatch.setattr(scan, "readahead", lambda *_: ahead)

@@ -14,12 +14,12 @@ from lance_io import limits
 from lance_io.dataset.rows.read_rows import SpanReader
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scan.scan_plan import plan_scan
-from lance_io.file.scan import scan_async as scan_later
+from lance_io.file.scan import scan_async as scan_async
 from lance_io.file.scan.readahead import PIECES_AHEAD, Readahead, readahead
 from lance_io.file.scan.scan_sync import _Ahead
 from lance_io.file.table_reader import TableReader
 from lance_io.io.budget import process_pool
-from lance_io.plans.plan import drive_now
+from lance_io.plans.plan import drive_sync
 from lance_io.store.api import CLOUD
 from lance_io.testing.latency import LatencyStore, run_virtual
 
@@ -46,7 +46,7 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_pieces_and_fragments_ahead(uri: str, pieces: int, spans: int, begun: list[int] | None) -> None:
     state = lance_io.dataset(uri)._state
     options = scan_options()
-    reader = SpanReader(state, drive_now(plan_scan(state, options)), options, None)
+    reader = SpanReader(state, drive_sync(plan_scan(state, options)), options, None)
     assert reader._reader is not None
     ahead = _Ahead(state.context, reader._reader.projection, reader._spans, readahead(pieces, spans))
     expected = begun or [index for index in range(FRAGMENTS) for _ in "ab"]
@@ -136,13 +136,13 @@ async def test_small_pages_of_a_file_are_one_job_on_the_loop(
     rows = whole.select(whole.column_names[:columns])
     lance.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=ROWS)
     made: list[int] = []
-    real = scan_later._Job.__init__
+    real = scan_async._Job.__init__
 
     def counted(self: Any, group: Any, *arguments: Any) -> None:
         made.append(len(group))
         real(self, group, *arguments)
 
-    monkeypatch.setattr(scan_later._Job, "__init__", counted)
+    monkeypatch.setattr(scan_async._Job, "__init__", counted)
     monkeypatch.setattr(limits, "SCAN_GROUP_BYTES", bytes_max)
     monkeypatch.setattr(limits, "SCAN_JOB_BYTES", bytes_max)  # where there is one processor
     table = lance_io.AsyncDataset.of(lance_io.dataset(tmp_path / "t.lance", session=lance_io.Session()))

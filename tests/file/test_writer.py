@@ -19,7 +19,7 @@ from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
 from lance_io.file.write.write_steps import Begin, Result
-from lance_io.file.write.writers import AsyncFileWriter, FileWritingLater, FileWritingNow, LanceFileWriter
+from lance_io.file.write.writers import AsyncFileWriter, AsyncFileWriting, LanceFileWriter, SyncFileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import MIB
@@ -190,14 +190,14 @@ def test_what_is_held_does_not_grow_with_the_file() -> None:
     store = MemoryStore()
     schema = schema_from_arrow(SCHEMA)
     page_bytes = 256 * 1024
-    writing = FileWritingNow(store, "t/one.lance", schema, V2_1, page_bytes=page_bytes)
+    writing = SyncFileWriting(store, "t/one.lance", schema, V2_1, page_bytes=page_bytes)
     highest = 0
     for start in range(0, 1_300_000, 10_000):
         writing.write(batch(start, 10_000))
         highest = max(highest, writing.writer.held_bytes)
     written = writing.close()
     assert written.num_rows == 1_300_000
-    assert written.size_bytes == len(store.get_now("t/one.lance"))
+    assert written.size_bytes == len(store.get_sync("t/one.lance"))
     assert (written.field_ids, written.column_indices) == ((0, 1), (0, 1))
     assert highest <= 2 * page_bytes + INDEX_BYTES_HELD_MAX
     assert highest <= 2 * page_bytes + 400_000
@@ -447,11 +447,11 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def abort_twice(writing: FileWritingLater) -> None:
+async def abort_twice(writing: AsyncFileWriting) -> None:
     await asyncio.gather(writing.abort(), writing.abort())
 
 
-ENDINGS: dict[str, Callable[[FileWritingLater], Awaitable[object]]] = {
+ENDINGS: dict[str, Callable[[AsyncFileWriting], Awaitable[object]]] = {
     "abort": lambda writing: writing.abort(),
     "failed": lambda writing: writing.close(),
     "aborted twice": abort_twice,
@@ -466,9 +466,9 @@ async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending
     store = GatedDeletes(inner)
     field = lance_io.blob_field("b", inline_size_threshold=1, dedicated_size_threshold=2)
     schema = pa.schema([field])
-    writing = FileWritingLater(store, "data/one.lance", schema_from_arrow(schema), V2_2)
+    writing = AsyncFileWriting(store, "data/one.lance", schema_from_arrow(schema), V2_2)
     await writing.write(pa.record_batch([lance_io.blob_array([b"blob", b"other"])], schema=schema))
-    assert len(inner.list_now("")) == 2  # beside the data file, which is not there yet
+    assert len(inner.list_sync("")) == 2  # beside the data file, which is not there yet
     if ending == "failed":
 
         async def refuse(*_: Any, **__: Any) -> ObjectMeta:
@@ -482,7 +482,7 @@ async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending
         task.cancel()
         await turns()
     assert num_cancels > 1 or not task.done()
-    assert len(inner.list_now("")) == 2
+    assert len(inner.list_sync("")) == 2
     store.gate.set()
     await asyncio.wait([task])
     if num_cancels:
@@ -490,7 +490,7 @@ async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending
     else:
         assert isinstance(task.exception(), StoreError if ending == "failed" else type(None))
     await turns()
-    assert inner.list_now("") == []
+    assert inner.list_sync("") == []
     with pytest.raises(UsageError, match="failed" if ending == "failed" else "aborted"):
         await writing.finish()
 

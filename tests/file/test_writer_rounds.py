@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from lance_io import runtime
-from lance_io.file.drivers import drive_now
+from lance_io.file.drivers import drive_sync
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import opened
 from lance_io.file.table_reader import TableReader
-from lance_io.file.write.writers import FileWritingNow
+from lance_io.file.write.writers import SyncFileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.io.cache import SearchCache
@@ -61,14 +61,14 @@ class Written:
         """From the descriptor to the end."""
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
-        file, _ = drive_now(opened(context, ref, []), context, KEY)
+        file, _ = drive_sync(opened(context, ref, []), context, KEY)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 
 def written(table: pa.Table, page_bytes: int, version=V2_1) -> Written:
     store = MemoryStore(profile=CLOUD)
     schema = schema_from_arrow(table.schema)
-    writing = FileWritingNow(store, KEY, schema, version, page_bytes=page_bytes)
+    writing = SyncFileWriting(store, KEY, schema, version, page_bytes=page_bytes)
     for batch in table.to_batches():
         writing.write(batch)
     result = writing.close()

@@ -73,7 +73,7 @@ def append(uri: str, options: dict[str, str]) -> None:
     lance_io.write_dataset(rows(10), uri, mode="append", max_rows_per_file=2, storage_options=options)
 
 
-def append_later(uri: str, options: dict[str, str]) -> None:
+def append_async(uri: str, options: dict[str, str]) -> None:
     write = lance_io.AsyncDataset.write(rows(10), uri, mode="append", max_rows_per_file=2, storage_options=options)
     asyncio.run(write)
 
@@ -84,7 +84,7 @@ def delete(uri: str, options: dict[str, str]) -> None:
 
 CHANGES: Final = {
     "append": (append, [0, 1, 2, 3, 10, 11, 12, 13]),
-    "append later": (append_later, [0, 1, 2, 3, 10, 11, 12, 13]),
+    "append later": (append_async, [0, 1, 2, 3, 10, 11, 12, 13]),
     "delete": (delete, [0, 2, 3]),
 }
 

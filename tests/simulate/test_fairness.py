@@ -18,7 +18,7 @@ from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.wrap import Request, WrappedStore
-from tests.commit.tables import Sample, commit_later
+from tests.commit.tables import Sample, commit_async
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -82,7 +82,7 @@ async def appended(
         while newest.version <= num_versions:
             base = newest
             await asyncio.sleep(clock.drawn_s(FILES_S))
-            done = await commit_later(target, sample.append(base.version), base=base, max_retries=max_retries)
+            done = await commit_async(target, sample.append(base.version), base=base, max_retries=max_retries)
             counts[number] += 1
             newest = max(newest, done.manifest, key=lambda manifest: manifest.version)
 

@@ -99,7 +99,7 @@ CHANGES: Final[dict[str, tuple[Change, tuple[Change, ...]]]] = {
 def keys(world: World) -> set[str]:
     """Everything in the store."""
     store: Any = world.place.store
-    return {each.key for each in store.list_now("")}
+    return {each.key for each in store.list_sync("")}
 
 
 def needed(world: World) -> set[str]:

@@ -28,7 +28,7 @@ from lance_io.dataset.changes.change_tags import create_tag
 from lance_io.dataset.changes.commit_calls import commit_async
 from lance_io.dataset.write.write_dataset import write_fragments_async
 from lance_io.errors import CommitConflictError, NotFound
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
@@ -89,7 +89,7 @@ async def index(session: Session) -> None:
     entry = IndexMetadata(uuid, "by_a", (0,), state.manifest.version, frozenset(state.fragment_ids))
     target = CommitTarget(state.location, session.handler(state.location))
     transaction = Transaction(state.manifest.version, ops.CreateIndex((entry,)))
-    await drive(commit(target, CommitRequest(transaction, base=state.manifest)))
+    await drive_async(commit(target, CommitRequest(transaction, base=state.manifest)))
 
 
 async def append_more(session: Session) -> None:
@@ -174,7 +174,7 @@ class Party:
         self.version = (await self.handle.restore() or self.handle).version
 
     async def tag(self) -> None:
-        await drive(create_tag(self.handle._state, f"party{self.number}", 1))
+        await drive_async(create_tag(self.handle._state, f"party{self.number}", 1))
 
     async def clean(self) -> None:
         hour = timedelta(hours=1)
@@ -293,7 +293,7 @@ def check_indices(world: World) -> None:
     store: Any = world.place.store
     for manifest in world.manifests():
         for entry in decode_indices(manifest.index_section) if manifest.index_section else ():
-            store.head_now(world.place.key("_indices", entry.uuid, "page.lance"))
+            store.head_sync(world.place.key("_indices", entry.uuid, "page.lance"))
 
 
 ALLOWED = (CommitConflictError, NotFound)

@@ -20,7 +20,7 @@ from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
 from lance_io.dataset.changes.commit_calls import commit_async
 from lance_io.dataset.version.session import Session
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest
@@ -86,8 +86,8 @@ class World:
         store: Any = self.place.store
         session = self.session()
         handler = session.handler(session.locate(URI, None))
-        files = drive_now(handler.list_after(self.place, 0))
-        return [decode_manifest(store.get_now(file.key)) for file in files]
+        files = drive_sync(handler.list_after(self.place, 0))
+        return [decode_manifest(store.get_sync(file.key)) for file in files]
 
     def newest(self) -> tuple[int, list[int]]:
         """Number and rows of the newest version; 0 and none without a table."""
@@ -107,7 +107,7 @@ class World:
         manifests = self.manifests()
         for manifest in manifests:
             for path in referenced(manifest):
-                store.head_now(self.place.key(path))
+                store.head_sync(self.place.key(path))
             numbers(lance_io.dataset(URI, manifest.version, session=self.session()))
         if manifests:
             tags = lance_io.dataset(URI, session=self.session()).tags.list()
@@ -137,7 +137,7 @@ class CountedRows(MemoryManifestStore):
         super().__init__()
         self._store = store
 
-    answers_now = False
+    answers_sync = False
 
     def get(self, base: str, version: int) -> Any:
         """One row."""
@@ -162,12 +162,12 @@ class _Counted:
     def __init__(self, store: WrappedStore, operation: Any, plan: Any) -> None:
         self._store, self._request, self._plan = store, Request(operation, "a row"), plan
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         raise AssertionError("asked on the loop only")
 
-    async def later(self) -> Any:
+    async def answer_async(self) -> Any:
         async def send() -> Any:
-            return drive_now(self._plan)
+            return drive_sync(self._plan)
 
         return await self._store.request(self._request, send)
 
@@ -221,20 +221,20 @@ async def restore(session: Session) -> None:
 async def tag(session: Session) -> None:
     """A name for the first version."""
     table = await AsyncDataset.open(URI, session=session)
-    await drive(create_tag(table._state, "named", 1))
+    await drive_async(create_tag(table._state, "named", 1))
 
 
 async def move_tag(session: Session) -> None:
     """The name for the second version."""
     table = await AsyncDataset.open(URI, session=session)
-    await drive(update_tag(table._state, "named", 2))
+    await drive_async(update_tag(table._state, "named", 2))
 
 
 async def remove_tag(session: Session) -> None:
     """No name."""
     table = await AsyncDataset.open(URI, session=session)
     if "named" in await table.tags():
-        await drive(delete_tag(table._state, "named"))
+        await drive_async(delete_tag(table._state, "named"))
 
 
 async def clean(session: Session) -> None:

@@ -16,7 +16,7 @@ import lance_io
 from lance_io import runtime
 from lance_io.commit.loop import commit
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from lance_io.spark import cleanup_job
 from lance_io.spark.write import commit_job as committing
 from lance_io.spark.write.commit_job import abort_job, commit_job
@@ -641,7 +641,7 @@ def _commit_through(store: Any, job: Job, messages: list[Any]) -> BaseException 
     target = open_target(job.writer.options)
     target = dataclasses.replace(target, location=dataclasses.replace(target.location, store=store))
     try:
-        runtime.run(drive(commit_job(target, job.writer.options, job.writer.job, messages)))
+        runtime.run(drive_async(commit_job(target, job.writer.options, job.writer.job, messages)))
     except (LanceError, Crashed) as error:
         return error
     return None
@@ -659,7 +659,7 @@ def test_an_abort_while_the_outcome_is_open_removes_nothing(path: str) -> None:
             break
         writes += 1
     target = open_target(job.writer.options)
-    outcome = runtime.run(drive(abort_job(target, job.writer.job, messages)))
+    outcome = runtime.run(drive_async(abort_job(target, job.writer.job, messages)))
     assert "left to cleanup" in outcome
     assert len(files(path)) == 2
 

@@ -30,7 +30,7 @@ def _memory_place(store: Any, inner: MemoryStore) -> Place:
     def read(key: str) -> bytes | None:
         return inner._objects[key][0] if key in inner._objects else None
 
-    return Place(store, "some/folder", lambda key, data: inner.put_now(key, data) and None, read)
+    return Place(store, "some/folder", lambda key, data: inner.put_sync(key, data) and None, read)
 
 
 class TestMemory(StoreConformance):

@@ -34,7 +34,7 @@ def store() -> LocalStore:
 
 
 def read(store: LocalStore, path: Path, start: int, end: int) -> bytes:
-    return bytes(store.read_now(str(path), Ranges.of((start, end)), 0).piece(0, end - start))
+    return bytes(store.read_sync(str(path), Ranges.of((start, end)), 0).piece(0, end - start))
 
 
 # -- where a URI leads ------------------------------------------------------------------------------------------------
@@ -93,9 +93,9 @@ def test_a_claim_of_terabytes_costs_no_memory(store: LocalStore, tmp_path: Path)
     path.write_bytes(b"12")
     for end in (1 << 40, (1 << 62) - 1):
         with pytest.raises(ShortRead):
-            store.read_now(str(path), Ranges.of((0, end)), 0)
+            store.read_sync(str(path), Ranges.of((0, end)), 0)
     with pytest.raises(InvalidRange):
-        store.read_now(str(path), Ranges.of((1 << 61, 1 << 62), (0, 1 << 62), (5, 1 << 62)), 0)
+        store.read_sync(str(path), Ranges.of((1 << 61, 1 << 62), (0, 1 << 62), (5, 1 << 62)), 0)
 
 
 def test_open_files_are_bounded(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_what_cannot_be_opened_is_not_found(store: LocalStore, tmp_path: Path, n
     (tmp_path / "file").write_bytes(b"1")
     (tmp_path / "loop").symlink_to("loop")
     key = f"{tmp_path}/{name}"
-    for work in (store.get_now, store.head_now, lambda key: store.read_now(key, Ranges.of((0, 1)), 0)):
+    for work in (store.get_sync, store.head_sync, lambda key: store.read_sync(key, Ranges.of((0, 1)), 0)):
         with pytest.raises(NotFound):
             work(key)
 
@@ -173,8 +173,8 @@ def test_what_cannot_be_opened_is_not_found(store: LocalStore, tmp_path: Path, n
 def test_a_named_pipe_does_not_hang_its_reader(store: LocalStore, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StoreError, match="regular file"):
-        store.get_now(str(tmp_path / "pipe"))
-    assert store.list_now(f"{tmp_path}/") == []
+        store.get_sync(str(tmp_path / "pipe"))
+    assert store.list_sync(f"{tmp_path}/") == []
 
 
 def test_refused_access_is_named(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,9 +183,9 @@ def test_refused_access_is_named(store: LocalStore, tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr("lance_io.store.local.system_calls.os.open", refuse)
     with pytest.raises(AccessDenied, match="Permission denied"):
-        store.get_now(str(tmp_path / "x"))
+        store.get_sync(str(tmp_path / "x"))
     with pytest.raises(AccessDenied):
-        store.put_now(str(tmp_path / "x"), b"1")
+        store.put_sync(str(tmp_path / "x"), b"1")
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])
@@ -196,8 +196,8 @@ def test_a_file_is_replaced_without_flushing(
         monkeypatch.setattr("lance_io.store.local.atomic_writes._renameat2", None)
     key = f"{tmp_path}/hint"
     for content in (b"first", b"second", b"3"):
-        meta = store.put_now(key, content, durability="none")
-        assert (store.get_now(key), meta) == (content, store.head_now(key))
+        meta = store.put_sync(key, content, durability="none")
+        assert (store.get_sync(key), meta) == (content, store.head_sync(key))
         assert os.listdir(tmp_path) == ["hint"]
 
 
@@ -205,41 +205,41 @@ def test_a_file_is_written_over_in_place(store: LocalStore, tmp_path: Path) -> N
     key = f"{tmp_path}/hint"
     inodes = []
     for content in (b"9", b"10", b"11", b"3"):
-        meta = store.put_now(key, content, durability="none", in_place=True)
-        assert (store.get_now(key), meta) == (content, store.head_now(key))
+        meta = store.put_sync(key, content, durability="none", in_place=True)
+        assert (store.get_sync(key), meta) == (content, store.head_sync(key))
         inodes.append(os.stat(key).st_ino)
     assert inodes[0] == inodes[1] == inodes[2]
     assert inodes[3] != inodes[2]  # nothing of a longer content may be left
-    store.put_now(key, b"4", durability="full", in_place=True)
+    store.put_sync(key, b"4", durability="full", in_place=True)
     assert os.stat(key).st_ino != inodes[3]  # what is flushed is never half there
     with pytest.raises(AlreadyExists):
-        store.put_now(key, b"4", if_absent=True, durability="none", in_place=True)
+        store.put_sync(key, b"4", if_absent=True, durability="none", in_place=True)
     os.replace(key, f"{tmp_path}/aside")
     os.symlink(f"{tmp_path}/aside", key)
-    store.put_now(key, b"5", durability="none", in_place=True)
+    store.put_sync(key, b"5", durability="none", in_place=True)
     assert (tmp_path / "aside").read_bytes() == b"4"
-    assert store.get_now(key) == b"5"
+    assert store.get_sync(key) == b"5"
     assert sorted(os.listdir(tmp_path)) == ["aside", "hint"]
 
 
 @pytest.mark.parametrize("durability", ["full", "none"])
 def test_what_is_there_is_not_created(store: LocalStore, tmp_path: Path, durability: Durability) -> None:
     key = f"{tmp_path}/file"
-    store.put_now(key, b"1", if_absent=True, durability=durability)
+    store.put_sync(key, b"1", if_absent=True, durability=durability)
     with pytest.raises(AlreadyExists):
-        store.put_now(key, b"2", if_absent=True, durability=durability)
-    with store.open_upload_now(key, if_absent=True, durability=durability) as upload, pytest.raises(AlreadyExists):
+        store.put_sync(key, b"2", if_absent=True, durability=durability)
+    with store.open_upload_sync(key, if_absent=True, durability=durability) as upload, pytest.raises(AlreadyExists):
         upload.write([b"3"])
         upload.close()
     assert os.listdir(tmp_path) == ["file"]
-    assert store.get_now(key) == b"1"
+    assert store.get_sync(key) == b"1"
 
 
 def test_a_folder_is_not_replaced_by_a_file(store: LocalStore, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for durability in ("full", "none"):
         with pytest.raises(LanceError):
-            store.put_now(f"{tmp_path}/folder", b"x", durability=durability)
+            store.put_sync(f"{tmp_path}/folder", b"x", durability=durability)
     assert os.listdir(tmp_path) == ["folder"]
     assert (tmp_path / "folder").is_dir()
 
@@ -253,20 +253,20 @@ def test_links_are_followed_and_loops_are_not(store: LocalStore, tmp_path: Path)
     (tmp_path / "linked").symlink_to("real")
     (tmp_path / "real/up").symlink_to("..")
     (tmp_path / "nowhere").symlink_to("missing")
-    names = [meta.key.removeprefix(f"{tmp_path}/") for meta in store.list_now(f"{tmp_path}/")]
+    names = [meta.key.removeprefix(f"{tmp_path}/") for meta in store.list_sync(f"{tmp_path}/")]
     assert {"linked/file", "real/file"} <= set(names)
     assert len(names) < 20
-    assert store.head_now(f"{tmp_path}/linked/file").size_bytes == 3
+    assert store.head_sync(f"{tmp_path}/linked/file").size_bytes == 3
 
 
 def test_half_written_files_do_not_show(store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_space(fd: int) -> None:
-        assert store.list_now(f"{tmp_path}/") == []
+        assert store.list_sync(f"{tmp_path}/") == []
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("lance_io.store.local.atomic_writes.os.fsync", no_space)
     with pytest.raises(StoreError, match="No space left"):
-        store.put_now(f"{tmp_path}/f", b"123")
+        store.put_sync(f"{tmp_path}/f", b"123")
     assert os.listdir(tmp_path) == []
 
 
@@ -280,8 +280,8 @@ async def _in_parts(key: str, durability: Durability) -> None:
 
 
 WAYS: dict[str, Callable[[str, Durability], object]] = {
-    "one": lambda key, durability: LocalStore().put_now(key, b"content", durability=durability),
-    "one if absent": lambda key, durability: LocalStore().put_now(
+    "one": lambda key, durability: LocalStore().put_sync(key, b"content", durability=durability),
+    "one if absent": lambda key, durability: LocalStore().put_sync(
         key, b"content", if_absent=True, durability=durability
     ),
     "parts": lambda key, durability: asyncio.run(_in_parts(key, durability)),
@@ -306,10 +306,10 @@ def test_folders_that_another_writer_has_just_made_are_flushed_too(
     store: LocalStore, tmp_path: Path, flushed: list[str]
 ) -> None:
     (tmp_path / "t" / "data").mkdir(parents=True)
-    store.put_now(f"{tmp_path}/t/data/name", b"content", durability="full")
+    store.put_sync(f"{tmp_path}/t/data/name", b"content", durability="full")
     assert {f"{tmp_path}/t/data", f"{tmp_path}/t", f"{tmp_path}"} <= set(flushed)
     flushed.clear()
-    store.put_now(f"{tmp_path}/t/data/other", b"content", durability="full")
+    store.put_sync(f"{tmp_path}/t/data/other", b"content", durability="full")
     assert f"{tmp_path}/t" not in flushed  # once is enough
 
 
@@ -321,7 +321,7 @@ def test_nothing_is_flushed_unasked(tmp_path: Path, flushed: list[str], way: str
 
 @pytest.mark.parametrize("if_absent", [False, True])
 def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path, if_absent: bool) -> None:
-    store.put_now(f"{tmp_path}/f", b"123", if_absent=if_absent)
+    store.put_sync(f"{tmp_path}/f", b"123", if_absent=if_absent)
     assert os.listdir(tmp_path) == ["f"]
 
 
@@ -329,9 +329,9 @@ def test_nothing_is_left_beside_a_written_file(store: LocalStore, tmp_path: Path
 def test_keys_are_absolute(store: LocalStore, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="absolute"):
-        store.put_now(key, b"1")
+        store.put_sync(key, b"1")
     with pytest.raises(UsageError, match="absolute"):
-        store.open_upload_now(key)
+        store.open_upload_sync(key)
     assert os.listdir(tmp_path) == []
 
 
@@ -340,9 +340,9 @@ def test_create_works_without_hard_links(store: LocalStore, tmp_path: Path, monk
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr("lance_io.store.local.atomic_writes.os.link", no_links)
-    store.put_now(f"{tmp_path}/f", b"first", if_absent=True)
+    store.put_sync(f"{tmp_path}/f", b"first", if_absent=True)
     with pytest.raises(AlreadyExists):
-        store.put_now(f"{tmp_path}/f", b"second", if_absent=True)
+        store.put_sync(f"{tmp_path}/f", b"second", if_absent=True)
     assert (tmp_path / "f").read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["f"]
 
@@ -360,9 +360,9 @@ def test_a_scratch_is_used_unless_the_result_is_kept(store: LocalStore, tmp_path
     (tmp_path / "f").write_bytes(bytes(range(100)))
     scratch = np.zeros(1000, np.uint8)
     ranges = Ranges.of((3, 6), (90, 95))
-    assert store.read_now(str(tmp_path / "f"), ranges, 0, scratch).buffer is scratch
+    assert store.read_sync(str(tmp_path / "f"), ranges, 0, scratch).buffer is scratch
     ranges.keep = True
-    assert store.read_now(str(tmp_path / "f"), ranges, 0, scratch).buffer is not scratch
+    assert store.read_sync(str(tmp_path / "f"), ranges, 0, scratch).buffer is not scratch
 
 
 @pytest.mark.parametrize(("gap_bytes", "num_reads", "num_bytes"), [(0, 3, 13), (10, 2, 23), (1000, 1, 105)])
@@ -370,7 +370,7 @@ def test_merged_reads_are_counted(
     store: LocalStore, tmp_path: Path, gap_bytes: int, num_reads: int, num_bytes: int
 ) -> None:
     (tmp_path / "f").write_bytes(bytes(200))
-    store.read_now(str(tmp_path / "f"), Ranges.of((100, 105), (0, 5), (15, 18)), gap_bytes)
+    store.read_sync(str(tmp_path / "f"), Ranges.of((100, 105), (0, 5), (15, 18)), gap_bytes)
     counts = store.stats.snapshot()["get"]
     assert (counts.requests, counts.num_bytes) == (num_reads, num_bytes)
 
@@ -383,8 +383,8 @@ def test_many_files_at_once_are_read_as_one_by_one(store: LocalStore, tmp_path: 
         path.write_bytes(np.random.default_rng(number).bytes(5000))
         wanted.append((str(path), Ranges.of((4000 - number, 4100), (number, 2 * number), (10, 20))))
     other = LocalStore()
-    for (key, ranges), found in zip(wanted, store.read_many_now(wanted, 50), strict=True):
-        alone = other.read_now(key, ranges, 50)
+    for (key, ranges), found in zip(wanted, store.read_many_sync(wanted, 50), strict=True):
+        alone = other.read_sync(key, ranges, 50)
         assert bytes(found.buffer) == bytes(alone.buffer)
         assert found.offsets.tolist() == alone.offsets.tolist()
         assert (found.num_reads, found.bytes_read) == (alone.num_reads, alone.bytes_read)
@@ -398,7 +398,7 @@ def test_of_many_files_the_one_that_fails_is_named(
     for other in ("a", "short", "z"):
         (tmp_path / other).write_bytes(bytes(3 if other == "short" else 100))
     with pytest.raises(kind) as caught:
-        store.read_many_now([(str(tmp_path / one), Ranges.of((0, 50))) for one in ("a", name, "z")], 0)
+        store.read_many_sync([(str(tmp_path / one), Ranges.of((0, 50))) for one in ("a", name, "z")], 0)
     assert caught.value.path == str(tmp_path / name)
 
 

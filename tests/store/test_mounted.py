@@ -19,7 +19,7 @@ async def test_each_read_goes_where_its_key_says(tmp_path: Path, is_home: bool) 
     contents = [b"0123456789", b"abcdefghij"]
     (tmp_path / "file").write_bytes(contents[0])
     memory, local, key = MemoryStore(), LocalStore(), str(tmp_path / "file")
-    memory.put_now(key, contents[1])
+    memory.put_sync(key, contents[1])
     stores: tuple[LocalStore, MemoryStore] = local, memory
     home, other = stores if is_home else reversed(stores)
     store = MountedStore(home, [other])

@@ -118,11 +118,11 @@ def test_cancelling_removes_the_probe(moments_s: tuple[float, ...]) -> None:
         probing = asyncio.create_task(ConditionalProbe(LatencyStore(Unproven(inner)), "t").run())
         for moment_s in moments_s:
             await asyncio.sleep(moment_s)
-            assert len(inner.list_now("t/")) == 1
+            assert len(inner.list_sync("t/")) == 1
             probing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probing
-        assert inner.list_now("") == []
+        assert inner.list_sync("") == []
 
     run_virtual(run)
 

@@ -16,7 +16,7 @@ from botocore.utils import ContainerMetadataFetcher
 from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from lance_io.store.s3 import credentials
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.credentials import Chain, Renewed
@@ -281,17 +281,17 @@ async def test_a_database_is_asked_with_the_same_credentials(clock: Clock, monke
         service.broken = True
         for plan in (rows.get("t", 1), rows.put_if_absent("t", row)):
             with pytest.raises(AccessDenied, match=r"no credentials: .*500") as caught:
-                await drive(plan)
+                await drive_async(plan)
             assert caught.value.path == "DynamoDB table rows"
         assert world.used == []
         service.broken = False
-        assert await drive(rows.get("t", 1)) is None
+        assert await drive_async(rows.get("t", 1)) is None
         service.open.clear()
         for clock.now_s in (HOLDS_S - 800, HOLDS_S - 300, HOLDS_S - 6):
-            await drive(rows.put_if_absent("t", row))
+            await drive_async(rows.put_if_absent("t", row))
         service.open.set()
         clock.now_s = HOLDS_S + 1
-        await drive(rows.put_if_absent("t", row))
+        await drive_async(rows.put_if_absent("t", row))
         assert (world.used, world.late) == (["KEY0"] * 4 + ["KEY1"], [])
         await rows.aclose()
 

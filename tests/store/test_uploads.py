@@ -75,7 +75,7 @@ def test_any_cut_gives_the_same_object(sizes: list[int], part_bytes: int, in_fli
         await upload.close()
 
     run_virtual(write)
-    assert inner.get_now("x") == b"".join(pieces)
+    assert inner.get_sync("x") == b"".join(pieces)
     assert peak <= in_flight
 
 
@@ -86,7 +86,7 @@ async def test_more_parts_than_a_store_takes_are_refused(monkeypatch: pytest.Mon
     await upload.write([bytes(8)])
     with pytest.raises(UsageError, match="content_length_hint"):
         await upload.write([bytes(1)])
-    assert store.list_now("") == []
+    assert store.list_sync("") == []
 
 
 async def test_memory_is_nine_parts_whatever_the_size() -> None:
@@ -140,7 +140,7 @@ async def test_a_failure_at_any_point_removes_all(call: int, fault: Fault) -> No
     with pytest.raises(Transient):
         await _writes_of(PartUpload(FaultyStore(recording, {call: fault}), "x", part_bytes=10, parts_in_flight=2))
     applied = fault is Fault.LOST_ANSWER
-    assert [meta.key for meta in inner.list_now("")] == (["x"] if applied and call == 6 else [])
+    assert [meta.key for meta in inner.list_sync("")] == (["x"] if applied and call == 6 else [])
     aborted = recording.log.count("delete x")
     assert aborted == (0 if call == 0 else 1)
 
@@ -164,12 +164,12 @@ def test_cancelling_at_any_point_removes_all(seconds: float, times: int) -> None
         with pytest.raises(asyncio.CancelledError):
             await writing
         assert recording.log[-1] == "delete x"
-        assert inner.list_now("") == []
+        assert inner.list_sync("") == []
         await asyncio.sleep(5)
 
     run_virtual(run)
     assert recording.log[-1] == "delete x"
-    assert inner.list_now("") == []
+    assert inner.list_sync("") == []
 
 
 async def test_an_abort_that_fails_is_told_and_hides_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,7 +207,7 @@ def _fail_from_write(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 async def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     store = LocalStore()
     _fail_from_write(monkeypatch, number)
-    with store.open_upload_now(f"{tmp_path}/a") as upload, pytest.raises(StoreError, match="No space left"):
+    with store.open_upload_sync(f"{tmp_path}/a") as upload, pytest.raises(StoreError, match="No space left"):
         for _ in range(9):
             upload.write([b"12", b"", b"345"])
     monkeypatch.undo()
@@ -290,8 +290,8 @@ def test_short_writes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("lance_io.store.local.atomic_writes.os.pwritev", pwritev)
     content = random.Random(1).randbytes(500)
-    LocalStore().put_now(f"{tmp_path}/a", content)
-    with LocalStore().open_upload_now(f"{tmp_path}/b") as upload:
+    LocalStore().put_sync(f"{tmp_path}/a", content)
+    with LocalStore().open_upload_sync(f"{tmp_path}/b") as upload:
         upload.write([content[:100], b"", content[100:103], content[103:]])
         upload.close()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == content
@@ -343,11 +343,11 @@ def test_contents_are_flushed_before_the_name_and_the_name_after(
     store = LocalStore()
     name = "link" if if_absent else "replace"
     expected = ["fsync temporary", f"{name} temporary t/data/file", "fsync t/data"]
-    store.put_now(f"{tmp_path}/t/data/file", b"1", if_absent=if_absent)
+    store.put_sync(f"{tmp_path}/t/data/file", b"1", if_absent=if_absent)
     assert calls[-3:] == expected
     assert calls[:-3] == ["fsync t", "fsync ."]  # both folders are new
     calls.clear()
-    with store.open_upload_now(f"{tmp_path}/t/data/other", if_absent=if_absent) as upload:
+    with store.open_upload_sync(f"{tmp_path}/t/data/other", if_absent=if_absent) as upload:
         upload.write([b"1"])
         upload.close()
     assert calls == [line.replace("file", "other") for line in expected]
@@ -361,19 +361,19 @@ def test_durability_none_flushes_nothing(
         monkeypatch.setattr("lance_io.store.local.atomic_writes._renameat2", None)
     store = open_store(str(tmp_path), {"Durability": "none"}).store
     assert isinstance(store, LocalStore)
-    store.put_now(f"{tmp_path}/t/data/file", b"1", if_absent=True)
-    with store.open_upload_now(f"{tmp_path}/t/data/other") as upload:
+    store.put_sync(f"{tmp_path}/t/data/file", b"1", if_absent=True)
+    with store.open_upload_sync(f"{tmp_path}/t/data/other") as upload:
         upload.close()
-    store.delete_now([f"{tmp_path}/t/data/other"])
+    store.delete_sync([f"{tmp_path}/t/data/other"])
     how = ("rename", "rename") if can_rename else ("link", "replace")
     assert calls == [f"{how[0]} temporary t/data/file", f"{how[1]} temporary t/data/other"]
     calls.clear()
-    store.put_now(f"{tmp_path}/t/data/third", b"1", durability="full")
+    store.put_sync(f"{tmp_path}/t/data/third", b"1", durability="full")
     assert calls[-1] == "fsync t/data"
 
 
 def test_a_call_may_ask_for_less(tmp_path: Path, calls: list[str]) -> None:
-    LocalStore().put_now(f"{tmp_path}/file", b"1", durability="none")
+    LocalStore().put_sync(f"{tmp_path}/file", b"1", durability="none")
     assert calls == [f"{NAMED} temporary file"]
 
 
@@ -396,22 +396,22 @@ async def test_the_asynchronous_writes_flush_the_same(tmp_path: Path, calls: lis
 
 def test_folders_are_durable_before_what_is_in_them(tmp_path: Path, calls: list[str]) -> None:
     store = LocalStore()
-    store.put_now(f"{tmp_path}/a/b/c/d/file", b"1")
+    store.put_sync(f"{tmp_path}/a/b/c/d/file", b"1")
     assert calls[:4] == ["fsync a/b/c", "fsync a/b", "fsync a", "fsync ."]
     calls.clear()
-    LocalStore().put_now(f"{tmp_path}/a/b/c/d/file", b"1")
+    LocalStore().put_sync(f"{tmp_path}/a/b/c/d/file", b"1")
     assert len(calls) == 3  # known now, in the whole process
     import shutil
 
     shutil.rmtree(tmp_path / "a")
     calls.clear()
-    store.put_now(f"{tmp_path}/a/b/c/d/file", b"1")
+    store.put_sync(f"{tmp_path}/a/b/c/d/file", b"1")
     assert calls[:4] == ["fsync a/b/c", "fsync a/b", "fsync a", "fsync ."]
 
 
 def test_a_name_that_may_not_be_durable_is_an_unknown_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore()
-    store.put_now(f"{tmp_path}/a", b"1")
+    store.put_sync(f"{tmp_path}/a", b"1")
     real = os.fsync
 
     def fsync(fd: int) -> None:
@@ -421,7 +421,7 @@ def test_a_name_that_may_not_be_durable_is_an_unknown_outcome(tmp_path: Path, mo
 
     monkeypatch.setattr("lance_io.store.local.atomic_writes.os.fsync", fsync)
     with pytest.raises(OutcomeUnknown, match="could not be flushed"):
-        store.put_now(f"{tmp_path}/b", b"1", if_absent=True)
+        store.put_sync(f"{tmp_path}/b", b"1", if_absent=True)
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
@@ -433,7 +433,7 @@ def test_one_of_many_threads_creates(tmp_path: Path, durability: Durability) -> 
 
     def create(number: int) -> int | None:
         try:
-            store.put_now(f"{tmp_path}/new/folder/file", b"%d" % number, if_absent=True)
+            store.put_sync(f"{tmp_path}/new/folder/file", b"%d" % number, if_absent=True)
         except AlreadyExists:
             return None
         return number

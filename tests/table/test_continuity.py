@@ -16,7 +16,7 @@ from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.continuity import data_files_in, discontinuity, new_data_files
 from lance_io.table.transaction.operations import UpdateMap
 from lance_io.table.transaction.transaction import Transaction
-from tests.commit.tables import Sample, commit_now
+from tests.commit.tables import Sample, commit_sync
 
 if TYPE_CHECKING:
     from lance_io.table.manifest.manifest import Manifest
@@ -35,9 +35,9 @@ class Between:
     def __init__(self, sample: Sample) -> None:
         self.sample = sample
         self.target = CommitTarget(Location(MemoryStore(), "t", "memory://t"))
-        sample.create_now(self.target)
+        sample.create_sync(self.target)
         for version in (1, 2):
-            made = commit_now(self.target, sample.append(version))
+            made = commit_sync(self.target, sample.append(version))
         self.made_for = made.manifest
 
     def after(self, name: str) -> Manifest:
@@ -55,7 +55,7 @@ class Between:
             "field": ops.UpdateConfig(field_metadata={0: UpdateMap({"k": "v"})}),
             "index": ops.CreateIndex((IndexMetadata(UUID, "i", (0,), 3, frozenset({0})),)),
         }[name]
-        return commit_now(self.target, Transaction(3, change)).manifest
+        return commit_sync(self.target, Transaction(3, change)).manifest
 
 
 MINE: dict[str, Any] = {

@@ -14,7 +14,7 @@ from lance_io import runtime
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.run_plan import run
 from lance_io.limits import CLEANUP_FILES_SHOWN
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -365,12 +365,12 @@ class AsyncDatasetChanges:
 
     async def read_transaction(self, version: int) -> Transaction | None:
         """What made a version; see `LanceDataset.read_transaction`."""
-        return public(await runtime.wrap(drive(history.transaction_of(self._state, version))))
+        return public(await runtime.wrap(drive_async(history.transaction_of(self._state, version))))
 
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
         plan = history.recent_transactions(self._state.location, recent_transactions)
-        return [public(one) for one in await runtime.wrap(drive(plan))]
+        return [public(one) for one in await runtime.wrap(drive_async(plan))]
 
     async def cleanup_old_versions(
         self,
@@ -414,7 +414,7 @@ class AsyncDatasetChanges:
             versions=versions,
         )
         plan = cleaning.explain_cleanup(self._state, policy, include_files=include_files, max_files=max_files)
-        return await runtime.wrap(drive(plan))
+        return await runtime.wrap(drive_async(plan))
 
     @staticmethod
     async def write(

@@ -14,7 +14,7 @@ from lance_io.dataset.changes.uncancelled import finished
 from lance_io.dataset.sync_dataset import dataset_class
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import OperationError
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.url import load_client
 from lance_io.table.transaction.transaction import Transaction as StoredTransaction
 
@@ -50,8 +50,8 @@ def commit(
     session: Session | None = None,
 ) -> LanceDataset:
     """See `LanceDataset.commit`."""
-    plan, is_now = _commit(locals())
-    return dataset_class()._of(drive_now(plan) if is_now else runtime.run(drive(plan)))
+    plan, is_sync = _commit(locals())
+    return dataset_class()._of(drive_sync(plan) if is_sync else runtime.run(drive_async(plan)))
 
 
 async def commit_async(
@@ -84,7 +84,7 @@ def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
         timeout_seconds=None if timeout is None else timeout.total_seconds(),
         is_repeated=is_repeated,
     )
-    return plan, target.answers_now
+    return plan, target.answers_sync
 
 
 def commit_batch(

@@ -121,14 +121,14 @@ class _FindRows:
     state: DatasetState
     options: ScanOptions
 
-    def now(self) -> dict[int, U32Array]:
+    def answer_sync(self) -> dict[int, U32Array]:
         """See `Ask`."""
         found = _Offsets()
         for batch in execute.stream(self.state, self.options, _ADDRESSES):
             found.add(batch)
         return found.by_fragment()
 
-    async def later(self) -> dict[int, U32Array]:
+    async def answer_async(self) -> dict[int, U32Array]:
         """See `Ask`."""
         found = _Offsets()
         async for batch in execute.stream_async(self.state, self.options, _ADDRESSES):

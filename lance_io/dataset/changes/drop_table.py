@@ -8,7 +8,7 @@ from lance_io import runtime
 from lance_io.commit.cleanup import unfinished_files
 from lance_io.dataset.version.session import Session
 from lance_io.errors import NotFound
-from lance_io.plans.plan import List, OwnFiles, Remove, RemoveEmptyFolders, drive, drive_now
+from lance_io.plans.plan import List, OwnFiles, Remove, RemoveEmptyFolders, drive_async, drive_sync
 from lance_io.store.api import HoldsFolders, SyncReads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client
@@ -28,9 +28,9 @@ def drop(uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *,
     location = Session().locate(uri, options_of(storage_options))
     plan = _drop(location, ignore_not_found)
     if isinstance(location.store, SyncReads):
-        drive_now(plan)
+        drive_sync(plan)
     else:
-        runtime.run(drive(plan))
+        runtime.run(drive_async(plan))
 
 
 async def drop_async(
@@ -39,7 +39,7 @@ async def drop_async(
     """See `AsyncDataset.drop`."""
     await load_client(uri)
     location = Session().locate(uri, dict(storage_options or {}))
-    await runtime.wrap(drive(_drop(location, ignore_not_found)))
+    await runtime.wrap(drive_async(_drop(location, ignore_not_found)))
 
 
 def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from lance_io.runtime.feeding import wrap_fed
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def finished(plan: Plan[T]) -> T:
     Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
     return is then visible, and nothing is written or removed any more.
     """
-    return await wrap_fed(_nothing(), lambda _: drive(plan))
+    return await wrap_fed(_nothing(), lambda _: drive_async(plan))
 
 
 async def _nothing() -> AsyncIterator[Any]:

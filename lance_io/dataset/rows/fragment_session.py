@@ -10,7 +10,7 @@ from lance_io.dataset.run_plan import run
 from lance_io.dataset.version.column_lists import as_list
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.file.row_indices import row_numbers
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ class AsyncFragmentSession(_Session):
 
     async def take(self, indices: Any) -> pa.Table:
         """See `FragmentSession.take`."""
-        return await runtime.wrap(drive(self._taking(indices)))
+        return await runtime.wrap(drive_async(self._taking(indices)))
 
 
 def _with_address(state: DatasetState, columns: Selection) -> Selection:

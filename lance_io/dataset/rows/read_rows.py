@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.file.drivers import drive_now, truncated
+from lance_io.file.drivers import drive_sync, truncated
 from lance_io.file.table_reader import TableReader
 from lance_io.records import dataclass
 from lance_io.store.api import InvalidRange, ShortRead
@@ -38,10 +38,10 @@ class _TakeRows:
     picks: Sequence[tuple[FragmentSource, IntArray]]
     layout: BatchLayout | None
 
-    def now(self) -> Taken:
-        return self.reader.take_now(self.picks, self.layout)
+    def answer_sync(self) -> Taken:
+        return self.reader.take_sync(self.picks, self.layout)
 
-    async def later(self) -> Taken:
+    async def answer_async(self) -> Taken:
         return await self.reader.take(self.picks, self.layout)
 
 
@@ -50,10 +50,10 @@ class _WarmFiles:
     reader: TableReader
     sources: Sequence[FragmentSource]
 
-    def now(self) -> None:
-        self.reader.warm_now(self.sources)
+    def answer_sync(self) -> None:
+        self.reader.warm_sync(self.sources)
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         await self.reader.warm(self.sources)
 
 
@@ -95,11 +95,11 @@ class ReadColumns:
         source = state.sources[place]
         return cls(TableReader(state.context, fields), [(source, 0, source.num_rows)])
 
-    def now(self) -> list[pa.ChunkedArray]:
+    def answer_sync(self) -> list[pa.ChunkedArray]:
         """See `Ask`."""
-        return self.reader.read_now(self.spans)
+        return self.reader.read_sync(self.spans)
 
-    async def later(self) -> list[pa.ChunkedArray]:
+    async def answer_async(self) -> list[pa.ChunkedArray]:
         """See `Ask`."""
         return await self.reader.read(self.spans)
 
@@ -124,7 +124,7 @@ def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
         return False
     if len(plan.spans) > 1 and plan.early_read is not None and _has_dictionaries(plan.early_read.fields):
         return False
-    return state.answers_now or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
+    return state.answers_sync or plan.num_rows < sum(state.sources[span.place].num_rows for span in plan.spans)
 
 
 def _has_dictionaries(fields: Sequence[Field]) -> bool:
@@ -154,15 +154,15 @@ class SpanReader:
 
         self._by_rows = is_taken(state, plan)
 
-    def read_now(self) -> Generator[Any, None, None]:
+    def read_sync(self) -> Generator[Any, None, None]:
         """The pieces, read in this thread."""
         if self._reader is None:
             yield from self._without_columns()
             return
         if self._by_rows:
-            yield from self._cut(self._reader.take_now(self._picks()))
+            yield from self._cut(self._reader.take_sync(self._picks()))
             return
-        yield from self._reader.scan_now(self._spans, self._batch_rows, **self._how)
+        yield from self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
 
     async def read(self) -> AsyncGenerator[Any, None]:
         """The pieces, read on the running loop."""
@@ -211,11 +211,11 @@ class ReadBytes:
     def _steps(self) -> Steps[Fetched]:
         return (yield replace(self.ranges, keep=True))
 
-    def now(self) -> Fetched:
+    def answer_sync(self) -> Fetched:
         """See `Ask`."""
-        return drive_now(self._steps(), self.context, self.key)
+        return drive_sync(self._steps(), self.context, self.key)
 
-    async def later(self) -> Fetched:
+    async def answer_async(self) -> Fetched:
         """See `Ask`."""
         reads = self.context.scheduler().file(self.key, size_bytes=None)
         try:

@@ -12,7 +12,7 @@ from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_plan import scan_projection
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import UsageError
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ async def to_pandas_async(
     rows = await execute.collect_async(state, wanted.options, wanted.schema)
     frame = await runtime.in_thread(wanted.frame, rows, keywords)
     for name, files in wanted.blob_files():
-        frame[name] = await runtime.wrap(drive(files))
+        frame[name] = await runtime.wrap(drive_async(files))
     return frame
 
 

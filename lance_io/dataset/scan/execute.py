@@ -14,9 +14,9 @@ from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scan.scan_statistics import counted_items, counting, watched
-from lance_io.dataset.scan.stream import batches, batches_now, count_pieces, count_pieces_now, scan_parts
+from lance_io.dataset.scan.stream import batches, batches_sync, count_pieces, count_pieces_sync, scan_parts
 from lance_io.levels.portable import Portable
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
     """Whether a scan runs in the caller's thread, which nothing could cancel at a deadline."""
-    return state.answers_now and options.timeout is None
+    return state.answers_sync and options.timeout is None
 
 
 # -- pieces: one scan as it comes ------------------------------------------------------------------------------------
@@ -52,14 +52,14 @@ class _Run:
         self._ordering = Ordering(state, options) if options.order_by else None
         self._projection = None if self._ordering is None else self._ordering.projection
 
-    def pieces_now(self, batch_rows: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
+    def pieces_sync(self, batch_rows: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
         """Its batches as they are decoded, each with the number of its span."""
-        plan = drive_now(plan_scan(self.state, self._scanned, self._projection))
-        return batches_now(*self._parts(plan, batch_rows), self.watch)
+        plan = drive_sync(plan_scan(self.state, self._scanned, self._projection))
+        return batches_sync(*self._parts(plan, batch_rows), self.watch)
 
     async def pieces(self, batch_rows: int | None) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """`pieces_now` on the running loop."""
-        plan = await drive(plan_scan(self.state, self._scanned, self._projection))
+        """`pieces_sync` on the running loop."""
+        plan = await drive_async(plan_scan(self.state, self._scanned, self._projection))
         found = batches(*self._parts(plan, batch_rows), self.watch)
         try:
             async for piece in found:
@@ -80,19 +80,19 @@ class _Run:
             self.watch.planned(plan)
         return scan_parts(self.state, plan, self._scanned, batch_rows)
 
-    def table_now(self, schema: pa.Schema) -> pa.Table:
+    def table_sync(self, schema: pa.Schema) -> pa.Table:
         """All of it, ordered if that was asked for."""
-        found = [batch for _, batch in self.pieces_now(None)]
+        found = [batch for _, batch in self.pieces_sync(None)]
         if self._ordering is None:
             return to_table(found, schema)
-        return drive_now(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
+        return drive_sync(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
 
     async def table(self, schema: pa.Schema) -> pa.Table:
-        """`table_now` on the running loop."""
+        """`table_sync` on the running loop."""
         found = [batch async for _, batch in self.pieces(None)]
         if self._ordering is None:
             return to_table(found, schema)
-        return await drive(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
+        return await drive_async(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.
         if not _is_run_here(state, options):
             return runtime.run(_collect(_Run(state, options, watch), schema))
         with counting(watch):
-            return _Run(state, options, watch).table_now(schema)
+            return _Run(state, options, watch).table_sync(schema)
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
@@ -126,7 +126,7 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
     with watched(options.scan_stats_callback) as watch:
         run = _Run(state, options, watch)
         if _is_run_here(state, options):
-            yield from counted_items(watch, _stream_now(run, schema))
+            yield from counted_items(watch, _stream_sync(run, schema))
         else:
             yield from runtime.iterate(lambda: _stream(run, schema), has_room=run.has_room)
 
@@ -145,24 +145,24 @@ async def stream_async(
             await found.aclose()
 
 
-def _stream_now(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
+def _stream_sync(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
     batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
     if run.options.order_by:
-        yield from map(portable, _cut(run.table_now(schema), batch_rows))
+        yield from map(portable, _cut(run.table_sync(schema), batch_rows))
         return
     rebatch = Rebatcher(batch_rows, across=_across(run.options))
-    for span, batch in run.pieces_now(_piece_rows(run.options, batch_rows)):
+    for span, batch in run.pieces_sync(_piece_rows(run.options, batch_rows)):
         yield from map(portable, rebatch.push(batch, span))
     yield from map(portable, rebatch.flush())
 
 
 def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`_stream_now` on the engine's loop, in one task from the first item to the end."""
-    found, timeout_s = _stream_later(run, schema), run.options.timeout
+    """`_stream_sync` on the engine's loop, in one task from the first item to the end."""
+    found, timeout_s = _stream_async(run, schema), run.options.timeout
     return found if timeout_s is None else runtime.within_each(timeout_s, found)
 
 
-async def _stream_later(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
+async def _stream_async(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
     batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
     with counting(run.watch):
         if run.options.order_by:
@@ -207,10 +207,10 @@ def count(state: DatasetState, options: ScanOptions) -> int:
     """How many rows a scan gives; without a filter no row is read."""
     if not _is_run_here(state, options):
         return runtime.run(_count(state, options))
-    counted = drive_now(plan_count(state, options))
+    counted = drive_sync(plan_count(state, options))
     if isinstance(counted, int):
         return counted
-    return count_pieces_now(*scan_parts(state, counted, options, None))
+    return count_pieces_sync(*scan_parts(state, counted, options, None))
 
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
@@ -219,11 +219,11 @@ async def count_async(state: DatasetState, options: ScanOptions) -> int:
 
 
 def _count(state: DatasetState, options: ScanOptions) -> Coroutine[Any, Any, int]:
-    return runtime.within(options.timeout, _count_later(state, options))
+    return runtime.within(options.timeout, _count_async(state, options))
 
 
-async def _count_later(state: DatasetState, options: ScanOptions) -> int:
-    counted = await drive(plan_count(state, options))
+async def _count_async(state: DatasetState, options: ScanOptions) -> int:
+    counted = await drive_async(plan_count(state, options))
     if isinstance(counted, int):
         return counted
     return await count_pieces(*scan_parts(state, counted, options, None))

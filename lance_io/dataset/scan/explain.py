@@ -127,7 +127,7 @@ def _fresh(state: DatasetState) -> DatasetState:
 
 
 def _merging(state: DatasetState, kind: Literal["scan", "take"]) -> Merging:
-    return Merging.of(state.context.store.profile, kind, now=state.answers_now)
+    return Merging.of(state.context.store.profile, kind, now=state.answers_sync)
 
 
 def _plan(state: DatasetState, ledger: Ledger) -> IoPlan:
@@ -313,11 +313,11 @@ class _ReadSuffix:
     key: str
     num_bytes: int
 
-    def now(self) -> FetchedSuffix:
+    def answer_sync(self) -> FetchedSuffix:
         store: SyncReads = self.store  # type: ignore[assignment]  # asked only of stores that answer now
-        return FetchedSuffix(*store.suffix_now(self.key, self.num_bytes))
+        return FetchedSuffix(*store.suffix_sync(self.key, self.num_bytes))
 
-    async def later(self) -> FetchedSuffix:
+    async def answer_async(self) -> FetchedSuffix:
         buffer, size_bytes, _ = await self.store.get_suffix(self.key, self.num_bytes)
         return FetchedSuffix(buffer, size_bytes)
 
@@ -328,9 +328,9 @@ class _Settled:
 
     future: Future[Any]
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         with suppress(ClaimAbandoned, CancelledError, LanceError):
             self.future.result()
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         await wait_until_done(self.future)

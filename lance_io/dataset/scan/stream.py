@@ -2,7 +2,7 @@
 
     pieces, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push`
 
-`batches_now` runs in the caller's thread on stores that can answer at once, `batches` on a loop on any store. Both
+`batches_sync` runs in the caller's thread on stores that can answer at once, `batches` on a loop on any store. Both
 give `(span, record batch)`, in order, with at most the reader's own readahead and the pieces being prepared in memory.
 Closing them early closes the reader's stream, which cancels what is still under way.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.rows.read_rows import RowReader, SpanReader
 from lance_io.dataset.scan.pipeline import Pipeline
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
@@ -48,20 +48,20 @@ def scan_parts(
     return pipeline, SpanReader(state, plan, options, batch_rows)
 
 
-def batches_now(
+def batches_sync(
     pipeline: Pipeline, reader: SpanReader, watch: ScanWatch | None = None
 ) -> Generator[tuple[int, pa.RecordBatch], None, None]:
     """Run a scan in this thread; `watch` counts its rows."""
     if not pipeline.done():
-        prepared = _each_now(pipeline, reader, pipeline.prepare, watch)
+        prepared = _each_sync(pipeline, reader, pipeline.prepare, watch)
         try:
             for span, rows in prepared:
-                yield from drive_now(pipeline.push(span, rows))
+                yield from drive_sync(pipeline.push(span, rows))
                 if pipeline.done():
                     break
         finally:
             prepared.close()
-    yield from drive_now(pipeline.finish())
+    yield from drive_sync(pipeline.finish())
 
 
 async def batches(
@@ -72,23 +72,23 @@ async def batches(
         prepared = _each(pipeline, reader, pipeline.prepare, watch)
         try:
             async for span, rows in prepared:
-                for batch in await drive(pipeline.push(span, rows)):
+                for batch in await drive_async(pipeline.push(span, rows)):
                     yield batch
                 if pipeline.done():
                     break
         finally:
             await prepared.aclose()
-    for batch in await drive(pipeline.finish()):
+    for batch in await drive_async(pipeline.finish()):
         yield batch
 
 
-def count_pieces_now(pipeline: Pipeline, reader: SpanReader) -> int:
+def count_pieces_sync(pipeline: Pipeline, reader: SpanReader) -> int:
     """How many rows pass the filter of a scan without a limit, in this thread."""
-    return sum(_each_now(pipeline, reader, pipeline.count))
+    return sum(_each_sync(pipeline, reader, pipeline.count))
 
 
 async def count_pieces(pipeline: Pipeline, reader: SpanReader) -> int:
-    """`count_pieces_now` on the running loop."""
+    """`count_pieces_sync` on the running loop."""
     return sum([count async for count in _each(pipeline, reader, pipeline.count)])
 
 
@@ -104,13 +104,13 @@ def _is_for_pool(piece: Any, at_once: int) -> bool:
     return at_once > 1 and piece.num_rows >= POOL_ROWS_MIN
 
 
-def _each_now(
+def _each_sync(
     pipeline: Pipeline, reader: SpanReader, work: Callable[..., T], watch: ScanWatch | None = None
 ) -> Generator[T, None, None]:
     """What `work` makes of each piece, in order."""
     at_once = _pieces_at_once(pipeline)
     under_way: deque[Future[T]] = deque()
-    pieces = reader.read_now()
+    pieces = reader.read_sync()
     try:
         for piece in pieces:
             if watch is not None:
@@ -135,7 +135,7 @@ def _each_now(
 async def _each(
     pipeline: Pipeline, reader: SpanReader, work: Callable[..., T], watch: ScanWatch | None = None
 ) -> AsyncGenerator[T, None]:
-    """`_each_now` on the running loop."""
+    """`_each_sync` on the running loop."""
     at_once = _pieces_at_once(pipeline)
     under_way: deque[asyncio.Future[T]] = deque()
     loop = asyncio.get_running_loop()

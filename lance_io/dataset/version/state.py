@@ -103,14 +103,14 @@ class DatasetState:
     # -- the store ---------------------------------------------------------------------------------------------------
 
     @cached_property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether the store answers in the caller's thread, and those of all base paths."""
         return offers_sync_reads(self.context.store)
 
     @property
     def is_local(self) -> bool:
         """Whether a read costs microseconds rather than a round trip."""
-        return self.answers_now
+        return self.answers_sync
 
     @cached_property
     def context(self) -> ReadContext:

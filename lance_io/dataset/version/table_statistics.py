@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from lance_io import runtime
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import run
-from lance_io.file.drivers import drive, drive_now
+from lance_io.file.drivers import drive_async, drive_sync
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
-from lance_io.plans.plan import drive as drive_plan
+from lance_io.plans.plan import drive_async as drive_plan
 
 if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
@@ -114,11 +114,11 @@ class _FileColumns:
         file, _ = yield from opened(self.context, self.ref, sorted(self.ref.columns.values()))
         return {index: file.info(index) for index in self.ref.columns.values()}
 
-    def now(self) -> dict[int, ColumnInfo]:
-        found: dict[int, ColumnInfo] = drive_now(self._steps(), self.context, self.ref.key)
+    def answer_sync(self) -> dict[int, ColumnInfo]:
+        found: dict[int, ColumnInfo] = drive_sync(self._steps(), self.context, self.ref.key)
         return found
 
-    async def later(self) -> dict[int, ColumnInfo]:
+    async def answer_async(self) -> dict[int, ColumnInfo]:
         reads = self.context.scheduler().file(self.ref.key, size_bytes=self.ref.size_bytes)
-        found: dict[int, ColumnInfo] = await drive(self._steps(), reads, self.ref.key)
+        found: dict[int, ColumnInfo] = await drive_async(self._steps(), reads, self.ref.key)
         return found

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_row_columns
 from lance_io.dataset.version.system_columns import ROW_ID
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.file.drivers import drive as drive_file
-from lance_io.file.drivers import drive_now as drive_file_now
+from lance_io.file.drivers import drive_async as drive_file
+from lance_io.file.drivers import drive_sync as drive_file_sync
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
 
@@ -96,11 +96,11 @@ class OpenFile:
     context: ReadContext
     ref: FileRef
 
-    def now(self) -> OpenedFile:
+    def answer_sync(self) -> OpenedFile:
         """See `Ask`."""
-        return drive_file_now(opened(self.context, self.ref, []), self.context, self.ref.key)[0]
+        return drive_file_sync(opened(self.context, self.ref, []), self.context, self.ref.key)[0]
 
-    async def later(self) -> OpenedFile:
+    async def answer_async(self) -> OpenedFile:
         """See `Ask`."""
         reads = self.context.scheduler().file(self.ref.key, size_bytes=None)
         return (await drive_file(opened(self.context, self.ref, []), reads, self.ref.key))[0]

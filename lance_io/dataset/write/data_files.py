@@ -18,8 +18,8 @@ from lance_io.dataset.write.input_data import Rows
 from lance_io.errors import CommitUnknownError, LanceError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES
 from lance_io.file.write.write_drivers import key_beside
-from lance_io.file.write.writers import FileWritingLater, FileWritingNow
-from lance_io.plans.plan import drive, drive_now
+from lance_io.file.write.writers import AsyncFileWriting, SyncFileWriting
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import to_the_end
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
@@ -112,7 +112,7 @@ class NewFiles:
         self._limits = limits
         self._progress = progress
         self._options = {"durability": durability, **limits.options}
-        self._file: Any = None  # `FileWritingNow` where asks are answered now, else `FileWritingLater`
+        self._file: Any = None  # `SyncFileWriting` where asks are answered now, else `AsyncFileWriting`
         self._name = ""
         self._keys: list[str] = []
         self._is_published = False
@@ -191,13 +191,13 @@ class NewFiles:
             return True
         return isinstance(cause, LanceError) and not isinstance(cause, CommitUnknownError)
 
-    def discard_now(self, cause: BaseException) -> None:
+    def discard_sync(self, cause: BaseException) -> None:
         """Remove the files."""
         try:
             if self._file is not None:
                 self._file.abort()
             if self._keys:
-                cast("SyncWrites", self.location.store).delete_now(self._keys)
+                cast("SyncWrites", self.location.store).delete_sync(self._keys)
         except LanceError as error:
             cause.add_note(f"also: what was written could not be removed: {error}")
 
@@ -219,19 +219,19 @@ class Keeping(Generic[T]):
     files: NewFiles
     plan: Plan[T]
 
-    def now(self) -> T:
+    def answer_sync(self) -> T:
         """See `Ask`."""
         try:
-            return drive_now(self.plan)
+            return drive_sync(self.plan)
         except BaseException as error:
             if self.files.may_discard(error):
-                self.files.discard_now(error)
+                self.files.discard_sync(error)
             raise
 
-    async def later(self) -> T:
+    async def answer_async(self) -> T:
         """See `Ask`."""
         try:
-            return await drive(self.plan)
+            return await drive_async(self.plan)
         except BaseException as error:
             if self.files.may_discard(error):
                 await to_the_end(self.files.discard(error))
@@ -265,11 +265,11 @@ class NextBatch:
 
     rows: Rows | AsyncRows
 
-    def now(self) -> pa.RecordBatch | None:
+    def answer_sync(self) -> pa.RecordBatch | None:
         assert isinstance(self.rows, Rows)
         return next(self.rows.batches, None)
 
-    async def later(self) -> pa.RecordBatch | None:
+    async def answer_async(self) -> pa.RecordBatch | None:
         if isinstance(self.rows, Rows):
             return next(self.rows.batches, None)
         return await anext(self.rows.batches, None)
@@ -283,11 +283,11 @@ class _Open:
     place: tuple[str, Schema, FileVersion]
     options: dict[str, Any]
 
-    def now(self) -> FileWritingNow:
-        return FileWritingNow(cast("SyncWrites", self.store), *self.place, **self.options)
+    def answer_sync(self) -> SyncFileWriting:
+        return SyncFileWriting(cast("SyncWrites", self.store), *self.place, **self.options)
 
-    async def later(self) -> FileWritingLater:
-        return FileWritingLater(self.store, *self.place, **self.options)
+    async def answer_async(self) -> AsyncFileWriting:
+        return AsyncFileWriting(self.store, *self.place, **self.options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -298,10 +298,10 @@ class WriteBatch:
     batch: pa.RecordBatch
     held: bool = False
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         self.file.write(self.batch, held=self.held)
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         await self.file.write(self.batch, held=self.held)
 
 
@@ -311,11 +311,11 @@ class _Finish:
 
     file: Any
 
-    def now(self) -> WrittenFile:
+    def answer_sync(self) -> WrittenFile:
         written: WrittenFile = self.file.finish()
         return written
 
-    async def later(self) -> WrittenFile:
+    async def answer_async(self) -> WrittenFile:
         written: WrittenFile = await self.file.finish()
         return written
 
@@ -326,8 +326,8 @@ class _Close:
 
     file: Any
 
-    def now(self) -> None:
+    def answer_sync(self) -> None:
         self.file.close()
 
-    async def later(self) -> None:
+    async def answer_async(self) -> None:
         await self.file.close()

@@ -86,7 +86,7 @@ async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows
         return await in_thread(rows_of, data, schema)
     if schema is None:
         raise UsageError("an asynchronous iterable of record batches needs schema=")
-    return AsyncRows(schema, _cast_later(data, schema))
+    return AsyncRows(schema, _cast_async(data, schema))
 
 
 def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
@@ -119,7 +119,7 @@ def _cast(batches: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]
         yield _as(batch, schema)
 
 
-async def _cast_later(batches: AsyncIterable[Any], schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
+async def _cast_async(batches: AsyncIterable[Any], schema: pa.Schema) -> AsyncIterator[pa.RecordBatch]:
     async for batch in batches:
         yield _as(batch, schema)
 

@@ -17,7 +17,7 @@ from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
 from lance_io.errors import OperationError
 from lance_io.file.row_indices import count
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.store.url import load_client
@@ -117,16 +117,16 @@ async def write_dataset_async(
 def _run(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """Run the plan that `make` gives for target, rows and options."""
     rows = rows_of(data, schema)
-    if write.target.answers_now:
-        return drive_now(make(write.target, rows, write.options))
-    return run_fed(rows.batches, lambda feed: drive(make(write.target, _fed(rows, feed), write.options)))
+    if write.target.answers_sync:
+        return drive_sync(make(write.target, rows, write.options))
+    return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
 
 
 async def _run_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`_run` on any loop."""
     rows = await async_rows_of(data, schema)
     batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
-    return await wrap_fed(batches, lambda feed: drive(make(write.target, _fed(rows, feed), write.options)))
+    return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
 
 
 def _fed(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:

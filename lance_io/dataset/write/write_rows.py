@@ -73,9 +73,9 @@ class WriteTarget:
     manifest: Manifest | None = None
 
     @property
-    def answers_now(self) -> bool:
+    def answers_sync(self) -> bool:
         """Whether writes and commits there can run in the caller's thread."""
-        return self.handler.answers_now and offers_sync_writes(self.location.store)
+        return self.handler.answers_sync and offers_sync_writes(self.location.store)
 
     def commit_target(self, scheme: NamingScheme = "V2", durability: Durability | None = None) -> CommitTarget:
         """The same for the commit loop."""

@@ -4,8 +4,8 @@
     the CPU pool -> one queue of arrays per leaf -> batches
 
     here        what both drivers begin with: the pieces of a file, and how far to go ahead
-    scan_now    the driver in the caller's thread
-    scan_later  the driver on the engine's loop; scan_ready runs several for scans without order
+    scan_sync    the driver in the caller's thread
+    scan_async  the driver on the engine's loop; scan_ready runs several for scans without order
     batches     what is made of decoded pieces
 
 A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is

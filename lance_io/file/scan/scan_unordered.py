@@ -1,6 +1,6 @@
 """Scans on the engine's loop whose spans need no order: the next batch is that of whichever span has one first.
 
-Every span is a scan by itself (`scan_later`), in row order. Some are under way at once, each with a share of what may
+Every span is a scan by itself (`scan_async`), in row order. Some are under way at once, each with a share of what may
 be decoded and read ahead; each has at most one batch waiting for the consumer. Where the process holds all that it may,
 no further one is begun beside them.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Lane = AsyncGenerator[ScanBatch, None]
 
 
-async def scan_as_ready(
+async def scan_unordered(
     context: ReadContext, projection: Projection, spans: Sequence[Span], batch_rows: int | None, ahead: Readahead
 ) -> AsyncGenerator[ScanBatch, None]:
     """See `TableReader.scan`, without order."""

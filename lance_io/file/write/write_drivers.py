@@ -1,7 +1,7 @@
 """The two drivers of writing computations.
 
-    WritesNow    in the caller's thread, over a store that writes without waiting (local disk, memory)
-    WritesLater  on the engine's loop, over any store
+    SyncFileWrites    in the caller's thread, over a store that writes without waiting (local disk, memory)
+    AsyncFileWrites  on the engine's loop, over any store
 
 Both run the same generators and encode pages on the pool for the CPU. A driver belongs to one data file and the files
 beside it (`<stem>/<name>`). Nothing of them is visible before `close`, or, of files beside it, before they are whole;
@@ -20,7 +20,7 @@ from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
     from lance_io.file.write.write_steps import WriteSteps
-    from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncWrites, Upload, UploadNow
+    from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncUpload, SyncWrites, Upload
 
 T = TypeVar("T")
 INLINE_WORK_BYTES_MAX: Final = 128 * KIB  # encoding less takes about as long as handing it to another thread
@@ -33,7 +33,7 @@ def key_beside(key: str, name: str) -> str:
     return f"{folder}{slash}{stem}/{name}"
 
 
-class WritesNow:
+class SyncFileWrites:
     """Runs writing computations in the caller's thread.
 
     key  of the data file. One thread at a time.
@@ -43,7 +43,7 @@ class WritesNow:
         self._store = store
         self._key = key
         self._durability: Durability | None = durability
-        self._uploads: dict[str | None, UploadNow] = {}
+        self._uploads: dict[str | None, SyncUpload] = {}
         self._whole: list[str] = []
 
     def run(self, steps: WriteSteps[T]) -> T:
@@ -70,7 +70,7 @@ class WritesNow:
             upload.abort()
         whole, self._whole = self._whole, []
         if whole:
-            self._store.delete_now(whole)
+            self._store.delete_sync(whole)
 
     def _answer(self, request: Any) -> Any:
         if type(request) is Begin:
@@ -86,11 +86,11 @@ class WritesNow:
         self._uploads.pop(request.beside).close()
         return None
 
-    def _upload(self, beside: str | None) -> UploadNow:
+    def _upload(self, beside: str | None) -> SyncUpload:
         upload = self._uploads.get(beside)
         if upload is None:
             key = self._key if beside is None else key_beside(self._key, beside)
-            upload = self._uploads[beside] = self._store.open_upload_now(key, durability=self._durability)
+            upload = self._uploads[beside] = self._store.open_upload_sync(key, durability=self._durability)
         return upload
 
 
@@ -101,7 +101,7 @@ def _begun(request: Begin) -> Any:
     return cpu_pool().submit(request.work)
 
 
-class WritesLater:
+class AsyncFileWrites:
     """Runs writing computations on the engine's loop.
 
     key  of the data file. One task at a time.

@@ -1,6 +1,6 @@
 """One data file being written, under both drivers, and the public writers over them.
 
-    FileWritingNow, FileWritingLater    a file of a table: schema with field ids in, `WrittenFile` out
+    SyncFileWriting, AsyncFileWriting    a file of a table: schema with field ids in, `WrittenFile` out
     LanceFileWriter, AsyncFileWriter    a file by itself; names and defaults are pylance's
 
 Nothing is visible before `close`. An error while rows are written, or leaving a `with` block by an exception, removes
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
-from lance_io.file.write.write_drivers import INLINE_WORK_BYTES_MAX, WritesLater, WritesNow
+from lance_io.file.write.write_drivers import INLINE_WORK_BYTES_MAX, AsyncFileWrites, SyncFileWrites
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_0, version_of_name
 from lance_io.format.writable import WRITABLE
@@ -51,7 +51,7 @@ class _Life:
             raise UsageError(f"this file writer {self.over}; open another one")
 
 
-class FileWritingNow:
+class SyncFileWriting:
     """A data file written in the caller's thread, over a store that writes without waiting. One thread at a time.
 
     durability  of the file; None is the store's
@@ -73,7 +73,7 @@ class FileWritingNow:
         self.writer = FileWriter(
             key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
         )
-        self._driver = WritesNow(store, key, durability=durability)
+        self._driver = SyncFileWrites(store, key, durability=durability)
         self._life = _Life()
         self._written: WrittenFile | None = None
 
@@ -126,7 +126,7 @@ class FileWritingNow:
             raise
 
 
-class FileWritingLater:
+class AsyncFileWriting:
     """The same on the engine's loop, over any store. One task at a time."""
 
     def __init__(
@@ -144,7 +144,7 @@ class FileWritingLater:
         self.writer = FileWriter(
             key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
         )
-        self._driver = WritesLater(store, key, durability=durability)
+        self._driver = AsyncFileWrites(store, key, durability=durability)
         self._life = _Life()
         self._written: WrittenFile | None = None
         self._removing: asyncio.Future[None] | None = None
@@ -327,8 +327,8 @@ class LanceFileWriter:
     ) -> None:
         self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._location = self._wishes.open()
-        self._now: FileWritingNow | None = None
-        self._later: FileWritingLater | None = None
+        self._now: SyncFileWriting | None = None
+        self._later: AsyncFileWriting | None = None
         self.closed = False
         self.size_bytes: int | None = None
         if schema is not None:
@@ -342,9 +342,9 @@ class LanceFileWriter:
         stored = wishes.stored_schema(schema)
         store, key = self._location.store, self._location.path
         if isinstance(store, SyncWrites):
-            self._now = FileWritingNow(store, key, stored, wishes.version, **wishes.arguments)
+            self._now = SyncFileWriting(store, key, stored, wishes.version, **wishes.arguments)
         else:
-            self._later = FileWritingLater(store, key, stored, wishes.version, **wishes.arguments)
+            self._later = AsyncFileWriting(store, key, stored, wishes.version, **wishes.arguments)
         for data in wishes.global_buffers:
             self._write_global_buffer(data)
 
@@ -357,7 +357,7 @@ class LanceFileWriter:
         return self._writing.writer
 
     @property
-    def _writing(self) -> FileWritingNow | FileWritingLater:
+    def _writing(self) -> SyncFileWriting | AsyncFileWriting:
         writing = self._now or self._later
         assert writing is not None
         return writing
@@ -457,17 +457,17 @@ class AsyncFileWriter:
         keep_original_array: bool | None = None,
     ) -> None:
         self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
-        self._writing: FileWritingLater | None = None
+        self._writing: AsyncFileWriting | None = None
         self.closed = False
         self.size_bytes: int | None = None
 
-    async def _opened(self, schema: pa.Schema | None) -> FileWritingLater:
+    async def _opened(self, schema: pa.Schema | None) -> AsyncFileWriting:
         if self._writing is None:
             wishes = self._wishes
             stored = wishes.stored_schema(schema)
             await load_client(wishes.path)
             place = wishes.open()
-            self._writing = FileWritingLater(place.store, place.path, stored, wishes.version, **wishes.arguments)
+            self._writing = AsyncFileWriting(place.store, place.path, stored, wishes.version, **wishes.arguments)
             for data in wishes.global_buffers:
                 await self._run(self._writing.add_global_buffer(data))
         return self._writing

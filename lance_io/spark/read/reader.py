@@ -32,9 +32,9 @@ from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
 from lance_io.dataset.scan.pipeline import Span
 from lance_io.dataset.scan.rebatch import join_batches
 from lance_io.dataset.scan.scan_plan import plan_rows
-from lance_io.dataset.scan.stream import batches, batches_now, scan_parts
+from lance_io.dataset.scan.stream import batches, batches_sync, scan_parts
 from lance_io.errors import LanceError
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.spark.consumed import buffer_bytes, wants_more
 from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
 from lance_io.spark.options import StreamReadOptions
@@ -244,15 +244,15 @@ class _Scan:
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """What the scan gives, as it is decoded; closing it ends the scan."""
-        if self._state.answers_now:
-            plan = drive_now(self._plan())
-            yield from (batch for _, batch in batches_now(*self._parts(plan)))
+        if self._state.answers_sync:
+            plan = drive_sync(self._plan())
+            yield from (batch for _, batch in batches_sync(*self._parts(plan)))
             return
         with runtime.iterate(self._later) as found:
             yield from found
 
     async def _later(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        found = batches(*self._parts(await drive(self._plan())))
+        found = batches(*self._parts(await drive_async(self._plan())))
         try:
             async for _, batch in found:
                 yield batch

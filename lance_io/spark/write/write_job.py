@@ -24,7 +24,7 @@ from lance_io.errors import NotFound, SchemaError
 from lance_io.file.write.writers import version_for_files
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
-from lance_io.plans.plan import drive, drive_now
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.spark.engine import process_session, storage_options
 from lance_io.spark.types import spark_to_arrow
 from lance_io.spark.write.job_history import find_job
@@ -101,7 +101,7 @@ def open_target(options: TargetOptions) -> WriteTarget:
 
 def run_plan(target: WriteTarget, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
-    return drive_now(plan) if target.answers_now else runtime.run(drive(plan))
+    return drive_sync(plan) if target.answers_sync else runtime.run(drive_async(plan))
 
 
 # -- planning --------------------------------------------------------------------------------------------------------

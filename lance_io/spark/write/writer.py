@@ -23,7 +23,7 @@ from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.write.data_files import FileLimits, Keeping
 from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.errors import LanceError
-from lance_io.plans.plan import drive
+from lance_io.plans.plan import drive_async
 from lance_io.runtime.feeding import run_fed
 from lance_io.spark.engine import freeze_loaded, settle_in_worker
 from lance_io.spark.task_context import refuse_catalog_table
@@ -153,10 +153,10 @@ def write_task(
     def keeping(source: Rows | AsyncRows) -> Plan[None]:
         yield Keeping(files, write(source))
 
-    if target.answers_now:
+    if target.answers_sync:
         run_plan(target, keeping(rows))
     else:
-        run_fed(rows.batches, lambda feed: drive(keeping(AsyncRows(rows.schema, feed))))
+        run_fed(rows.batches, lambda feed: drive_async(keeping(AsyncRows(rows.schema, feed))))
     freeze_loaded()
     return TaskMessage(
         job=job,

@@ -240,7 +240,7 @@ class NewFile:
 
 
 class LocalUpload:
-    """`UploadNow` on the local disk: bytes go to the file as they come, nothing is held."""
+    """`SyncUpload` on the local disk: bytes go to the file as they come, nothing is held."""
 
     def __init__(self, store: LocalStore, key: str, file: NewFile, *, if_absent: bool) -> None:
         self._store = store
@@ -290,7 +290,7 @@ class LocalUpload:
             raise UsageError(f"{self._key}: this upload is over (closed, aborted or failed); open another one")
 
 
-class LocalUploadLater:
+class AsyncLocalUpload:
     """`Upload` on the local disk: each call is one job of the store's threads, nothing is held and nothing copied.
 
     A thread cannot be cancelled: what was given to `write` is left alone until the job is through.

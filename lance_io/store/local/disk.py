@@ -38,9 +38,9 @@ from lance_io.store.bounds import check_ranges
 from lance_io.store.descriptors import files_at_once
 from lance_io.store.forking import survive_fork
 from lance_io.store.local.atomic_writes import (
+    AsyncLocalUpload,
     LocalPartWriter,
     LocalUpload,
-    LocalUploadLater,
     NewFile,
     sync_folder,
     write_over,
@@ -101,11 +101,11 @@ class LocalStore:
 
     # -- reading without waiting ------------------------------------------------------------------------------------
 
-    def read_now(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
+    def read_sync(self, key: str, ranges: Ranges, gap_bytes: int, scratch: WritableBuffer | None = None) -> Fetched:
         """All ranges of one file in one kernel call; see `SyncReads`."""
         return self._read(key, ranges, gap_bytes, None if ranges.keep else scratch)
 
-    def read_many_now(
+    def read_many_sync(
         self, wanted: Sequence[tuple[str, Ranges]], gap_bytes: int, scratch: WritableBuffer | None = None
     ) -> list[Fetched]:
         """Ranges of several files, read by one kernel call on all cores; see `SyncReads`."""
@@ -115,16 +115,16 @@ class LocalStore:
         batches = (wanted[first : first + at_once] for first in range(0, len(wanted), at_once))
         return [fetched for batch in batches for fetched in self._read_files(batch, gap_bytes, scratch)]
 
-    def get_now(self, key: str) -> bytes:
+    def get_sync(self, key: str) -> bytes:
         """A whole file, always opened afresh: small files that are rewritten in place are read this way."""
         return self._get(key)[0]
 
-    def suffix_now(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
+    def suffix_sync(self, key: str, num_bytes: int) -> tuple[Buffer, int]:
         """The end of a file and its size."""
         tail, meta = self._suffix(key, num_bytes)
         return tail, meta.size_bytes
 
-    def head_now(self, key: str) -> ObjectMeta:
+    def head_sync(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
         try:
             status = os.stat(key)
@@ -137,7 +137,7 @@ class LocalStore:
         self.stats.count("head", key, 0)
         return meta
 
-    def list_now(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
+    def list_sync(self, prefix: str, asked: Selection = ALL) -> list[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
         found = list(list_files(prefix, asked))
         self.stats.count("list", prefix, 0)
@@ -145,7 +145,7 @@ class LocalStore:
 
     # -- writing without waiting ------------------------------------------------------------------------------------
 
-    def put_now(
+    def put_sync(
         self,
         key: str,
         data: Buffer,
@@ -182,13 +182,13 @@ class LocalStore:
             self._files.drop(key)
             self.stats.end(operation, written or 0, failed=written is None)
 
-    def open_upload_now(
+    def open_upload_sync(
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> LocalUpload:
         """Start writing a file of any size; see `SyncWrites`."""
         return LocalUpload(self, key, self._new_file(key, durability), if_absent=if_absent)
 
-    def delete_now(self, keys: Iterable[str]) -> None:
+    def delete_sync(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
         folders = set()
         for key in keys:
@@ -211,7 +211,7 @@ class LocalStore:
                 except OSError as error:
                     raise failed(folder, error) from error
 
-    def own_files_now(self, folder: str) -> Sequence[str]:
+    def own_files_sync(self, folder: str) -> Sequence[str]:
         """Keys of all files in a folder and below it, and of links in it; see `HoldsFolders`."""
 
         def give_up(error: OSError) -> None:
@@ -226,7 +226,7 @@ class LocalStore:
             found += [link for name in folders if os.path.islink(link := os.path.join(path, name))]
         return found
 
-    def remove_empty_folders_now(self, folder: str) -> None:
+    def remove_empty_folders_sync(self, folder: str) -> None:
         """Remove a folder and those below it as far as nothing is in them; see `HoldsFolders`."""
         for path, _, _ in os.walk(folder, topdown=False):
             with suppress(OSError):  # it is in use, a link, or not ours to remove: then it stays
@@ -277,7 +277,7 @@ class LocalStore:
 
     async def head(self, key: str) -> ObjectMeta:
         """Size, etag and time of a file."""
-        return await self.job(self.head_now, key)
+        return await self.job(self.head_sync, key)
 
     async def put(
         self,
@@ -291,7 +291,7 @@ class LocalStore:
     ) -> ObjectMeta:
         """Write a whole file; `if_match` is not offered by file systems (`UnsupportedError`)."""
         return await self.job(
-            lambda: self.put_now(
+            lambda: self.put_sync(
                 key, data, if_absent=if_absent, if_match=if_match, durability=durability, in_place=in_place
             )
         )
@@ -310,16 +310,16 @@ class LocalStore:
         if_absent: bool = False,
         durability: Durability | None = None,
         content_length_hint: int | None = None,
-    ) -> LocalUploadLater:
+    ) -> AsyncLocalUpload:
         """Start writing a file of any size."""
         upload = await self._begun(
-            lambda: self.open_upload_now(key, if_absent=if_absent, durability=durability), LocalUpload.abort
+            lambda: self.open_upload_sync(key, if_absent=if_absent, durability=durability), LocalUpload.abort
         )
-        return LocalUploadLater(self, upload)
+        return AsyncLocalUpload(self, upload)
 
     async def copy(self, source: str, key: str) -> None:
         """Write a file with the content of another, as durably as any."""
-        await self.job(lambda: self.put_now(key, self._slice_fresh(source, None)[0]))
+        await self.job(lambda: self.put_sync(key, self._slice_fresh(source, None)[0]))
 
     async def list(self, prefix: str, asked: Selection = ALL) -> AsyncIterator[ObjectMeta]:
         """Files below a prefix in key order; a folder that is not there is empty."""
@@ -331,15 +331,15 @@ class LocalStore:
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete files; missing ones count as deleted, folders stay."""
-        await self.job(self.delete_now, tuple(keys))
+        await self.job(self.delete_sync, tuple(keys))
 
     async def own_files(self, folder: str) -> Sequence[str]:
-        """See `own_files_now`."""
-        return await self.job(self.own_files_now, folder)
+        """See `own_files_sync`."""
+        return await self.job(self.own_files_sync, folder)
 
     async def remove_empty_folders(self, folder: str) -> None:
-        """See `remove_empty_folders_now`."""
-        await self.job(self.remove_empty_folders_now, folder)
+        """See `remove_empty_folders_sync`."""
+        await self.job(self.remove_empty_folders_sync, folder)
 
     async def aclose(self) -> None:
         """Close the files and end the pool's threads; both come back when the store is used again."""
