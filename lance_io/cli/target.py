@@ -55,22 +55,17 @@ def change(state: DatasetState, plan: Plan[T]) -> T:
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     """Run a computation on one file and wait for it."""
     from lance_io import runtime
-    from lance_io.file.drivers import drive_async, drive_sync
+    from lance_io.file.file_requests import ReadFile
     from lance_io.store.api import SyncReads
 
-    if isinstance(context.store, SyncReads):
-        return drive_sync(steps, context, key)
-
-    async def later() -> T:
-        return await drive_async(steps, context.scheduler().file(key, size_bytes=None), key)
-
-    return runtime.run(later())
+    reading = ReadFile(context, key, steps)
+    return reading.answer_sync() if isinstance(context.store, SyncReads) else runtime.run(reading.answer_async())
 
 
 def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
     from lance_io.commit.table_location import open_place
-    from lance_io.plans.plan import List
+    from lance_io.plans.store_requests import List
     from lance_io.store.api import Selection
     from lance_io.table.manifest.paths import VERSIONS
 

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.latest import versions_prefix
 from lance_io.commit.pins import announce, release, time_ns
 from lance_io.errors import FormatError, LanceError, NotFound, UsageError
-from lance_io.plans.plan import List, Pause, Read, Remove, Together, ask
+from lance_io.plans.plan import Pause, Together, ask
+from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.store.api import NAMES_DIRECTLY_BELOW, ObjectMeta
 from lance_io.table.manifest.manifest import Manifest, decode_manifest
 from lance_io.table.manifest.paths import (

@@ -190,7 +190,7 @@ class _Call:
         raise UsageError("DynamoDB cannot be asked without an event loop")
 
     async def answer_async(self) -> Any:
-        """See `Ask`."""
+        """See `Request`."""
         return await self.store.request(self.operation, self.arguments)
 
 

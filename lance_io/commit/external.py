@@ -25,7 +25,8 @@ from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import VersionFile, find_version, list_after
 from lance_io.commit.put_absent import PutAbsentHandler, unknown_outcome
 from lance_io.errors import AlreadyExists, CommitUnknownError, FormatError, LanceError, NotFound, StoreError
-from lance_io.plans.plan import Head, Pause, Put, Read, Remove, Together
+from lance_io.plans.plan import Pause, Together
+from lance_io.plans.store_requests import Head, Put, Read, Remove
 from lance_io.table.manifest.paths import (
     VERSIONS,
     ManifestName,

@@ -17,7 +17,7 @@ import json
 from typing import TYPE_CHECKING, Final, cast
 
 from lance_io.errors import FormatError, NotFound
-from lance_io.plans.plan import Head, List, Read
+from lance_io.plans.store_requests import Head, List, Read
 from lance_io.records import dataclass
 from lance_io.store.api import DIRECTLY_BELOW, NAMES_DIRECTLY_BELOW, Selection, offers_sync_reads
 from lance_io.table.manifest.paths import (

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.put_absent import PutAbsentHandler, read_back, unknown_outcome
 from lance_io.errors import CommitConflictError, NotFound, StoreError
-from lance_io.plans.plan import Call, Put, Read
+from lance_io.plans.plan import Call
+from lance_io.plans.store_requests import Put, Read
 from lance_io.runtime.threads import LastingPool
 from lance_io.store.failures import Unsent
 

@@ -48,7 +48,8 @@ from lance_io.errors import (
     NotFound,
     UsageError,
 )
-from lance_io.plans.plan import Head, Pause, Put, Read, Remove, Shielded, Together, ask
+from lance_io.plans.plan import Pause, Shielded, Together, ask
+from lance_io.plans.store_requests import Head, Put, Read, Remove
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, decode_origin
 from lance_io.table.manifest.manifest_file import ManifestFile, encode_manifest_file
 from lance_io.table.manifest.paths import DETACHED_BIT, HINT_NAME, VERSIONS, is_detached

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import uuid4
 
 from lance_io.errors import CommitConflictError, CommitUnknownError, LanceError, NotFound
-from lance_io.plans.plan import List, Pause, Put, Read, Remove, Shielded, ask
+from lance_io.plans.plan import Pause, Shielded, ask
+from lance_io.plans.store_requests import List, Put, Read, Remove
 from lance_io.table.manifest.paths import VERSIONS, is_detached
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.latest import find_latest, find_version, list_after
 from lance_io.errors import AlreadyExists, CommitUnknownError, LanceError, NotFound, StoreError
-from lance_io.plans.plan import Head, Pause, ProbeCreate, Put, Read
+from lance_io.plans.plan import Pause
+from lance_io.plans.store_requests import Head, ProbeCreate, Put, Read
 from lance_io.records import dataclass
 from lance_io.store.api import ObjectMeta
 from lance_io.store.failures import ConflictRetry, OutcomeUnknown, Unsent

@@ -6,7 +6,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import CommitConflictError, FormatError
-from lance_io.plans.plan import Read, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import Read
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.paths import deletion_file_place
 from lance_io.table.transaction.rebase import Rebased, marked_fragments, merge_deletions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.plans.plan import Read
+from lance_io.plans.store_requests import Read
 from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, read_section
 from lance_io.table.manifest.paths import transaction_path
 

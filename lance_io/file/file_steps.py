@@ -172,6 +172,11 @@ def fetch(ranges: Ranges) -> Steps[Fetched]:
     return (yield ranges)
 
 
+def one_request(request: Request) -> FileSteps[Any]:
+    """A computation that asks for one thing, and gives the answer."""
+    return (yield request)
+
+
 def served_by(tail: Tail | None, steps: Steps[T]) -> Steps[T]:
     """Answer ranges that the tail holds from the tail, and ask only for what lies before it."""
     if tail is None:

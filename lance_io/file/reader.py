@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import BindError, UsageError
-from lance_io.file.drivers import drive_async, drive_sync
 from lance_io.file.file_report import FileMetadata, FileStatistics, file_metadata, file_statistics
+from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import load_columns, opened
 from lance_io.file.row_indices import batch_rows, count, row_numbers
@@ -27,6 +27,7 @@ from lance_io.io.cache import SearchCache
 from lance_io.levels.portable import Portable
 from lance_io.levels.retype import batch_as, needs_retyping
 from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.runtime import iterate, run, stream, wrap
 from lance_io.spans import Ranges
 from lance_io.store.api import SyncReads
@@ -194,14 +195,8 @@ class LanceFileReader:
         self._access = FileAccess(context, ref, file, columns)
 
     def _drive(self, steps: FileSteps[Any], key: str) -> Any:
-        context = self._context
-        if self._is_sync:
-            return drive_sync(steps, context, key)
-
-        async def later() -> Any:
-            return await drive_async(steps, context.scheduler().file(key, size_bytes=None), key)
-
-        return run(later())
+        reading = ReadFile(self._context, key, steps)
+        return reading.answer_sync() if self._is_sync else run(reading.answer_async())
 
     def num_rows(self) -> int:
         """Rows in the file."""
@@ -240,7 +235,8 @@ class LanceFileReader:
         access, batch_size = self._access, batch_rows(batch_size)
         rows, repeat = access.rows(indices)
         picks = [(access.source, rows)]
-        arrays = access.reader.take_sync(picks) if self._is_sync else run(access.reader.take(picks))
+        taking = access.reader.take(picks)
+        arrays = drive_sync(taking) if self._is_sync else run(drive_async(taking))
         batch = access.taken(self._whole(arrays), repeat)
         return self._results(access.portable(batch.slice(at, batch_size)) for at in range(0, len(batch), batch_size))
 
@@ -306,11 +302,7 @@ class AsyncFileReader:
         return self._access
 
     async def _drive(self, steps: FileSteps[Any]) -> Any:
-        async def later() -> Any:
-            reads = self._context.scheduler().file(self._ref.key, size_bytes=None)
-            return await drive_async(steps, reads, self._ref.key)
-
-        return await wrap(later())
+        return await wrap(ReadFile(self._context, self._ref.key, steps).answer_async())
 
     def num_rows(self) -> int:
         """Rows in the file."""
@@ -341,7 +333,7 @@ class AsyncFileReader:
     async def read_range(self, start: int, num_rows: int) -> pa.Table:
         """Rows `start` to `start + num_rows` as a table."""
         access = self._opened
-        columns = await wrap(access.reader.read(access.span(start, num_rows)))
+        columns = await wrap(drive_async(access.reader.read(access.span(start, num_rows))))
         pieces = pa.table(columns, names=access.arrow_schema.names).to_batches()
         batches = [access.batch(await self._whole(piece.columns)) for piece in pieces]
         return pa.Table.from_batches(batches, access.arrow_schema)
@@ -350,7 +342,7 @@ class AsyncFileReader:
         """Rows by number, ascending; repetitions are kept."""
         access = self._opened
         rows, repeat = access.rows(indices)
-        arrays = await wrap(access.reader.take([(access.source, rows)]))
+        arrays = await wrap(drive_async(access.reader.take([(access.source, rows)])))
         return pa.Table.from_batches([access.taken(await self._whole(arrays), repeat)], access.arrow_schema)
 
     async def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:

@@ -1,6 +1,7 @@
 """Takes and scans of projected fields over many fragments.
 
-    take_sync, scan_sync, read_sync   in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
+    take, warm, read                  plans
+    scan_sync                         in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
     take, scan, read               on the engine's loop, for every store
 
 Leaves are read apart and put together to fields at the end (`projection.py`). Where the context asks for it, values are
@@ -9,15 +10,16 @@ checked then (`valuecheck.py`); on the loop that is work for the CPU pool.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing, closing
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from lance_io.file.drivers import take_async, take_sync
+from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.take.take_files import take, warm
 from lance_io.file.value_check import check_values
-from lance_io.runtime import cpu_pool
+from lance_io.plans.cpu_requests import Compute
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.file.take.take_files import Taken
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
+    from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
     Pick = tuple[FragmentSource, IntArray]
@@ -49,31 +52,21 @@ class TableReader:
 
     # -- random access -------------------------------------------------------------------------------------------------
 
-    def take_sync(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
-        """Rows of fragments, one array per field, fragments one after the other.
+    def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Plan[Taken]:
+        """Rows of fragments, one array per field, fragments one after the other; files are read side by side.
 
         picks   (fragment, i64[n] physical offsets, ascending, each once)
         layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
-        taken = take_sync(take(self.context, self.projection, picks, layout), self.context)
-        if self.context.checks_values:
-            check_values(self.projection, _columns(taken), _parts(picks))
+        context = self.context
+        taken: Taken = yield ReadFiles(context, take(context, self.projection, picks, layout))
+        if context.checks_values:
+            yield self._check(_columns(taken), _parts(picks))
         return taken
 
-    async def take(self, picks: Sequence[Pick], layout: BatchLayout | None = None) -> Taken:
-        """The same on the engine's loop; files are read side by side."""
-        taken = await take_async(take(self.context, self.projection, picks, layout), self.context)
-        if self.context.checks_values:
-            await self._check_async(_columns(taken), _parts(picks))
-        return taken
-
-    def warm_sync(self, sources: Sequence[FragmentSource]) -> None:
+    def warm(self, sources: Sequence[FragmentSource]) -> Plan[None]:
         """Put what takes need of these fragments besides their rows into the search cache."""
-        take_sync(warm(self.context, self.projection, sources), self.context)
-
-    async def warm(self, sources: Sequence[FragmentSource]) -> None:
-        """The same on the engine's loop."""
-        await take_async(warm(self.context, self.projection, sources), self.context)
+        yield ReadFiles(self.context, warm(self.context, self.projection, sources))
 
     # -- scans -------------------------------------------------------------------------------------------------
 
@@ -121,28 +114,18 @@ class TableReader:
         batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))
         return self._checked(spans, batches) if self.context.checks_values else batches
 
-    def read_sync(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
+    def read(self, spans: Sequence[Span]) -> Plan[list[pa.ChunkedArray]]:
         """Whole columns of physical row ranges: decoded pages as chunks, without a copy."""
-        from lance_io.file.scan.scan_sync import read_sync
-
-        columns = read_sync(self.context, self.projection, spans)
+        columns: list[pa.ChunkedArray] = yield _ReadColumns(self.context, self.projection, spans)
         if self.context.checks_values:
-            check_values(self.projection, columns, _lengths(spans))
-        return columns
-
-    async def read(self, spans: Sequence[Span]) -> list[pa.ChunkedArray]:
-        """The same on the engine's loop."""
-        from lance_io.file.scan.scan_async import read
-
-        columns = await read(self.context, self.projection, spans)
-        if self.context.checks_values:
-            await self._check_async(columns, _lengths(spans))
+            yield self._check(columns, _lengths(spans))
         return columns
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    async def _check_async(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> None:
-        await asyncio.get_running_loop().run_in_executor(cpu_pool(), check_values, self.projection, arrays, parts)
+    def _check(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> Compute[None]:
+        num_bytes = sum([array.nbytes for array in arrays])
+        return Compute(partial(check_values, self.projection, arrays, parts), num_bytes)
 
     def _checked_sync(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
         with closing(cast("Generator[ScanBatch, None, None]", batches)):
@@ -155,8 +138,25 @@ class TableReader:
     ) -> AsyncGenerator[ScanBatch, None]:
         async with aclosing(batches):
             async for batch in batches:
-                await self._check_async(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
+                await self._check(batch.arrays, [(spans[batch.span_index][0], batch.num_rows)]).answer_async()
                 yield batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ReadColumns:
+    context: ReadContext
+    projection: Projection
+    spans: Sequence[Span]
+
+    def answer_sync(self) -> list[pa.ChunkedArray]:
+        from lance_io.file.scan.scan_sync import read_sync
+
+        return read_sync(self.context, self.projection, self.spans)
+
+    async def answer_async(self) -> list[pa.ChunkedArray]:
+        from lance_io.file.scan.scan_async import read
+
+        return await read(self.context, self.projection, self.spans)
 
 
 def _columns(taken: Taken) -> list[pa.Array]:

@@ -1,8 +1,8 @@
-"""What commits and datasets ask of stores, and the two drivers that run their plans.
+"""Plans and the two drivers that run them, and how plans are put together.
 
-A `Plan` is a generator that yields `Ask`s and is sent their answers; failures are thrown in where they were asked for.
-An ask can be answered in the caller's thread (`now`: memory and local disk, so that a local commit never crosses to
-the engine thread) and on an event loop (`later`: any store).
+A `Plan` is a generator that yields requests and is sent their answers; failures are thrown in where they were asked
+for. A request can be answered in the caller's thread (`answer_sync`: memory and local disk, so that a local commit
+never crosses to the engine thread) and on an event loop (`answer_async`: any store).
 """
 
 from __future__ import annotations
@@ -11,35 +11,24 @@ import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.io.await_future import wait_until_done
-from lance_io.io.stats import begin_reads, count_round, count_wanted, end_reads, sinks_now
 from lance_io.records import dataclass
-from lance_io.runtime import loaded, to_the_end
-from lance_io.store.api import ALL
+from lance_io.runtime import cpu_pool, loaded, to_the_end
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
     from concurrent.futures import Executor
-
-    from lance_io.store.api import (
-        Buffer,
-        Durability,
-        HoldsFolders,
-        ObjectMeta,
-        ObjectStore,
-        Selection,
-        SyncReads,
-        SyncWrites,
-    )
 
 T = TypeVar("T")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Ask(Protocol[T_co]):
-    """One request of a plan."""
+class Request(Protocol[T_co]):
+    """What a plan asks for."""
 
     def answer_sync(self) -> T_co:
         """Answer in this thread, without a loop."""
@@ -48,195 +37,92 @@ class Ask(Protocol[T_co]):
         """Answer on the running loop."""
 
 
-Plan: TypeAlias = Generator[Ask[Any], Any, T]
+Plan: TypeAlias = Generator[Request[Any], Any, T]
 """A computation that yields what it wants done and is sent the answers."""
 
 
-def drive_sync(plan: Plan[T]) -> T:
-    """Run a plan in this thread."""
+def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None = None) -> T:
+    """Run a plan in this thread.
+
+    answer  answers its requests, which need not know how to then; None for requests that do
+    """
     try:
-        ask = next(plan)
+        request = next(plan)
         while True:
             try:
-                answer = ask.answer_sync()
+                found = request.answer_sync() if answer is None else answer(request)
             except Exception as error:
-                ask = plan.throw(error)
+                request = plan.throw(error)
             else:
-                ask = plan.send(answer)
-    except StopIteration as finished:
-        return cast("T", finished.value)
+                request = plan.send(found)
+                found = None  # what was read is not held while the next is
+    except StopIteration as done:
+        return cast("T", done.value)
     finally:
         plan.close()
 
 
-async def drive_async(plan: Plan[T]) -> T:
-    """Run a plan on the running loop."""
+async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awaitable[Any]] | None = None) -> T:
+    """Run a plan on the running loop.
+
+    answer  as for `drive_sync`; where it gives `Much`, the plan goes on in the CPU pool
+    """
     try:
-        ask = next(plan)
+        request = next(plan)
         while True:
             try:
-                answer = await ask.answer_async()
+                found = await (request.answer_async() if answer is None else answer(request))
             except Exception as error:
-                ask = plan.throw(error)
+                request = plan.throw(error)
+                continue
+            if type(found) is Much:
+                request = await in_pool(plan, found.answer)
+                if type(request) is Finished:
+                    return cast("T", request.value)
             else:
-                ask = plan.send(answer)
-    except StopIteration as finished:
-        return cast("T", finished.value)
+                request = plan.send(found)
+            found = None
+    except StopIteration as done:
+        return cast("T", done.value)
     finally:
-        plan.close()
+        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
+            plan.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A whole object; `NotFound` when it is not there. Counted as a read of the operation that asks."""
+class Much:
+    """An answer that takes long to go through: that must not hold up the loop."""
 
-    store: ObjectStore
-    key: str
+    __slots__ = ("answer",)
 
-    def answer_sync(self) -> Buffer:
-        """See `Ask`."""
-        data = cast("SyncReads", self.store).get_sync(self.key)
-        count_round(sinks_now(self.store.identity), 1, len(data), 1, len(data))
-        return data
-
-    async def answer_async(self) -> Buffer:
-        """See `Ask`."""
-        sinks, num_bytes = sinks_now(self.store.identity), 0
-        begin_reads([sinks])
-        try:
-            data, _ = await self.store.get(self.key)
-            num_bytes = len(data)
-        finally:
-            end_reads([(sinks, num_bytes, 0.0)])
-        count_wanted(sinks, 1, num_bytes)
-        return data
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the store knows about an object; `NotFound` when it is not there."""
+class Finished:
+    """What a plan came to, where another thread let it go on.
 
-    store: ObjectStore
-    key: str
-
-    def answer_sync(self) -> ObjectMeta:
-        """See `Ask`."""
-        return cast("SyncReads", self.store).head_sync(self.key)
-
-    async def answer_async(self) -> ObjectMeta:
-        """See `Ask`."""
-        return await self.store.head(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class List:
-    """The objects below a prefix, as a list; see `ObjectStore.list`."""
-
-    store: ObjectStore
-    prefix: str
-    asked: Selection = ALL
-
-    def answer_sync(self) -> list[ObjectMeta]:
-        """See `Ask`."""
-        return cast("SyncReads", self.store).list_sync(self.prefix, self.asked)
-
-    async def answer_async(self) -> list[ObjectMeta]:
-        """See `Ask`."""
-        return [meta async for meta in self.store.list(self.prefix, self.asked)]
-
-
-@dataclass(frozen=True, slots=True)
-class Put:
-    """Write a small object in one request.
-
-    if_absent   only if there is none: `AlreadyExists`, or `OutcomeUnknown` and `ConflictRetry`, which decide nothing
-    durability  None: that of the store
-    in_place    as for `ObjectStore.put`
+    `StopIteration` cannot leave a thread through a future. And an exception would hold the frames that it came through,
+    one of which waits for the future that holds the exception: all that was read and decoded there would stay until the
+    garbage collector finds the cycle.
     """
 
-    store: ObjectStore
-    key: str
-    data: Buffer
-    if_absent: bool = False
-    durability: Durability | None = None
-    in_place: bool = False
+    __slots__ = ("value",)
 
-    def answer_sync(self) -> ObjectMeta:
-        """See `Ask`."""
-        return cast("SyncWrites", self.store).put_sync(self.key, self.data, **self._how)
-
-    async def answer_async(self) -> ObjectMeta:
-        """See `Ask`."""
-        return await self.store.put(self.key, self.data, **self._how)
-
-    @property
-    def _how(self) -> dict[str, Any]:
-        return {"if_absent": self.if_absent, "durability": self.durability, "in_place": self.in_place}
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
-    """Remove objects; missing ones count as removed."""
-
-    store: ObjectStore
-    keys: Sequence[str]
-
-    def answer_sync(self) -> None:
-        """See `Ask`."""
-        cast("SyncWrites", self.store).delete_sync(self.keys)
-
-    async def answer_async(self) -> None:
-        """See `Ask`."""
-        await self.store.delete(self.keys)
+def advance(plan: Generator[Any, Any, Any], answer: Any) -> Any:
+    """`plan.send` for a pool thread: gives the next request, or the result as `Finished`."""
+    try:
+        return plan.send(answer)
+    except StopIteration as done:
+        return Finished(done.value)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFiles:
-    """Keys of all files in a folder and below it, and of links in it."""
-
-    store: HoldsFolders
-    folder: str
-
-    def answer_sync(self) -> Sequence[str]:
-        """See `Ask`."""
-        return self.store.own_files_sync(self.folder)
-
-    async def answer_async(self) -> Sequence[str]:
-        """See `Ask`."""
-        return await self.store.own_files(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveEmptyFolders:
-    """Remove a folder and those below it as far as nothing is in them."""
-
-    store: HoldsFolders
-    folder: str
-
-    def answer_sync(self) -> None:
-        """See `Ask`."""
-        self.store.remove_empty_folders_sync(self.folder)
-
-    async def answer_async(self) -> None:
-        """See `Ask`."""
-        await self.store.remove_empty_folders(self.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeCreate:
-    """Make sure that the store keeps the promise of create-if-absent; see `ConditionalProbe`."""
-
-    store: ObjectStore
-    folder: str
-
-    def answer_sync(self) -> None:
-        """Stores that answer at once keep it."""
-
-    async def answer_async(self) -> None:
-        """See `Ask`."""
-        from lance_io.store.probe import ConditionalProbe
-
-        await ConditionalProbe(self.store, self.folder).run()
+async def in_pool(plan: Generator[Any, Any, Any], answer: Any) -> Any:
+    """`advance` on the CPU pool."""
+    return await asyncio.wrap_future(cpu_pool().submit(advance, plan, answer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +132,11 @@ class Pause:
     seconds: float
 
     def answer_sync(self) -> None:
-        """See `Ask`."""
+        """See `Request`."""
         time.sleep(self.seconds)
 
     async def answer_async(self) -> None:
-        """See `Ask`."""
+        """See `Request`."""
         await asyncio.sleep(self.seconds)
 
 
@@ -265,11 +151,11 @@ class Wait(Generic[T]):
     seconds: float | None = None
 
     def answer_sync(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         return self.future.result(self.seconds)
 
     async def answer_async(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         # Not `wait_for`: that of 3.11 swallows a cancellation that comes at the moment of the result.
         async with asyncio.timeout(self.seconds):
             await wait_until_done(self.future)
@@ -283,10 +169,10 @@ class Import:
     modules: tuple[str, ...]
 
     def answer_sync(self) -> None:
-        """See `Ask`."""
+        """See `Request`."""
 
     async def answer_async(self) -> None:
-        """See `Ask`."""
+        """See `Request`."""
         await loaded(*self.modules)
 
 
@@ -298,11 +184,11 @@ class Call(Generic[T]):
     threads: Executor
 
     def answer_sync(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         return self.function()
 
     async def answer_async(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         return await asyncio.get_running_loop().run_in_executor(self.threads, self.function)
 
 
@@ -319,7 +205,7 @@ class Together(Generic[T]):
     plans: Sequence[Plan[T]]
 
     def answer_sync(self) -> list[T]:
-        """See `Ask`."""
+        """See `Request`."""
         answers = []
         for place, plan in enumerate(self.plans):
             try:
@@ -331,7 +217,7 @@ class Together(Generic[T]):
         return answers
 
     async def answer_async(self) -> list[T]:
-        """See `Ask`."""
+        """See `Request`."""
         if len(self.plans) == 1:
             return [await drive_async(self.plans[0])]
         tasks = [asyncio.ensure_future(drive_async(plan)) for plan in self.plans]
@@ -351,12 +237,57 @@ class Shielded(Generic[T]):
     plan: Plan[T]
 
     def answer_sync(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         return drive_sync(self.plan)
 
     async def answer_async(self) -> T:
-        """See `Ask`."""
+        """See `Request`."""
         return await to_the_end(drive_async(self.plan))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RollBackOnError(Generic[T]):
+    """A plan that is rolled back when it fails or is cancelled, by another one that runs to its end.
+
+    roll_back  makes that, of the failure, which goes on afterwards
+    """
+
+    plan: Plan[T]
+    roll_back: Callable[[BaseException], Plan[None]]
+
+    def answer_sync(self) -> T:
+        """See `Request`."""
+        try:
+            return drive_sync(self.plan)
+        except BaseException as error:
+            drive_sync(self.roll_back(error))
+            raise
+
+    async def answer_async(self) -> T:
+        """See `Request`."""
+        try:
+            return await drive_async(self.plan)
+        except BaseException as error:
+            await to_the_end(drive_async(self.roll_back(error)))
+            raise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Invoke(Generic[T]):
+    """A call of what is a plain function where there is no loop, and a coroutine function where there is one."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+
+    def answer_sync(self) -> T:
+        """See `Request`."""
+        answer: T = self.function(*self.arguments)
+        return answer
+
+    async def answer_async(self) -> T:
+        """See `Request`."""
+        answer: T = await self.function(*self.arguments)
+        return answer
 
 
 def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:
@@ -374,7 +305,7 @@ def beside(first: Plan[T], rest: Callable[[Plan[T]], Plan[R]]) -> Plan[R]:
     return cast("R", answer)
 
 
-def ask(request: Ask[T]) -> Plan[T]:
+def ask(request: Request[T]) -> Plan[T]:
     """A plan of one request."""
     answer: T = yield request
     return answer

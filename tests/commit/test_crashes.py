@@ -16,7 +16,8 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import LanceError, NotFound
-from lance_io.plans.plan import Read, drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.store_requests import Read
 from lance_io.store.failures import Transient
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location

@@ -19,7 +19,8 @@ from lance_io.commit.latest import (
     list_versions,
 )
 from lance_io.errors import FormatError, NotFound
-from lance_io.plans.plan import Head, List, Read, drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.store_requests import Head, List, Read
 from lance_io.store.api import DIRECTLY_BELOW, Selection, SyncReads
 from lance_io.store.local.disk import LocalStore
 from lance_io.store.memory import MemoryStore

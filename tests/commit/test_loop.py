@@ -18,7 +18,8 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget, Listing, SystemClock
 from lance_io.errors import AlreadyExists, CommitConflictError, CommitUnknownError, NotFound
-from lance_io.plans.plan import Put, Shielded, ask, drive_async, drive_sync
+from lance_io.plans.plan import Shielded, ask, drive_async, drive_sync
+from lance_io.plans.store_requests import Put
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location, open_store
 from lance_io.table.manifest.deletion_file import decode_deletions, encode_deletions
@@ -125,7 +126,7 @@ def test_no_table_is_created_where_later_versions_are(target: CommitTarget, samp
 
 
 def ask_delete(target: CommitTarget, key: str) -> Any:
-    from lance_io.plans.plan import Remove
+    from lance_io.plans.store_requests import Remove
 
     return ask(Remove(target.place.store, (key,)))
 

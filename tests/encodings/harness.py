@@ -8,11 +8,12 @@ import pyarrow as pa
 from lance.file import LanceFileReader as PeerReader
 from lance.file import LanceFileWriter
 
-from lance_io.file.drivers import drive_sync
+from lance_io.file.file_requests import read_file_sync
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import opened
 from lance_io.file.table_reader import TableReader
 from lance_io.io.cache import SearchCache
+from lance_io.plans.plan import drive_sync
 from lance_io.store.url import open_store
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Opened:
         self.context = ReadContext(location.store, SearchCache(cache_bytes))
         size = path.stat().st_size
         first = FileRef(location.path, size, (), ())
-        file, _ = drive_sync(opened(self.context, first, []), self.context, location.path)
+        file, _ = read_file_sync(opened(self.context, first, []), self.context, location.path)
         self.file = file
         leaves = tuple(leaf.leaf.id for leaf in file.paths)
         ref = FileRef(location.path, size, leaves, tuple(range(len(leaves))))
@@ -49,10 +50,10 @@ class Opened:
         self.reader = TableReader(self.context, file.descriptor.schema.fields)
 
     def take(self, rows) -> list[pa.Array]:
-        return self.reader.take_sync([(self.source, rows)])
+        return drive_sync(self.reader.take([(self.source, rows)]))
 
     def read(self) -> list[pa.ChunkedArray]:
-        return self.reader.read_sync([(self.source, 0, self.file.num_rows)])
+        return drive_sync(self.reader.read([(self.source, 0, self.file.num_rows)]))
 
     def scan(self, start: int, end: int, batch_rows: int | None) -> list[pa.ChunkedArray]:
         batches = list(self.reader.scan_sync([(self.source, start, end)], batch_rows))

@@ -18,11 +18,13 @@ from lance_io.errors import SchemaError, StoreError, UnsupportedError, UsageErro
 from lance_io.file.reader import AsyncFileReader, LanceFileReader
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.file_layout import INDEX_BYTES_HELD_MAX
-from lance_io.file.write.write_steps import Begin, Result
-from lance_io.file.write.writers import AsyncFileWriter, AsyncFileWriting, LanceFileWriter, SyncFileWriting
+from lance_io.file.write.uploads import FileUploads
+from lance_io.file.write.writers import AsyncFileWriter, FileWriting, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.limits import MIB
+from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.testing.wrap import WrappedStore
 
@@ -131,7 +133,7 @@ def test_a_page_per_batch_when_little_may_wait(tmp_path: Path) -> None:
 
 def test_wide_files_have_smaller_pages() -> None:
     schema = schema_from_arrow(pa.schema([pa.field(f"c{i}", pa.int64()) for i in range(128)]))
-    writer = FileWriter("wide.lance", schema, V2_2)
+    writer = FileWriter("wide.lance", schema, V2_2, FileUploads(MemoryStore(), "wide.lance"))
     rows = pa.record_batch([np.zeros(PAGE_BYTES // 4 // 8)] * 128, names=[f"c{i}" for i in range(128)])
     work = [
         request for request in requests_of(writer, rows.cast(pa.schema([(f"c{i}", pa.int64()) for i in range(128)])))
@@ -149,11 +151,13 @@ def requests_of(writer: FileWriter, rows: pa.RecordBatch) -> list[Begin]:
     try:
         while True:
             request = steps.send(answer)
-            answer = None
             if isinstance(request, Begin):
                 begun.append(request)
+                answer = None
             elif isinstance(request, Result):
                 answer = [EncodedPage(1, b"", ())]
+            else:
+                answer = request.answer_sync()
     except StopIteration:
         return begun
 
@@ -190,12 +194,12 @@ def test_what_is_held_does_not_grow_with_the_file() -> None:
     store = MemoryStore()
     schema = schema_from_arrow(SCHEMA)
     page_bytes = 256 * 1024
-    writing = SyncFileWriting(store, "t/one.lance", schema, V2_1, page_bytes=page_bytes)
+    writing = FileWriting(store, "t/one.lance", schema, V2_1, page_bytes=page_bytes)
     highest = 0
     for start in range(0, 1_300_000, 10_000):
-        writing.write(batch(start, 10_000))
+        drive_sync(writing.write(batch(start, 10_000)))
         highest = max(highest, writing.writer.held_bytes)
-    written = writing.close()
+    written = drive_sync(writing.close())
     assert written.num_rows == 1_300_000
     assert written.size_bytes == len(store.get_sync("t/one.lance"))
     assert (written.field_ids, written.column_indices) == ((0, 1), (0, 1))
@@ -447,13 +451,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def abort_twice(writing: AsyncFileWriting) -> None:
-    await asyncio.gather(writing.abort(), writing.abort())
+async def abort_twice(writing: FileWriting) -> None:
+    await asyncio.gather(drive_async(writing.abort()), drive_async(writing.abort()))
 
 
-ENDINGS: dict[str, Callable[[AsyncFileWriting], Awaitable[object]]] = {
-    "abort": lambda writing: writing.abort(),
-    "failed": lambda writing: writing.close(),
+ENDINGS: dict[str, Callable[[FileWriting], Awaitable[object]]] = {
+    "abort": lambda writing: drive_async(writing.abort()),
+    "failed": lambda writing: drive_async(writing.close()),
     "aborted twice": abort_twice,
 }
 
@@ -466,8 +470,8 @@ async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending
     store = GatedDeletes(inner)
     field = lance_io.blob_field("b", inline_size_threshold=1, dedicated_size_threshold=2)
     schema = pa.schema([field])
-    writing = AsyncFileWriting(store, "data/one.lance", schema_from_arrow(schema), V2_2)
-    await writing.write(pa.record_batch([lance_io.blob_array([b"blob", b"other"])], schema=schema))
+    writing = FileWriting(store, "data/one.lance", schema_from_arrow(schema), V2_2)
+    await drive_async(writing.write(pa.record_batch([lance_io.blob_array([b"blob", b"other"])], schema=schema)))
     assert len(inner.list_sync("")) == 2  # beside the data file, which is not there yet
     if ending == "failed":
 
@@ -492,7 +496,7 @@ async def test_who_is_cancelled_while_a_file_is_removed_waits_for_its_end(ending
     await turns()
     assert inner.list_sync("") == []
     with pytest.raises(UsageError, match="failed" if ending == "failed" else "aborted"):
-        await writing.finish()
+        await drive_async(writing.finish())
 
 
 async def test_bytes_do_not_depend_on_the_driver(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 import lance_io
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.file.write.blob_pages import sidecar_name
-from lance_io.file.write.writers import LanceFileWriter, SyncFileWriting
+from lance_io.file.write.writers import FileWriting, LanceFileWriter
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
+from lance_io.plans.plan import drive_sync
 from lance_io.store.local.disk import LocalStore
 from tests.encodings.harness import Opened
 
@@ -36,10 +37,10 @@ def write_table(folder: Path, schema: pa.Schema, columns: list[pa.Array], versio
     shutil.rmtree(path.with_suffix(""), ignore_errors=True)
     path.unlink()
     stored = schema_from_arrow(schema)
-    writing = SyncFileWriting(LocalStore(), str(path), stored, V2_1 if version == "2.1" else V2_2)
+    writing = FileWriting(LocalStore(), str(path), stored, V2_1 if version == "2.1" else V2_2)
     for batch in table.to_batches(max_chunksize=3):
-        writing.write(batch)
-    written = writing.close()
+        drive_sync(writing.write(batch))
+    written = drive_sync(writing.close())
     assert list(written.field_ids) == data_file.fields
     assert list(written.column_indices) == data_file.column_indices
     return written
@@ -134,9 +135,9 @@ def test_plain_values_in_a_column_of_the_second_kind(tmp_path: Path) -> None:
     """Tables turn columns of the first kind into the second at 2.2; the rows come as they always did."""
     schema = schema_from_arrow(pa.schema([lance.blob_field("b")]))
     path = tmp_path / "one.lance"
-    writing = SyncFileWriting(LocalStore(), str(path), schema, V2_2)
-    writing.write(pa.record_batch([pa.array(VALUES, pa.large_binary())], schema=pa.schema([FIRST])))
-    writing.close()
+    writing = FileWriting(LocalStore(), str(path), schema, V2_2)
+    drive_sync(writing.write(pa.record_batch([pa.array(VALUES, pa.large_binary())], schema=pa.schema([FIRST]))))
+    drive_sync(writing.close())
     (column,) = Opened(path).read()
     assert [None if one is None else one["size"] for one in column.to_pylist()] == [
         None if value is None else len(value) for value in VALUES

@@ -14,15 +14,16 @@ import pyarrow as pa
 import pytest
 
 from lance_io import runtime
-from lance_io.file.drivers import drive_sync
+from lance_io.file.file_requests import read_file_sync
 from lance_io.file.open.file_source import FileRef, FragmentSource, ReadContext
 from lance_io.file.open.open_file import opened
 from lance_io.file.table_reader import TableReader
-from lance_io.file.write.writers import SyncFileWriting
+from lance_io.file.write.writers import FileWriting
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_1, V2_2
 from lance_io.io.cache import SearchCache
 from lance_io.limits import KIB, MIB
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore
 from lance_io.testing.latency import LatencyStore, run_virtual
@@ -50,7 +51,7 @@ class Written:
 
         async def take() -> list[pa.Array]:
             with runtime.use_loop(asyncio.get_running_loop()):
-                return await reader.take([(source, np.array(rows, dtype=np.int64))])
+                return await drive_async(reader.take([(source, np.array(rows, dtype=np.int64))]))
 
         arrays, rounds = run_virtual(take)
         spans = [line.split(" ")[2].split("-") for line in recording.take_log()]
@@ -61,17 +62,17 @@ class Written:
         """From the descriptor to the end."""
         ref = FileRef(KEY, self.size_bytes, (), ())
         context = ReadContext(self.store, SearchCache(1 << 28))
-        file, _ = drive_sync(opened(context, ref, []), context, KEY)
+        file, _ = read_file_sync(opened(context, ref, []), context, KEY)
         return self.size_bytes - int(file.global_buffers.positions[0])
 
 
 def written(table: pa.Table, page_bytes: int, version=V2_1) -> Written:
     store = MemoryStore(profile=CLOUD)
     schema = schema_from_arrow(table.schema)
-    writing = SyncFileWriting(store, KEY, schema, version, page_bytes=page_bytes)
+    writing = FileWriting(store, KEY, schema, version, page_bytes=page_bytes)
     for batch in table.to_batches():
-        writing.write(batch)
-    result = writing.close()
+        drive_sync(writing.write(batch))
+    result = drive_sync(writing.close())
     return Written(store, result.size_bytes, schema.fields, result.field_ids)
 
 

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
-from lance_io.dataset.blobs.blob_file import check_range, read_bytes
+from lance_io.dataset.blobs.blob_file import check_range, read_object
 from lance_io.dataset.rows.read_rows import bytes_of
 from lance_io.errors import UsageError
 from lance_io.plans.plan import drive_async
@@ -57,7 +57,7 @@ class AsyncBlobFile:
         for offset, length in ranges:
             check_range(offset, length, blob.size())
         wanted = Ranges.of(*((blob._start + offset, blob._start + offset + length) for offset, length in ranges))
-        fetched: Any = await runtime.wrap(drive_async(read_bytes(blob._state, blob._object, wanted)))
+        fetched: Any = await runtime.wrap(drive_async(read_object(blob._state, blob._object, wanted)))
         return bytes_of(fetched, wanted)
 
     async def aclose(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lance_io.dataset.blobs.blob_values import blob_steps, locate_blobs, read_located
-from lance_io.dataset.rows.read_rows import ReadBytes, RowReader, bytes_of
+from lance_io.dataset.rows.read_rows import RowReader, bytes_of, read_bytes
 from lance_io.dataset.rows.row_arithmetic import Grouped, addresses, group_rows
 from lance_io.dataset.rows.take_rows import RowNotFound, group_positions, locate_addresses, locate_row_ids
 from lance_io.dataset.run_plan import run
@@ -129,7 +129,7 @@ class BlobFile(io.BufferedIOBase):
         return self._ahead[begin : begin + length]
 
     def _fetch(self, ranges: Ranges) -> list[bytes]:
-        fetched = run(self._state, read_bytes(self._state, self._object, ranges))
+        fetched = run(self._state, read_object(self._state, self._object, ranges))
         return bytes_of(fetched, ranges)
 
     def _check_open(self, message: str) -> None:
@@ -148,9 +148,9 @@ def check_range(offset: int, length: int, size: int) -> None:
         raise UsageError(f"Blob range end {offset + length} exceeds blob size {size}")
 
 
-def read_bytes(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan[Any]:
+def read_object(state: DatasetState, place: StoredObject, ranges: Ranges) -> Plan[Any]:
     """Byte ranges of one object, as `Fetched`."""
-    return (yield ReadBytes(state.context_of(place.store), place.key, ranges))
+    return (yield from read_bytes(state.context_of(place.store), place.key, ranges))
 
 
 # -- selecting -------------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def _read_requests(
     for place, numbers in by_object.items():
         starts = np.array([blobs[n][2] + requests[n][1] for n in numbers], dtype=np.int64)
         ranges = Ranges(starts, starts + np.array([requests[n][2] for n in numbers], dtype=np.int64))
-        fetched = yield from read_bytes(state, place, ranges)
+        fetched = yield from read_object(state, place, ranges)
         for number, data in zip(numbers, bytes_of(fetched, ranges), strict=True):
             results[number] = (number, blobs[number][0], data)
     return results

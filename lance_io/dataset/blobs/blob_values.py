@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io import _kernels
-from lance_io.dataset.rows.read_rows import ReadBytes, ranges_of
+from lance_io.dataset.rows.read_rows import ranges_of, read_bytes
 from lance_io.dataset.version.column_lists import extract
 from lance_io.dataset.version.object_keys import StoredObject
 from lance_io.errors import FormatError, UnsupportedError, UsageError
@@ -26,7 +26,7 @@ from lance_io.format.logical_types import EXTENSION_NAME
 from lance_io.levels.arrays import numbers as indices
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.levels.retype import concat
-from lance_io.plans.plan import Head
+from lance_io.plans.store_requests import Head
 from lance_io.store.url import open_store
 from lance_io.table.manifest.paths import check_relative
 
@@ -181,7 +181,7 @@ def read_located(state: DatasetState, located: Located) -> Plan[pa.Array]:
         if not len(here):
             continue
         ranges = ranges_of(located.starts[here], lengths[here])
-        fetched = yield ReadBytes(state.context_of(place.store), place.key, ranges)
+        fetched = yield from read_bytes(state.context_of(place.store), place.key, ranges)
         gathered = _kernels.gather_ranges(fetched.buffer, fetched.offsets, lengths[here])
         data = np.frombuffer(memoryview(gathered), dtype=np.uint8)
         _scatter(out, offsets[here], lengths[here], data)

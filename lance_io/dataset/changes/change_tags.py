@@ -13,7 +13,7 @@ from lance_io.commit.target import SystemClock
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.open_version import checked_number, tag_of
 from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
-from lance_io.plans.plan import Put, Remove
+from lance_io.plans.store_requests import Put, Remove
 from lance_io.table.manifest.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
 
 if TYPE_CHECKING:

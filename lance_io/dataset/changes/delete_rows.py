@@ -20,7 +20,8 @@ from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.levels.arrays import values_of
-from lance_io.plans.plan import Put, Together, ask
+from lance_io.plans.plan import Together, ask
+from lance_io.plans.store_requests import Put
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.paths import deletion_file_place
@@ -116,20 +117,20 @@ def _updated(state: DatasetState, fragment: Fragment, deleted: U32Array, files: 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FindRows:
-    """An `Ask` for the rows of a scan. Four bytes are kept of each, batches go as they come."""
+    """A request for the rows of a scan. Four bytes are kept of each, batches go as they come."""
 
     state: DatasetState
     options: ScanOptions
 
     def answer_sync(self) -> dict[int, U32Array]:
-        """See `Ask`."""
+        """See `Request`."""
         found = _Offsets()
         for batch in execute.stream(self.state, self.options, _ADDRESSES):
             found.add(batch)
         return found.by_fragment()
 
     async def answer_async(self) -> dict[int, U32Array]:
-        """See `Ask`."""
+        """See `Request`."""
         found = _Offsets()
         async for batch in execute.stream_async(self.state, self.options, _ADDRESSES):
             found.add(batch)

@@ -8,7 +8,8 @@ from lance_io import runtime
 from lance_io.commit.cleanup import unfinished_files
 from lance_io.dataset.version.session import Session
 from lance_io.errors import NotFound
-from lance_io.plans.plan import List, OwnFiles, Remove, RemoveEmptyFolders, drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.store_requests import List, OwnFiles, Remove, RemoveEmptyFolders
 from lance_io.store.api import HoldsFolders, SyncReads
 from lance_io.store.storage_options import options_of
 from lance_io.store.url import load_client

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lance_io.dataset.version.validation import OpenFile
+from lance_io.dataset.version.validation import open_file
 from lance_io.errors import NotFound, OperationError
 from lance_io.file.open.file_source import FileRef, ReadContext
 from lance_io.format.version import READABLE
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lance_io.dataset.write.write_rows import WriteTarget
-    from lance_io.file.open.data_file import OpenedFile
     from lance_io.levels.path import LeafPath
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import DataFile
@@ -51,7 +50,7 @@ def _check_file(
 ) -> Plan[None]:
     key = target.location.key(DATA, check_relative(file.path, "data file"))
     try:
-        found: OpenedFile = yield OpenFile(context, FileRef(key, file.size_bytes or 0, (), ()))
+        found = yield from open_file(context, FileRef(key, file.size_bytes or 0, (), ()))
     except NotFound:
         return
     for field_id, column in zip(file.fields, file.column_indices, strict=True):

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lance_io.dataset.rows.read_rows import ReadColumns
+from lance_io.dataset.rows.read_rows import read_columns
 from lance_io.dataset.rows.row_arithmetic import LiveRows, live_starts
 from lance_io.dataset.rows.row_columns import Lineage, RowColumns
 from lance_io.dataset.version.system_columns import CREATED_AT, ROW_ID, ROW_OFFSET, UPDATED_AT
 from lance_io.errors import FormatError, LanceError
 from lance_io.format.schema import LINEAGE_NAMES, Field
 from lance_io.io.cache import ClaimAbandoned, Found, LoadOwner
-from lance_io.plans.plan import Read, Together, Wait
+from lance_io.plans.plan import Together, Wait
+from lance_io.plans.store_requests import Read
 from lance_io.table.manifest.deletion_file import decode_deletions
 from lance_io.table.manifest.fragment import CREATED_AT_FIELD, ROW_IDS_FIELD, UPDATED_AT_FIELD
 from lance_io.table.manifest.row_ids import RowIdIndex, build_row_id_index, decode_row_ids, decode_row_versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-
-    import pyarrow as pa
 
     from lance_io.dataset.rows.row_arithmetic import UIntArray
     from lance_io.dataset.version.state import DatasetState
@@ -147,7 +146,7 @@ def _read_spilled(state: DatasetState, place: int) -> Plan[dict[int, UIntArray]]
     """What of a fragment's lineage lies in its data files, by field id: every row of those columns."""
     ids = sorted(state.manifest.fragments[place].spilled)
     fields = [Field(field_id, LINEAGE_NAMES[field_id], "uint64", nullable=False) for field_id in ids]
-    columns: list[pa.ChunkedArray] = yield ReadColumns.of(state, fields, place)
+    columns = yield from read_columns(state, fields, place)
     for field, column in zip(fields, columns, strict=True):
         if column.null_count:
             where = f"fragment {state.fragment_ids[place]}"

@@ -1,4 +1,4 @@
-"""How this room asks the file room for rows: as an `Ask` for chosen rows, as a stream for ranges."""
+"""How this room asks the file room for rows: as a request for chosen rows, as a stream for ranges."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from lance_io.file.drivers import drive_sync, truncated
+from lance_io.file.file_requests import ReadFile
+from lance_io.file.file_steps import fetch
 from lance_io.file.table_reader import TableReader
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.records import dataclass
-from lance_io.store.api import InvalidRange, ShortRead
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made piece by piece: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
@@ -23,38 +24,13 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.file.open.file_source import FragmentSource, ReadContext
+    from lance_io.file.open.file_source import ReadContext
     from lance_io.file.open.leaf_projection import Projection
     from lance_io.file.take.take_files import Taken
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
     from lance_io.plans.plan import Plan
-    from lance_io.spans import Fetched, IntArray, Ranges, Steps
-
-
-@dataclass(frozen=True, slots=True)
-class _TakeRows:
-    reader: TableReader
-    picks: Sequence[tuple[FragmentSource, IntArray]]
-    layout: BatchLayout | None
-
-    def answer_sync(self) -> Taken:
-        return self.reader.take_sync(self.picks, self.layout)
-
-    async def answer_async(self) -> Taken:
-        return await self.reader.take(self.picks, self.layout)
-
-
-@dataclass(frozen=True, slots=True)
-class _WarmFiles:
-    reader: TableReader
-    sources: Sequence[FragmentSource]
-
-    def answer_sync(self) -> None:
-        self.reader.warm_sync(self.sources)
-
-    async def answer_async(self) -> None:
-        await self.reader.warm(self.sources)
+    from lance_io.spans import Fetched, IntArray, Ranges
 
 
 class RowReader:
@@ -74,34 +50,17 @@ class RowReader:
         layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
         picks = [(self._sources[place], offsets) for place, offsets in groups]
-        taken: Taken = yield _TakeRows(self._reader, picks, layout)
-        return taken
+        return (yield from self._reader.take(picks, layout))
 
     def warm(self, places: Sequence[int]) -> Plan[None]:
         """Load what reading rows of these fragments needs besides them."""
-        yield _WarmFiles(self._reader, [self._sources[place] for place in places])
+        yield from self._reader.warm([self._sources[place] for place in places])
 
 
-@dataclass(frozen=True, slots=True)
-class ReadColumns:
-    """All physical rows of some columns of one fragment, a chunked array for each."""
-
-    reader: TableReader
-    spans: Sequence[tuple[FragmentSource, int, int]]
-
-    @classmethod
-    def of(cls, state: DatasetState, fields: Sequence[Field], place: int) -> ReadColumns:
-        """The columns of the fragment at `place`; of their fields, ids and types count."""
-        source = state.sources[place]
-        return cls(TableReader(state.context, fields), [(source, 0, source.num_rows)])
-
-    def answer_sync(self) -> list[pa.ChunkedArray]:
-        """See `Ask`."""
-        return self.reader.read_sync(self.spans)
-
-    async def answer_async(self) -> list[pa.ChunkedArray]:
-        """See `Ask`."""
-        return await self.reader.read(self.spans)
+def read_columns(state: DatasetState, fields: Sequence[Field], place: int) -> Plan[list[pa.ChunkedArray]]:
+    """All physical rows of some columns of the fragment at `place`; of their fields, ids and types count."""
+    source = state.sources[place]
+    return (yield from TableReader(state.context, fields).read([(source, 0, source.num_rows)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +119,7 @@ class SpanReader:
             yield from self._without_columns()
             return
         if self._by_rows:
-            yield from self._cut(self._reader.take_sync(self._picks()))
+            yield from self._cut(drive_sync(self._taken()))
             return
         yield from self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
 
@@ -171,7 +130,7 @@ class SpanReader:
                 yield piece
             return
         if self._by_rows:
-            for piece in self._cut(await self._reader.take(self._picks())):
+            for piece in self._cut(await drive_async(self._taken())):
                 yield piece
             return
         batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order, **self._how)
@@ -181,8 +140,10 @@ class SpanReader:
         finally:
             await batches.aclose()
 
-    def _picks(self) -> list[tuple[FragmentSource, IntArray]]:
-        return [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
+    def _taken(self) -> Plan[Taken]:
+        assert self._reader is not None
+        picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
+        return self._reader.take(picks)
 
     def _cut(self, arrays: list[pa.Array]) -> Generator[Piece, None, None]:
         """Whole spans out of the arrays of all spans."""
@@ -200,29 +161,10 @@ class SpanReader:
                 yield Piece(index, start, min(step, span.end - start), ())
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBytes:
+def read_bytes(context: ReadContext, key: str, ranges: Ranges) -> Plan[Fetched]:
     """Byte ranges of one object that is no Lance file, such as blobs: one buffer and where each range starts in it."""
-
-    context: ReadContext
-    key: str
-    ranges: Ranges
-
-    def _steps(self) -> Steps[Fetched]:
-        return (yield replace(self.ranges, keep=True))
-
-    def answer_sync(self) -> Fetched:
-        """See `Ask`."""
-        return drive_sync(self._steps(), self.context, self.key)
-
-    async def answer_async(self) -> Fetched:
-        """See `Ask`."""
-        reads = self.context.scheduler().file(self.key, size_bytes=None)
-        try:
-            fetched: Fetched = await reads.submit(self.ranges)
-        except (ShortRead, InvalidRange) as error:
-            raise truncated(self.key, error) from error
-        return fetched
+    fetched: Fetched = yield ReadFile(context, key, fetch(replace(ranges, keep=True)))
+    return fetched
 
 
 def bytes_of(fetched: Fetched, ranges: Ranges) -> list[bytes]:

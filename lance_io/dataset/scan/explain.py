@@ -8,15 +8,13 @@ alone.
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from lance_io.dataset.rows.deletions_and_ids import load_row_columns
-from lance_io.dataset.rows.read_rows import ReadBytes, is_taken
+from lance_io.dataset.rows.read_rows import is_taken, read_bytes
 from lance_io.dataset.rows.take_rows import group_positions
 from lance_io.dataset.scan.io_plan import IoPlan, Ledger, Merging
 from lance_io.dataset.scan.ordering import Ordering
@@ -24,23 +22,21 @@ from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.session import Session
 from lance_io.encodings.api import RowSelection
-from lance_io.errors import FormatError, LanceError
-from lance_io.file.drivers import truncated
-from lance_io.file.file_steps import FetchedSuffix, Suffix, served_by, together
+from lance_io.errors import FormatError
+from lance_io.file.file_requests import ReadFile, truncated
+from lance_io.file.file_steps import Suffix, one_request, served_by, together
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.open.open_file import opened
 from lance_io.file.row_indices import row_numbers
 from lance_io.file.scan.page_slices import goes_with
 from lance_io.file.scan.readahead import file_pieces, group_bytes
-from lance_io.io.await_future import wait_until_done
-from lance_io.io.cache import ClaimAbandoned
-from lance_io.plans.plan import Read, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import Read
 from lance_io.spans import Ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-    from concurrent.futures import Future
 
     import pyarrow as pa
 
@@ -57,9 +53,8 @@ if TYPE_CHECKING:
     from lance_io.file.scan.page_slices import Piece
     from lance_io.file.scan.readahead import Span
     from lance_io.io.cache import SearchCache
-    from lance_io.plans.plan import Ask, Plan
+    from lance_io.plans.plan import Plan, Request
     from lance_io.spans import IntArray, Steps
-    from lance_io.store.api import ObjectReads, SyncReads
 
 T = TypeVar("T")
 
@@ -262,14 +257,14 @@ def _until_data(
                 ledger.add(number, key, request, group)
                 if request.purpose == "data":
                     return None, number
-                answer = yield ReadBytes(context, key, request)
+                answer = yield from read_bytes(context, key, request)
             elif isinstance(request, Suffix):
                 number += 1
-                answer = yield _ReadSuffix(context.store, key, request.num_bytes)
+                answer = yield ReadFile(context, key, one_request(request))
                 start = answer.file_bytes - memoryview(answer.buffer).nbytes
                 ledger.add(number, key, Ranges.of((start, answer.file_bytes), purpose="metadata"), group)
             else:
-                answer = yield _Settled(request.future)
+                answer = yield ReadFile(context, key, one_request(request))
             request = steps.send(answer)
     except StopIteration as done:
         return done.value, number
@@ -282,7 +277,7 @@ def _until_data(
 def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
     """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
     try:
-        ask: Ask[Any] = next(plan)
+        ask: Request[Any] = next(plan)
         while True:
             try:
                 if isinstance(ask, Together):
@@ -303,34 +298,3 @@ def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, in
         return finished.value, number
     finally:
         plan.close()
-
-
-@dataclass(frozen=True, slots=True)
-class _ReadSuffix:
-    """The end of an object whose size is not known."""
-
-    store: ObjectReads
-    key: str
-    num_bytes: int
-
-    def answer_sync(self) -> FetchedSuffix:
-        store: SyncReads = self.store  # type: ignore[assignment]  # asked only of stores that answer now
-        return FetchedSuffix(*store.suffix_sync(self.key, self.num_bytes))
-
-    async def answer_async(self) -> FetchedSuffix:
-        buffer, size_bytes, _ = await self.store.get_suffix(self.key, self.num_bytes)
-        return FetchedSuffix(buffer, size_bytes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """The end of a load by somebody else, however it ended: whoever waits looks again, and fails by itself."""
-
-    future: Future[Any]
-
-    def answer_sync(self) -> None:
-        with suppress(ClaimAbandoned, CancelledError, LanceError):
-            self.future.result()
-
-    async def answer_async(self) -> None:
-        await wait_until_done(self.future)

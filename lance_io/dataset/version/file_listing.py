@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from lance_io.commit.latest import list_versions
 from lance_io.commit.record import read_manifest
-from lance_io.plans.plan import List, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import List
 from lance_io.table.manifest.index_details import index_facts
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.paths import INDICES, data_file_place, deletion_file_place, transaction_path

@@ -18,7 +18,7 @@ from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.timestamps import latest_before
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
-from lance_io.plans.plan import Read
+from lance_io.plans.store_requests import Read
 from lance_io.records import dataclass
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from lance_io import runtime
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import run
-from lance_io.file.drivers import drive_async, drive_sync
+from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
 from lance_io.plans.plan import drive_async as drive_plan
 
 if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import FileRef, ReadContext
     from lance_io.format.columns import ColumnInfo
     from lance_io.plans.plan import Plan
@@ -96,29 +97,15 @@ def data_stats(state: DatasetState) -> Plan[DataStatistics]:
 
 
 def _field_bytes(state: DatasetState, ref: FileRef) -> Plan[dict[int, int]]:
-    columns: dict[int, ColumnInfo] = yield _FileColumns(state.context, ref)
+    reading = ReadFile(state.context, ref.key, _column_infos(state.context, ref), ref.size_bytes)
+    columns: dict[int, ColumnInfo] = yield reading
     return {
         field_id: sum(page.data_bytes for page in columns[index].pages) + sum(columns[index].buffer_sizes)
         for field_id, index in ref.columns.items()
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _FileColumns:
+def _column_infos(context: ReadContext, ref: FileRef) -> FileSteps[dict[int, ColumnInfo]]:
     """The column metadata of one file."""
-
-    context: ReadContext
-    ref: FileRef
-
-    def _steps(self) -> Any:
-        file, _ = yield from opened(self.context, self.ref, sorted(self.ref.columns.values()))
-        return {index: file.info(index) for index in self.ref.columns.values()}
-
-    def answer_sync(self) -> dict[int, ColumnInfo]:
-        found: dict[int, ColumnInfo] = drive_sync(self._steps(), self.context, self.ref.key)
-        return found
-
-    async def answer_async(self) -> dict[int, ColumnInfo]:
-        reads = self.context.scheduler().file(self.ref.key, size_bytes=self.ref.size_bytes)
-        found: dict[int, ColumnInfo] = await drive_async(self._steps(), reads, self.ref.key)
-        return found
+    file, _ = yield from opened(context, ref, sorted(ref.columns.values()))
+    return {index: file.info(index) for index in ref.columns.values()}

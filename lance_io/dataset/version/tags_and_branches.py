@@ -10,7 +10,8 @@ from lance_io.dataset.run_plan import run
 from lance_io.dataset.version.open_version import tag_of
 from lance_io.dataset.version.timestamps import parse_time
 from lance_io.errors import FormatError, UsageError
-from lance_io.plans.plan import List, Read, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import List, Read
 from lance_io.table.manifest.paths import BRANCHES, TAGS
 from lance_io.table.manifest.refs import decode_branch, decode_tag, ref_name
 

@@ -8,14 +8,12 @@ fragments: ids are unique.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_row_columns
 from lance_io.dataset.version.system_columns import ROW_ID
 from lance_io.errors import FormatError, LanceError, NotFound
-from lance_io.file.drivers import drive_async as drive_file
-from lance_io.file.drivers import drive_sync as drive_file_sync
+from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
 
@@ -66,7 +64,7 @@ def _check_files(state: DatasetState, place: int) -> Plan[None]:
     num_rows = int(state.physical_rows[place])
     for file, ref in zip(fragment.files, state.sources[place].files, strict=True):
         try:
-            found: OpenedFile = yield OpenFile(state.context, ref)
+            found = yield from open_file(state.context, ref)
         except NotFound as error:
             raise _missing(state, error) from error
         where = f"fragment {fragment.id}"
@@ -89,18 +87,7 @@ def _missing(state: DatasetState, error: LanceError) -> NotFound:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """An `Ask` for the metadata of a data file; a size of 0 is one that is not known."""
-
-    context: ReadContext
-    ref: FileRef
-
-    def answer_sync(self) -> OpenedFile:
-        """See `Ask`."""
-        return drive_file_sync(opened(self.context, self.ref, []), self.context, self.ref.key)[0]
-
-    async def answer_async(self) -> OpenedFile:
-        """See `Ask`."""
-        reads = self.context.scheduler().file(self.ref.key, size_bytes=None)
-        return (await drive_file(opened(self.context, self.ref, []), reads, self.ref.key))[0]
+def open_file(context: ReadContext, ref: FileRef) -> Plan[OpenedFile]:
+    """The metadata of a data file; a size of 0 is one that is not known."""
+    opening: tuple[OpenedFile, Any] = yield ReadFile(context, ref.key, opened(context, ref, []))
+    return opening[0]

@@ -9,7 +9,8 @@ from lance_io.commit.latest import list_versions
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.record import read_manifest
 from lance_io.errors import LanceError, NotFound
-from lance_io.plans.plan import Read, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import Read
 from lance_io.table.manifest.manifest import Manifest, decode_summary
 from lance_io.table.manifest.paths import VERSIONS, manifest_names
 

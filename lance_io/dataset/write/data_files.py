@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.write.input_data import Rows
 from lance_io.errors import CommitUnknownError, LanceError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES
-from lance_io.file.write.write_drivers import key_beside
-from lance_io.file.write.writers import AsyncFileWriting, SyncFileWriting
-from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.runtime import to_the_end
+from lance_io.file.write.uploads import key_beside
+from lance_io.file.write.writers import FileWriting
+from lance_io.plans.store_requests import Remove
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA
 
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.plans.plan import Plan
-    from lance_io.store.api import Durability, ObjectStore, SyncWrites
+    from lance_io.store.api import Durability
     from lance_io.store.url import Location
 
 T = TypeVar("T")
@@ -112,7 +111,7 @@ class NewFiles:
         self._limits = limits
         self._progress = progress
         self._options = {"durability": durability, **limits.options}
-        self._file: Any = None  # `SyncFileWriting` where asks are answered now, else `AsyncFileWriting`
+        self._file: FileWriting | None = None
         self._name = ""
         self._keys: list[str] = []
         self._is_published = False
@@ -123,9 +122,8 @@ class NewFiles:
         """Write all rows."""
         while (batch := (yield NextBatch(rows))) is not None:
             for piece in self._pieces(batch):
-                if self._file is None:
-                    yield from self._open()
-                yield WriteBatch(self._file, piece, held=isinstance(rows, Rows) and rows.is_held)
+                file = self._file or self._open()
+                yield from file.write(piece, held=isinstance(rows, Rows) and rows.is_held)
                 if self._is_full():
                     yield from self._finish()
                     yield from self._close()
@@ -155,29 +153,32 @@ class NewFiles:
 
     @property
     def _writer(self) -> FileWriter:
-        writer: FileWriter = self._file.writer
-        return writer
+        assert self._file is not None
+        return self._file.writer
 
     def _is_full(self) -> bool:
         num_bytes = self._writer.size_bytes + self._writer.held_bytes
         return self._writer.num_rows >= self._limits.rows or num_bytes >= self._limits.num_bytes
 
-    def _open(self) -> Plan[None]:
+    def _open(self) -> FileWriting:
         self._name = self._new_name()
         key = self.location.key(DATA, self._name)
-        self._file = yield _Open(self.location.store, (key, self._schema, self._version), self._options)
+        self._file = FileWriting(self.location.store, key, self._schema, self._version, **self._options)
         if self._progress is not None:
             self._progress.begin(FragmentMetadata(0, [], 0))
+        return self._file
 
     def _finish(self) -> Plan[None]:
-        written: WrittenFile = yield _Finish(self._file)
+        assert self._file is not None
+        written = yield from self._file.finish()
         self._keys += [written.path, *(key_beside(written.path, name) for name in written.sidecars)]
         self.fragments.append(new_fragment(self._name, written))
         if self._progress is not None:
             self._progress.complete(fragment_metadata(self.fragments[-1]))
 
     def _close(self) -> Plan[None]:
-        yield _Close(self._file)
+        assert self._file is not None
+        yield from self._file.close()
         self._file = None
 
     # -- and removing what a failed write has left --------------------------------------------------------------------
@@ -191,51 +192,17 @@ class NewFiles:
             return True
         return isinstance(cause, LanceError) and not isinstance(cause, CommitUnknownError)
 
-    def discard_sync(self, cause: BaseException) -> None:
-        """Remove the files."""
+    def roll_back(self, cause: BaseException) -> Plan[None]:
+        """Remove the files, if no version can refer to them; for `RollBackOnError`."""
+        if not self.may_discard(cause):
+            return
         try:
             if self._file is not None:
-                self._file.abort()
+                yield from self._file.abort()
             if self._keys:
-                cast("SyncWrites", self.location.store).delete_sync(self._keys)
+                yield Remove(self.location.store, self._keys)
         except LanceError as error:
             cause.add_note(f"also: what was written could not be removed: {error}")
-
-    async def discard(self, cause: BaseException) -> None:
-        """Remove the files."""
-        try:
-            if self._file is not None:
-                await self._file.abort()
-            if self._keys:
-                await self.location.store.delete(self._keys)
-        except LanceError as error:
-            cause.add_note(f"also: what was written could not be removed: {error}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Keeping(Generic[T]):
-    """A plan that needs new files; when it fails and nothing refers to them, they are removed."""
-
-    files: NewFiles
-    plan: Plan[T]
-
-    def answer_sync(self) -> T:
-        """See `Ask`."""
-        try:
-            return drive_sync(self.plan)
-        except BaseException as error:
-            if self.files.may_discard(error):
-                self.files.discard_sync(error)
-            raise
-
-    async def answer_async(self) -> T:
-        """See `Ask`."""
-        try:
-            return await drive_async(self.plan)
-        except BaseException as error:
-            if self.files.may_discard(error):
-                await to_the_end(self.files.discard(error))
-            raise
 
 
 def new_fragment(name: str, written: WrittenFile) -> Fragment:
@@ -273,61 +240,3 @@ class NextBatch:
         if isinstance(self.rows, Rows):
             return next(self.rows.batches, None)
         return await anext(self.rows.batches, None)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Open:
-    """A file to write to."""
-
-    store: ObjectStore
-    place: tuple[str, Schema, FileVersion]
-    options: dict[str, Any]
-
-    def answer_sync(self) -> SyncFileWriting:
-        return SyncFileWriting(cast("SyncWrites", self.store), *self.place, **self.options)
-
-    async def answer_async(self) -> AsyncFileWriting:
-        return AsyncFileWriting(self.store, *self.place, **self.options)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WriteBatch:
-    """Rows for an open file; `held` as for `FileWriter.add`."""
-
-    file: Any
-    batch: pa.RecordBatch
-    held: bool = False
-
-    def answer_sync(self) -> None:
-        self.file.write(self.batch, held=self.held)
-
-    async def answer_async(self) -> None:
-        await self.file.write(self.batch, held=self.held)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Finish:
-    """All of an open file has been written."""
-
-    file: Any
-
-    def answer_sync(self) -> WrittenFile:
-        written: WrittenFile = self.file.finish()
-        return written
-
-    async def answer_async(self) -> WrittenFile:
-        written: WrittenFile = await self.file.finish()
-        return written
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Close:
-    """A file becomes visible."""
-
-    file: Any
-
-    def answer_sync(self) -> None:
-        self.file.close()
-
-    async def answer_async(self) -> None:
-        await self.file.close()

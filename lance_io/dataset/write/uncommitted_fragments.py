@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from lance_io.dataset.changes.convert import to_public
 from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.version.validation import OpenFile
+from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.version.versions import manifest_in
-from lance_io.dataset.write.data_files import Keeping
 from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, fitted, of_version, schema_of
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound
 from lance_io.file.open.file_source import FileRef
 from lance_io.levels.path import leaf_paths
+from lance_io.plans.plan import RollBackOnError
 from lance_io.table.manifest.fragment import DataFile, Fragment
 from lance_io.table.manifest.paths import DATA, check_relative
 from lance_io.table.transaction.operations import Append, Overwrite
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.write.data_files import NewFiles
     from lance_io.dataset.write.input_data import AsyncRows, Rows
     from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
-    from lance_io.file.open.data_file import OpenedFile
     from lance_io.format.schema import Schema
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.manifest import Manifest
@@ -69,7 +68,7 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
     schema = fitted(given, base.schema, version) if base is not None and appends else of_version(given, version)
     files = new_files(target, schema, version, options)
-    yield Keeping(files, _write(files, rows))
+    yield RollBackOnError(_write(files, rows), files.roll_back)
     mode = "append" if appends else "overwrite"
     return NewFragments(tuple(files.fragments), schema, mode, 0 if base is None else base.version)
 
@@ -99,7 +98,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     Raises `SchemaError` for a file with other columns.
     """
     key = state.location.key(DATA, check_relative(name, "data file"))
-    file: OpenedFile = yield OpenFile(state.context, FileRef(key, 0, (), ()))
+    file = yield from open_file(state.context, FileRef(key, 0, (), ()))
     schema = fitted(file.descriptor.schema, state.schema)
     ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
     return Fragment(

@@ -23,10 +23,10 @@ from lance_io.commit.target import LISTING_AGE_MAX_S, CommitTarget, Listing
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
-from lance_io.dataset.write.data_files import FileLimits, Keeping, NewFiles
+from lance_io.dataset.write.data_files import FileLimits, NewFiles
 from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fitted, of_version, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
-from lance_io.plans.plan import beside
+from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
 from lance_io.table.transaction.apply import Creation
 from lance_io.table.transaction.operations import Append, Overwrite
@@ -179,7 +179,7 @@ def _create(target: WriteTarget, rows: Rows | AsyncRows, given: Schema, options:
         )
         return (yield from create_table(where, request))
 
-    committed: CommittedVersion = yield Keeping(files, beside(expect_nothing(target), write))
+    committed: CommittedVersion = yield RollBackOnError(beside(expect_nothing(target), write), files.roll_back)
     return target.state(committed)
 
 
@@ -228,7 +228,7 @@ def _add(
         )
         return (yield from commit(target.commit_target(durability=options.durability), request))
 
-    committed: CommittedVersion = yield Keeping(files, write())
+    committed: CommittedVersion = yield RollBackOnError(write(), files.roll_back)
     state = target.state(committed)
     yield from after_commit(state)
     return state

@@ -6,12 +6,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from lance_io.file.drivers import INLINE_DECODE_BYTES_MAX, Finished, advance, drive_async, in_pool, truncated
+from lance_io.file.file_requests import INLINE_DECODE_BYTES_MAX, read_file_async, truncated
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.page_slices import goes_with, read_group
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, SPANS_AHEAD_MAX, Readahead, file_pieces, group_bytes
 from lance_io.io.spares import spares
 from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.plans.plan import Finished, advance, in_pool
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class _Jobs:
         for here in self._projection.locate(source):
             reads = self._scheduler.file(here.ref.key, size_bytes=here.ref.size_bytes or None, priority=index)
             steps = file_pieces(context, here, span)
-            for leaf_id, piece in await drive_async(steps, reads, here.ref.key):
+            for leaf_id, piece in await read_file_async(steps, reads):
                 found.append((leaf_id, piece, reads))
         found.sort(key=lambda one: one[1].row_start)
         self._requested_bytes += sum(piece.num_bytes for _, piece, _ in found)

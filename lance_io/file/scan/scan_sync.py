@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from lance_io.file.drivers import drive_sync
+from lance_io.file.file_requests import read_file_sync
 from lance_io.file.scan.batches import Collector, Cutter
 from lance_io.file.scan.page_slices import goes_behind, goes_with, read_group
 from lance_io.file.scan.readahead import DEFAULT_READAHEAD, Readahead, file_pieces, group_bytes, in_row_order
@@ -240,7 +240,7 @@ class _Ahead:
         if start < end:
             for here in self._projection.locate(source):
                 steps = file_pieces(self._context, here, span)
-                found += drive_sync(steps, self._context, here.ref.key, sinks=self._sinks)
+                found += read_file_sync(steps, self._context, here.ref.key, sinks=self._sinks)
         return in_row_order(found)
 
     def _decode(self, job: _Job) -> list[pa.Array]:
@@ -250,7 +250,7 @@ class _Ahead:
         try:
             for group in job.groups:
                 key = group[0].file.key
-                arrays += drive_sync(
+                arrays += read_file_sync(
                     read_group(group), context, key, gap_bytes=gap_bytes, sinks=self._sinks, is_charged=True
                 )
             self._held.keep(job, arrays)

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import SchemaError
-from lance_io.file.write.write_steps import Complete, GatheredWrites
+from lance_io.file.write.uploads import GatheredWrites
 from lance_io.levels.lists import visible_items, with_items
 from lance_io.limits import KIB, MIB
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.file.write.file_layout import FilePlaces
-    from lance_io.file.write.write_steps import WriteSteps
+    from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Field
+    from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
 
 INLINE_BYTES_MAX: Final = 64 * KIB  # larger ones would push the rows of other columns apart
@@ -79,15 +80,16 @@ class BlobSink:
     references  whether blobs may lie outside, by a URI
     """
 
-    def __init__(self, places: FilePlaces, *, references: bool = True) -> None:
+    def __init__(self, places: FilePlaces, sink: Sink, *, references: bool = True) -> None:
         self._places = places
+        self._sink = sink
         self._may_refer = references
-        self._payloads = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
+        self._payloads = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._sidecars: list[str] = []
         self._packed: str | None = None  # the sidecar that packed blobs go to
         self._packed_bytes = 0
 
-    def described(self, fields: Sequence[Field], arrays: list[pa.Array]) -> WriteSteps[list[pa.Array]]:
+    def described(self, fields: Sequence[Field], arrays: list[pa.Array]) -> Plan[list[pa.Array]]:
         """Stored arrays with the blobs in them written, and replaced by their descriptions."""
         described = []
         for field, array in zip(fields, arrays, strict=True):
@@ -95,12 +97,12 @@ class BlobSink:
         yield from self._payloads.flush()
         return described
 
-    def finish(self) -> WriteSteps[tuple[str, ...]]:
+    def finish(self) -> Plan[tuple[str, ...]]:
         """Complete what is open; the names of all sidecars."""
         yield from self._close_packed()
         return tuple(self._sidecars)
 
-    def _field(self, field: Field, array: pa.Array) -> WriteSteps[pa.Array]:
+    def _field(self, field: Field, array: pa.Array) -> Plan[pa.Array]:
         if field.is_blob:
             return (yield from self._first_kind(array))
         if field.is_blob_v2:
@@ -115,7 +117,7 @@ class BlobSink:
         mask = array.is_null() if array.null_count else None
         return pa.StructArray.from_arrays(members, fields=fields, mask=mask)
 
-    def _first_kind(self, array: pa.Array) -> WriteSteps[pa.Array]:
+    def _first_kind(self, array: pa.Array) -> Plan[pa.Array]:
         values = _Values(array)
         positions = np.zeros(len(array), np.uint64)
         sizes = np.where(values.is_valid, values.sizes, 0).astype(np.uint64)
@@ -124,7 +126,7 @@ class BlobSink:
         members = [pa.array(positions), pa.array(sizes)]
         return pa.StructArray.from_arrays(members, ["position", "size"], mask=values.null_mask)
 
-    def _second_kind(self, field: Field, array: pa.StructArray) -> WriteSteps[pa.Array]:
+    def _second_kind(self, field: Field, array: pa.StructArray) -> Plan[pa.Array]:
         limits = _thresholds(field)
         values = _Values(array.field("data"))
         is_there = array.is_valid().to_numpy(zero_copy_only=False)
@@ -159,12 +161,12 @@ class BlobSink:
 
     # -- places -----------------------------------------------------------------------------------------------------
 
-    def _inline(self, payload: memoryview) -> WriteSteps[int]:
+    def _inline(self, payload: memoryview) -> Plan[int]:
         position, buffers = self._places.append([payload])
         yield from self._payloads.add(buffers)
         return position
 
-    def _pack(self, payload: memoryview, limits: _Thresholds) -> WriteSteps[tuple[int, int]]:
+    def _pack(self, payload: memoryview, limits: _Thresholds) -> Plan[tuple[int, int]]:
         if self._packed is not None and self._packed_bytes + len(payload) > limits.sidecar_bytes_max:
             yield from self._close_packed()
         if self._packed is None:
@@ -174,17 +176,17 @@ class BlobSink:
         yield from self._payloads.add([payload], self._packed)
         return position, self._sidecars.index(self._packed) + 1
 
-    def _dedicated(self, payload: memoryview) -> WriteSteps[int]:
+    def _dedicated(self, payload: memoryview) -> Plan[int]:
         name = self._new_sidecar()
         yield from self._payloads.add([payload], name)
         yield from self._payloads.flush()
-        yield Complete(name)
+        yield from self._sink.complete(name)
         return len(self._sidecars)
 
-    def _close_packed(self) -> WriteSteps[None]:
+    def _close_packed(self) -> Plan[None]:
         if self._packed is not None:
             yield from self._payloads.flush()
-            yield Complete(self._packed)
+            yield from self._sink.complete(self._packed)
             self._packed = None
 
     def _new_sidecar(self) -> str:

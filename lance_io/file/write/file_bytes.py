@@ -3,8 +3,8 @@
     record batch ──ingest──> stored arrays ──small ones are gathered──> leaf chunks ──queues──> closed pages
     closed page ──shred, encode (CPU pool)──> encoded page ──places──> buffers to write
 
-`FileWriter` is a set of computations that ask to be driven (`writesteps.py`): encoding runs beside the writing of what
-was encoded before, at most one page per processor ahead.
+`FileWriter` is a set of plans: encoding runs beside the writing of what was encoded before, at most one page per
+processor ahead.
 
 What it holds is bounded, whatever the size of the file: the open page of every column, the pages being encoded, and
 the initialisation data that goes to the end of the file (`places.py`); plus some hundred bytes of metadata per page.
@@ -23,12 +23,13 @@ from lance_io.encodings.v2_1.write import encode_pages
 from lance_io.file.write.accumulate import ColumnQueue
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
+from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
-from lance_io.file.write.write_steps import Begin, GatheredWrites, Result
 from lance_io.levels.chunks import array_bytes, leaf_chunks
 from lance_io.levels.portable import copied
 from lance_io.levels.shred import shred
 from lance_io.limits import KIB, MIB
+from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
@@ -37,10 +38,11 @@ if TYPE_CHECKING:
     from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
-    from lance_io.file.write.write_steps import WriteSteps
+    from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath
+    from lance_io.plans.plan import Plan
 
 PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
 COLUMNS_AT_FULL_SIZE: Final = 32  # with more leaf columns their pages are smaller, so that all together do not grow
@@ -79,11 +81,12 @@ class _Column:
 
 
 class FileWriter:
-    """The writing computations of one data file.
+    """The plans that write one data file.
 
     path          object key of the file, for messages and the result
     schema        top-level fields in the order of the file's columns, with the ids that they have in the table
     version       of the file
+    sink          takes the bytes
     page_bytes    leaf data at which a page closes
     cache_bytes   leaf data that may wait for its page after a batch, of all top-level columns together
     blob_references  whether blobs may lie outside, by a URI
@@ -97,6 +100,7 @@ class FileWriter:
         path: str,
         schema: Schema,
         version: FileVersion,
+        sink: Sink,
         *,
         page_bytes: int = PAGE_BYTES,
         cache_bytes: int | None = None,
@@ -113,8 +117,8 @@ class FileWriter:
         self._columns: list[_Column] = []
         self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
         self._places = FilePlaces(version, plan.num_columns)
-        self._blobs = BlobSink(self._places, references=blob_references)
-        self._writes = GatheredWrites(WRITTEN_AT_ONCE_BYTES)
+        self._blobs = BlobSink(self._places, sink, references=blob_references)
+        self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
         self._gathered_rows = self._gathered_bytes = 0
         self._gathered_bytes_max = min(GATHERED_BYTES, self._cache_bytes)
@@ -148,7 +152,7 @@ class FileWriter:
         """
         return [ingest(batch.column(index)) for index, ingest in self._plan.ingesters(batch.schema)]
 
-    def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> WriteSteps[None]:
+    def add(self, arrays: list[pa.Array], num_rows: int, *, held: bool = False) -> Plan[None]:
         """Append the rows of `ingested` arrays.
 
         held  their memory stays as it is until the file is written, whether it is referred to here or not: rows that
@@ -167,7 +171,7 @@ class FileWriter:
             yield from self._write_pages(self._closed_by(arrays, held=held))
         yield from self._writes.flush()
 
-    def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> WriteSteps[None]:
+    def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> Plan[None]:
         self._gathered.append(arrays)
         self._gathered_rows += num_rows
         self._gathered_bytes += num_bytes
@@ -175,7 +179,7 @@ class FileWriter:
         if is_full or len(self._gathered) >= GATHERED_BATCHES:
             yield from self._add_gathered()
 
-    def _add_gathered(self) -> WriteSteps[None]:
+    def _add_gathered(self) -> Plan[None]:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
@@ -192,7 +196,7 @@ class FileWriter:
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
-    def _write_pages(self, closed: Iterator[ClosedPage]) -> WriteSteps[None]:
+    def _write_pages(self, closed: Iterator[ClosedPage]) -> Plan[None]:
         """Encode pages side by side, a few ahead, and write them in order."""
         under_way: deque[tuple[ClosedPage, Any]] = deque()
         for page in closed:
@@ -204,7 +208,7 @@ class FileWriter:
         while under_way:
             yield from self._write_first(under_way)
 
-    def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> WriteSteps[None]:
+    def _write_first(self, under_way: deque[tuple[ClosedPage, Any]]) -> Plan[None]:
         page, ticket = under_way.popleft()
         encoded: list[EncodedPage] = yield Result(ticket)
         self._encoding_bytes -= page.num_bytes
@@ -229,14 +233,14 @@ class FileWriter:
         """Add to the metadata of the file's schema; a key that is there gets the new value."""
         self._metadata[key] = value.encode()
 
-    def add_global_buffer(self, data: Any) -> WriteSteps[int]:
+    def add_global_buffer(self, data: Any) -> Plan[int]:
         """Write a global buffer; gives its index, from 1 on."""
         index, buffers = self._places.global_buffer(data)
         yield from self._writes.add(buffers)
         yield from self._writes.flush()
         return index
 
-    def finish(self) -> WriteSteps[WrittenFile]:
+    def finish(self) -> Plan[WrittenFile]:
         """Write what is held, and the file's metadata. The file is whole then."""
         yield from self._add_gathered()
         yield from self._write_pages(page for column in self._columns for page in column.queue.flush())

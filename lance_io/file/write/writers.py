@@ -1,6 +1,6 @@
-"""One data file being written, under both drivers, and the public writers over them.
+"""One data file being written, and the public writers over it.
 
-    SyncFileWriting, AsyncFileWriting    a file of a table: schema with field ids in, `WrittenFile` out
+    FileWriting                         a file of a table: schema with field ids in, `WrittenFile` out
     LanceFileWriter, AsyncFileWriter    a file by itself; names and defaults are pylance's
 
 Nothing is visible before `close`. An error while rows are written, or leaving a `with` block by an exception, removes
@@ -11,123 +11,45 @@ from __future__ import annotations
 
 import asyncio
 import operator
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
-from lance_io.file.write.write_drivers import INLINE_WORK_BYTES_MAX, AsyncFileWrites, SyncFileWrites
+from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_0, version_of_name
 from lance_io.format.writable import WRITABLE
-from lance_io.runtime import cpu_pool, run, to_the_end, wrap
+from lance_io.plans.cpu_requests import Compute
+from lance_io.plans.plan import RollBackOnError, Shielded, Wait, drive_async, drive_sync
+from lance_io.runtime import run, wrap
 from lance_io.store.api import SyncWrites
 from lance_io.store.url import load_client, open_store
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Coroutine, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from lance_io.file.write.file_bytes import WrittenFile
-    from lance_io.file.write.write_steps import WriteSteps
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
+    from lance_io.plans.plan import Plan
     from lance_io.store.api import Durability, ObjectStore
     from lance_io.store.url import Location
 
 T = TypeVar("T")
 
 
-class _Life:
-    """Whether a file can still be written to."""
-
-    def __init__(self) -> None:
-        self.over: str | None = None
-
-    def check(self) -> None:
-        if self.over is not None:
-            raise UsageError(f"this file writer {self.over}; open another one")
-
-
-class SyncFileWriting:
-    """A data file written in the caller's thread, over a store that writes without waiting. One thread at a time.
+class FileWriting:
+    """A data file being written, as plans; one of them at a time.
 
     durability  of the file; None is the store's
     Everything else is as for `FileWriter`.
     """
-
-    def __init__(
-        self,
-        store: SyncWrites,
-        key: str,
-        schema: Schema,
-        version: FileVersion,
-        *,
-        page_bytes: int = PAGE_BYTES,
-        cache_bytes: int | None = None,
-        blob_references: bool = True,
-        durability: Durability | None = None,
-    ) -> None:
-        self.writer = FileWriter(
-            key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
-        )
-        self._driver = SyncFileWrites(store, key, durability=durability)
-        self._life = _Life()
-        self._written: WrittenFile | None = None
-
-    def write(self, batch: pa.RecordBatch, *, held: bool = False) -> None:
-        """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
-
-        held  as for `FileWriter.add`
-        """
-        self._check_open()
-        self._drive(self.writer.add(self.writer.ingested(batch), batch.num_rows, held=held))
-
-    def add_global_buffer(self, data: Any) -> int:
-        """Write a global buffer; its index, from 1 on."""
-        self._check_open()
-        return self._drive(self.writer.add_global_buffer(data))
-
-    def finish(self) -> WrittenFile:
-        """Write the rest. The file is complete then, but not visible before `close`."""
-        self._written = self._drive(self.writer.finish())
-        return self._written
-
-    def close(self) -> WrittenFile:
-        """Write the rest, unless `finish` has, and make the file visible."""
-        written = self._written or self.finish()
-        try:
-            self._driver.close()
-        except BaseException:
-            self.abort("failed")
-            raise
-        self._life.over = "is closed"
-        return written
-
-    def abort(self, why: str = "was aborted") -> None:
-        """Remove what was written; harmless after `close` or a second time."""
-        if self._life.over is None:
-            self._life.over = why
-            self._driver.abort()
-
-    def _check_open(self) -> None:
-        self._life.check()
-        if self._written is not None:
-            raise UsageError("this file has been finished; open another one")
-
-    def _drive(self, steps: WriteSteps[T]) -> T:
-        self._life.check()
-        try:
-            return self._driver.run(steps)
-        except BaseException:
-            self.abort("failed")
-            raise
-
-
-class AsyncFileWriting:
-    """The same on the engine's loop, over any store. One task at a time."""
 
     def __init__(
         self,
@@ -141,74 +63,80 @@ class AsyncFileWriting:
         blob_references: bool = True,
         durability: Durability | None = None,
     ) -> None:
+        self._uploads = uploads = FileUploads(store, key, durability=durability)
         self.writer = FileWriter(
-            key, schema, version, page_bytes=page_bytes, cache_bytes=cache_bytes, blob_references=blob_references
+            key,
+            schema,
+            version,
+            uploads,
+            page_bytes=page_bytes,
+            cache_bytes=cache_bytes,
+            blob_references=blob_references,
         )
-        self._driver = AsyncFileWrites(store, key, durability=durability)
-        self._life = _Life()
+        self._over: str | None = None  # why nothing can be written any more
         self._written: WrittenFile | None = None
-        self._removing: asyncio.Future[None] | None = None
+        self._removed: Future[None] | None = None
 
-    async def write(self, batch: pa.RecordBatch, *, held: bool = False) -> None:
+    def write(self, batch: pa.RecordBatch, *, held: bool = False) -> Plan[None]:
         """Append rows. Raises `SchemaError`, without consequences, for a batch that does not fit the schema.
 
         held  as for `FileWriter.add`
         """
         self._check_open()
-        if batch.nbytes <= INLINE_WORK_BYTES_MAX:
-            arrays = self.writer.ingested(batch)
-        else:
-            loop = asyncio.get_running_loop()
-            arrays = await loop.run_in_executor(cpu_pool(), self.writer.ingested, batch)
-        await self._drive(self.writer.add(arrays, batch.num_rows, held=held))
+        arrays = yield Compute(partial(self.writer.ingested, batch), batch.nbytes)
+        yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
 
-    async def add_global_buffer(self, data: Any) -> int:
+    def add_global_buffer(self, data: Any) -> Plan[int]:
         """Write a global buffer; its index, from 1 on."""
         self._check_open()
-        return await self._drive(self.writer.add_global_buffer(data))
+        return (yield from self._or_abort(self.writer.add_global_buffer(data)))
 
-    async def finish(self) -> WrittenFile:
+    def finish(self) -> Plan[WrittenFile]:
         """Write the rest. The file is complete then, but not visible before `close`."""
-        self._written = await self._drive(self.writer.finish())
+        self._written = yield from self._or_abort(self.writer.finish())
         return self._written
 
-    async def close(self) -> WrittenFile:
+    def close(self) -> Plan[WrittenFile]:
         """Write the rest, unless `finish` has, and make the file visible."""
-        written = self._written or await self.finish()
-        try:
-            await self._driver.close()
-        except BaseException:
-            await self.abort("failed")
-            raise
-        self._life.over = "is closed"
+        written = self._written or (yield from self.finish())
+        yield from self._or_abort(self._uploads.close())
+        self._over = "is closed"
         return written
 
-    async def abort(self, why: str = "was aborted") -> None:
+    def abort(self, why: str = "was aborted") -> Plan[None]:
         """Remove what was written, to the end even if cancelled meanwhile; harmless after `close` or a second time."""
-        if self._life.over is None:
-            self._life.over = why
-            self._removing = asyncio.ensure_future(self._driver.abort())
-        if self._removing is not None:
-            await to_the_end(self._removing)
+        if self._over is None:
+            self._over = why
+            self._removed = Future()
+            yield Shielded(self._remove(self._removed))
+        elif self._removed is not None:
+            yield Wait(self._removed)
+
+    def _remove(self, removed: Future[None]) -> Plan[None]:
+        try:
+            yield from self._uploads.abort()
+        finally:
+            removed.set_result(None)
 
     def _check_open(self) -> None:
-        self._life.check()
+        self._check()
         if self._written is not None:
             raise UsageError("this file has been finished; open another one")
 
-    async def _drive(self, steps: WriteSteps[T]) -> T:
-        self._life.check()
-        try:
-            return await self._driver.run(steps)
-        except BaseException:
-            await self.abort("failed")
-            raise
+    def _check(self) -> None:
+        if self._over is not None:
+            raise UsageError(f"this file writer {self._over}; open another one")
+
+    def _or_abort(self, plan: Plan[T]) -> Plan[T]:
+        self._check()
+        result: T = yield RollBackOnError(plan, lambda _: self.abort("failed"))
+        return result
 
 
 # -- files by themselves ----------------------------------------------------------------------------------------------
 
 
-class _Wishes:
+class WriterArguments:
     """The arguments of the public writers; a schema that comes with the first batch; what is added to its metadata."""
 
     def __init__(
@@ -230,7 +158,7 @@ class _Wishes:
         self.schema = schema
         self.metadata: dict[str, str] = {}
         self.global_buffers: list[bytes] = []  # given before the schema is known
-        self.arguments: dict[str, Any] = {
+        self.options: dict[str, Any] = {
             "page_bytes": PAGE_BYTES if max_page_bytes is None else min(PAGE_BYTES, max_page_bytes),
             "cache_bytes": data_cache_bytes,
         }
@@ -238,12 +166,6 @@ class _Wishes:
     def open(self) -> Location:
         """The place of the file. Raises what `open_store` raises."""
         return open_store(self.path, self._storage_options)
-
-    def add_metadata(self, key: str, value: str) -> None:
-        """For the schema when the file is closed; anything but text would fail only then, and cost the file."""
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise TypeError(f"metadata of a schema is text, not {key!r}: {value!r}")
-        self.metadata[key] = value
 
     def stored_schema(self, schema: pa.Schema | None = None) -> Schema:
         """The file's schema, which is that of the first batch where none was given."""
@@ -253,6 +175,72 @@ class _Wishes:
                 "No schema provided on writer open and no data provided. Schema is unknown and file cannot be created"
             )
         return schema_from_arrow(self.schema)
+
+
+class _NewFile:
+    """What both public writers write: a file that is begun when its schema is known."""
+
+    def __init__(self, arguments: WriterArguments) -> None:
+        self.arguments = arguments
+        self.closed = False
+        self.size_bytes: int | None = None
+        self._writing: FileWriting | None = None
+
+    def begin(self, place: Location, schema: pa.Schema | None) -> Plan[FileWriting]:
+        """Begin with the schema given, or this one. Schemas that cannot be stored are refused here."""
+        if self._writing is None:
+            arguments = self.arguments
+            stored = arguments.stored_schema(schema)
+            self._writing = FileWriting(place.store, place.path, stored, arguments.version, **arguments.options)
+            for data in arguments.global_buffers:
+                yield from self._writing.add_global_buffer(data)
+        return self._writing
+
+    def write(self, place: Location, rows: pa.RecordBatch | pa.Table) -> Plan[None]:
+        """Append rows."""
+        self._check_open()
+        schema, batches = _batches(rows)
+        writing = yield from self.begin(place, schema)
+        for batch in batches:
+            yield from writing.write(batch)
+
+    def add_schema_metadata(self, key: str, value: str) -> None:
+        """For the schema when the file is closed; anything but text would fail only then, and cost the file."""
+        self._check_open()
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise TypeError(f"metadata of a schema is text, not {key!r}: {value!r}")
+        self.arguments.metadata[key] = value
+
+    def add_global_buffer(self, data: bytes | Iterable[int]) -> Plan[int]:
+        """Write a global buffer, or keep it until the schema is known."""
+        self._check_open()
+        content = _bytes_of(data)
+        if self._writing is not None:
+            return (yield from self._writing.add_global_buffer(content))
+        self.arguments.global_buffers.append(content)
+        return len(self.arguments.global_buffers)
+
+    def close(self, place: Location) -> Plan[int | None]:
+        """Complete the file; the number of its rows, None when it was closed before."""
+        if self.closed:
+            return None
+        self.closed = True
+        writing = yield from self.begin(place, None)
+        for key, value in self.arguments.metadata.items():
+            writing.writer.add_schema_metadata(key, value)
+        written = yield from writing.close()
+        self.size_bytes = written.size_bytes
+        return written.num_rows
+
+    def abort(self) -> Plan[None]:
+        """Leave no file."""
+        self.closed = True
+        if self._writing is not None:
+            yield from self._writing.abort()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("this file writer is closed; open another one")
 
 
 def _batches(given: pa.RecordBatch | pa.Table) -> tuple[pa.Schema, list[pa.RecordBatch]]:
@@ -325,101 +313,44 @@ class LanceFileWriter:
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
     ) -> None:
-        self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
-        self._location = self._wishes.open()
-        self._now: SyncFileWriting | None = None
-        self._later: AsyncFileWriting | None = None
-        self.closed = False
-        self.size_bytes: int | None = None
+        arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
+        self._file = _NewFile(arguments)
+        self._location = arguments.open()
         if schema is not None:
-            self._open(schema)
-
-    def _open(self, schema: pa.Schema | None) -> None:
-        """Begin with the schema given, or this one. Schemas that cannot be stored are refused here."""
-        if self._is_open:
-            return
-        wishes = self._wishes
-        stored = wishes.stored_schema(schema)
-        store, key = self._location.store, self._location.path
-        if isinstance(store, SyncWrites):
-            self._now = SyncFileWriting(store, key, stored, wishes.version, **wishes.arguments)
-        else:
-            self._later = AsyncFileWriting(store, key, stored, wishes.version, **wishes.arguments)
-        for data in wishes.global_buffers:
-            self._write_global_buffer(data)
+            self._run(self._file.begin(self._location, None))
 
     @property
-    def _is_open(self) -> bool:
-        return self._now is not None or self._later is not None
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file.closed
 
     @property
-    def _core(self) -> FileWriter:
-        return self._writing.writer
-
-    @property
-    def _writing(self) -> SyncFileWriting | AsyncFileWriting:
-        writing = self._now or self._later
-        assert writing is not None
-        return writing
+    def size_bytes(self) -> int | None:
+        """Of the whole file; None before it is closed."""
+        return self._file.size_bytes
 
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
-        self._check_open()
-        schema, pieces = _batches(batch)
-        self._open(schema)
-        for piece in pieces:
-            if self._now is not None:
-                self._now.write(piece)
-            elif self._later is not None:
-                run(self._later.write(piece))
+        self._run(self._file.write(self._location, batch))
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
-        self._check_open()
-        self._wishes.add_metadata(key, value)
+        self._file.add_schema_metadata(key, value)
 
     def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
-        self._check_open()
-        data = _bytes_of(data)
-        if not self._is_open:
-            self._wishes.global_buffers.append(data)
-            return len(self._wishes.global_buffers)
-        return self._write_global_buffer(data)
-
-    def _write_global_buffer(self, data: bytes) -> int:
-        if self._now is not None:
-            return self._now.add_global_buffer(data)
-        assert self._later is not None
-        return run(self._later.add_global_buffer(data))
+        return self._run(self._file.add_global_buffer(data))
 
     def close(self) -> int | None:
         """Complete the file; the number of its rows, None when it was closed before."""
-        if self.closed:
-            return None
-        self.closed = True
-        self._open(None)
-        for key, value in self._wishes.metadata.items():
-            self._core.add_schema_metadata(key, value)
-        if self._now is not None:
-            written = self._now.close()
-        else:
-            assert self._later is not None
-            written = run(self._later.close())
-        self.size_bytes = written.size_bytes
-        return written.num_rows
+        return self._run(self._file.close(self._location))
 
     def abort(self) -> None:
         """Leave no file; harmless after `close`."""
-        self.closed = True
-        if self._now is not None:
-            self._now.abort()
-        elif self._later is not None:
-            run(self._later.abort())
+        self._run(self._file.abort())
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise UsageError("this file writer is closed; open another one")
+    def _run(self, plan: Plan[T]) -> T:
+        return drive_sync(plan) if isinstance(self._location.store, SyncWrites) else run(drive_async(plan))
 
     def __enter__(self) -> LanceFileWriter:
         return self
@@ -433,7 +364,7 @@ class LanceFileWriter:
             self.abort()
 
     def __repr__(self) -> str:
-        return f"LanceFileWriter({self._location.uri!r}, version={self._wishes.version.name!r})"
+        return f"LanceFileWriter({self._location.uri!r}, version={self._file.arguments.version.name!r})"
 
 
 class AsyncFileWriter:
@@ -456,76 +387,55 @@ class AsyncFileWriter:
         max_page_bytes: int | None = None,
         keep_original_array: bool | None = None,
     ) -> None:
-        self._wishes = _Wishes(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
-        self._writing: AsyncFileWriting | None = None
-        self.closed = False
-        self.size_bytes: int | None = None
+        self._file = _NewFile(WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes))
+        self._location: Location | None = None
 
-    async def _opened(self, schema: pa.Schema | None) -> AsyncFileWriting:
-        if self._writing is None:
-            wishes = self._wishes
-            stored = wishes.stored_schema(schema)
-            await load_client(wishes.path)
-            place = wishes.open()
-            self._writing = AsyncFileWriting(place.store, place.path, stored, wishes.version, **wishes.arguments)
-            for data in wishes.global_buffers:
-                await self._run(self._writing.add_global_buffer(data))
-        return self._writing
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._file.closed
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Of the whole file; None before it is closed."""
+        return self._file.size_bytes
 
     async def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append rows. Raises `SchemaError` for a batch that does not fit the schema."""
-        self._check_open()
-        schema, pieces = _batches(batch)
-        writing = await self._opened(schema)
-        for piece in pieces:
-            await self._run(writing.write(piece))
+        await self._run(self._file.write(await self._place(), batch))
 
     def add_schema_metadata(self, key: str, value: str) -> None:
         """Add to the metadata of the schema, until the file is closed."""
-        self._check_open()
-        self._wishes.add_metadata(key, value)
+        self._file.add_schema_metadata(key, value)
 
     async def add_global_buffer(self, data: bytes) -> int:
         """Write a global buffer, bytes or numbers below 256; its index, from 1 on."""
-        self._check_open()
-        data = _bytes_of(data)
-        if self._writing is None:
-            self._wishes.global_buffers.append(data)
-            return len(self._wishes.global_buffers)
-        return await self._run(self._writing.add_global_buffer(data))
+        return await self._run(self._file.add_global_buffer(data))
 
     async def close(self) -> int | None:
         """Complete the file; the number of its rows, None when it was closed before."""
-        if self.closed:
-            return None
-        self.closed = True
-        writing = await self._opened(None)
-        for key, value in self._wishes.metadata.items():
-            writing.writer.add_schema_metadata(key, value)
-        written = await self._run(writing.close())
-        self.size_bytes = written.size_bytes
-        return written.num_rows
+        return await self._run(self._file.close(await self._place()))
 
     async def abort(self) -> None:
         """Leave no file; harmless after `close`."""
-        self.closed = True
-        if self._writing is not None:
-            await wrap(self._writing.abort())
+        await wrap(drive_async(self._file.abort()))
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _place(self) -> Location:
+        if self._location is None:
+            await load_client(self._file.arguments.path)
+            self._location = self._file.arguments.open()
+        return self._location
+
+    async def _run(self, plan: Plan[T]) -> T:
         try:
-            return await wrap(work, until_ended=True)
+            return await wrap(drive_async(plan), until_ended=True)
         except asyncio.CancelledError:
             await self.abort()  # what was cancelled may not have begun
             raise
 
-    def _check_open(self) -> None:
-        if self.closed:
-            raise UsageError("this file writer is closed; open another one")
-
     async def __aenter__(self) -> AsyncFileWriter:
-        if self._wishes.schema is not None:
-            await self._opened(None)
+        if self._file.arguments.schema is not None:
+            await self._run(self._file.begin(await self._place(), None))
         return self
 
     async def __aexit__(

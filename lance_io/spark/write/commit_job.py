@@ -22,7 +22,7 @@ from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.schema_fit import fitted
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
 from lance_io.file.write.writers import version_for_files
-from lance_io.plans.plan import Remove
+from lance_io.plans.store_requests import Remove
 from lance_io.spark.write.job_history import JOB_PROPERTY, find_job, is_pending, transactions_after
 from lance_io.spark.write.write_job import extended, newest_manifest
 from lance_io.table.manifest.paths import DATA

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.changes.transaction_history import transaction_in
 from lance_io.errors import NotFound
-from lance_io.plans.plan import List, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import List
 from lance_io.table.manifest.paths import TRANSACTIONS
 
 if TYPE_CHECKING:

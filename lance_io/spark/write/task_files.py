@@ -19,7 +19,6 @@ from lance_io.dataset.write.data_files import (
     FileLimits,
     NewFiles,
     NextBatch,
-    WriteBatch,
     data_file_name,
 )
 
@@ -99,10 +98,9 @@ class TaskFiles(NewFiles):
     def _put(self, piece: pa.RecordBatch) -> Plan[None]:
         """Rows into the open file, or a new one; what a hard limit leaves goes into the next."""
         while piece.num_rows:
-            if self._file is None:
-                yield from self._open()
+            file = self._file or self._open()
             room = self._limits.rows - self._writer.num_rows if self._is_rows_hard else piece.num_rows
-            yield WriteBatch(self._file, piece.slice(0, room))
+            yield from file.write(piece.slice(0, room))
             piece = piece.slice(min(room, piece.num_rows))
             if self._is_rows_hard and self._writer.num_rows >= self._limits.rows:
                 yield from self._end_file()

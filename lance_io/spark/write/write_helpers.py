@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lance_io.errors import NotFound, UsageError
-from lance_io.plans.plan import List, Read, Remove, Together
+from lance_io.plans.plan import Together
+from lance_io.plans.store_requests import List, Read, Remove
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
 from lance_io.spark.write.write_job import job_digits, open_target, run_plan

@@ -20,10 +20,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.write.data_files import FileLimits, Keeping
+from lance_io.dataset.write.data_files import FileLimits
 from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.errors import LanceError
-from lance_io.plans.plan import drive_async
+from lance_io.plans.plan import RollBackOnError, drive_async
 from lance_io.runtime.feeding import run_fed
 from lance_io.spark.engine import freeze_loaded, settle_in_worker
 from lance_io.spark.task_context import refuse_catalog_table
@@ -151,7 +151,7 @@ def write_task(
         yield from files.publish()
 
     def keeping(source: Rows | AsyncRows) -> Plan[None]:
-        yield Keeping(files, write(source))
+        yield RollBackOnError(write(source), files.roll_back)
 
     if target.answers_sync:
         run_plan(target, keeping(rows))

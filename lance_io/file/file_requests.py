@@ -1,12 +1,10 @@
-"""The two drivers of file computations.
+"""Computations on files as requests of plans, and what answers the requests of such a computation.
 
-    drive_sync, take_sync  in the caller's thread, over a store whose bytes are at hand (local disk, memory): no loop
-    drive_async, take_async    on the engine's loop, over the scheduler
+    ReadFile, ReadFiles   a computation on one file, or on several at once
 
-`drive*` runs a computation on one file, `take_*` one on several files at once.
-
-They run the same generators, and both count what they read in `lance_io.io.stats`. A store's short read becomes a
-`FormatError`: the manifest or the file's own metadata promised bytes that the object does not have.
+In the caller's thread the store answers, which has bytes at hand (local disk, memory); on the engine's loop the
+scheduler. Both count what they read in `lance_io.io.stats`. A store's short read becomes a `FormatError`: the manifest
+or the file's own metadata promised bytes that the object does not have.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import threading
 from concurrent.futures import CancelledError as FutureCancelled
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
@@ -27,12 +25,14 @@ from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
+from lance_io.plans.plan import Finished, Much, advance, drive_async, drive_sync
+from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool, set_done
 from lance_io.spans import Fetched, Ranges, no_ranges
 from lance_io.store.api import InvalidRange, ShortRead
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Sequence
 
     from lance_io.file.file_steps import Request
     from lance_io.file.open.file_source import FileRef, ReadContext
@@ -68,7 +68,48 @@ def truncated(key: str, error: Exception) -> FormatError:
     return FormatError(f"the file ends before the bytes that its metadata names ({error}). It is cut off", path=key)
 
 
-def drive_sync(
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadFile(Generic[T]):
+    """A computation on the file `key`, as a request of a plan.
+
+    size_bytes  of the file, None where that is not known
+    """
+
+    context: ReadContext
+    key: str
+    steps: FileSteps[T]
+    size_bytes: int | None = None
+
+    def answer_sync(self) -> T:
+        """See `Request`."""
+        return read_file_sync(self.steps, self.context, self.key)
+
+    async def answer_async(self) -> T:
+        """See `Request`."""
+        return await read_file_async(self.steps, self.context.scheduler().file(self.key, size_bytes=self.size_bytes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadFiles(Generic[T]):
+    """A computation on several files, as a request of a plan."""
+
+    context: ReadContext
+    steps: FilesSteps[T]
+
+    def answer_sync(self) -> T:
+        """See `Request`."""
+        return _read_files_sync(self.steps, self.context)
+
+    async def answer_async(self) -> T:
+        """See `Request`."""
+        async with self.context.scheduler() as scheduler:
+            return await drive_async(self.steps, partial(_answer_async, scheduler))
+
+
+# -- in the caller's thread -------------------------------------------------------------------------------------------
+
+
+def read_file_sync(
     steps: FileSteps[T],
     context: ReadContext,
     key: str,
@@ -89,37 +130,35 @@ def drive_sync(
     if sinks is None:
         sinks = context.sinks_now()
     charged_bytes = 0
-    try:
-        request = next(steps)
-        while True:
-            if type(request) is Ranges:
-                num_bytes = request.num_bytes
-                if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
-                    context.pool.charge(num_bytes - charged_bytes)
-                    charged_bytes = num_bytes
-                num_ranges = len(request.starts)
-                scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
+
+    def answer(request: Request) -> Any:
+        nonlocal charged_bytes
+        if type(request) is Ranges:
+            num_bytes = request.num_bytes
+            if num_bytes > UNCHARGED_BYTES_MAX and not is_charged:
+                context.pool.charge(num_bytes - charged_bytes)
+                charged_bytes = num_bytes
+            num_ranges = len(request.starts)
+            scratch = None if request.keep else _scratch.of(num_bytes + gap_bytes * num_ranges)
+            try:
                 fetched = store.read_sync(key, request, gap_bytes, scratch)
-                bytes_read = fetched.bytes_read
-                held_bytes = 0 if is_charged else bytes_read
-                count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
-                request = steps.send(fetched)
-            elif type(request) is Suffix:
-                tail, file_bytes = store.suffix_sync(key, request.num_bytes)
-                count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
-                request = steps.send(FetchedSuffix(tail, file_bytes))
-            else:
-                _wait_sync(request)  # type: ignore[arg-type]
-                request = steps.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    except (ShortRead, InvalidRange) as error:
-        raise truncated(key, error) from error
+            except (ShortRead, InvalidRange) as error:
+                raise truncated(key, error) from error
+            bytes_read = fetched.bytes_read
+            held_bytes = 0 if is_charged else bytes_read
+            count_round(sinks, num_ranges, num_bytes, fetched.num_reads, bytes_read, held_bytes)
+            return fetched
+        if type(request) is Suffix:
+            tail, file_bytes = store.suffix_sync(key, request.num_bytes)
+            count_round(sinks, 1, len(tail), 1, len(tail), len(tail))
+            return FetchedSuffix(tail, file_bytes)
+        return _wait_sync(request)  # type: ignore[arg-type]
+
+    try:
+        return drive_sync(steps, answer)
     finally:
         if charged_bytes:
             context.pool.charge(-charged_bytes)
-        steps.close()
 
 
 def _wait_sync(wait: Wait) -> None:
@@ -127,37 +166,7 @@ def _wait_sync(wait: Wait) -> None:
         wait.future.result()
 
 
-async def drive_async(steps: FileSteps[T], reads: FileReads, key: str, priority: int = 0) -> T:
-    """Run a computation on the file `key` to its end, reading through the scheduler. Runs on the engine's loop."""
-    try:
-        request = next(steps)
-        while True:
-            if type(request) is Ranges:
-                answer: Any = await reads.submit(request, priority)
-                if request.num_bytes > INLINE_DECODE_BYTES_MAX:
-                    request = await in_pool(steps, answer)
-                    del answer
-                    if type(request) is Finished:
-                        return request.value  # type: ignore[no-any-return]
-                    continue
-            elif type(request) is Suffix:
-                buffer, size, _ = await reads.suffix(request.num_bytes)
-                answer = FetchedSuffix(buffer, size)
-            else:
-                await _wait(request)  # type: ignore[arg-type]
-                answer = None
-            request = steps.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    except (ShortRead, InvalidRange) as error:
-        raise truncated(key, error) from error
-    finally:
-        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
-            steps.close()
-
-
-def take_sync(steps: FilesSteps[T], context: ReadContext) -> T:
+def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
     """Run a computation on several files to its end, reading in this thread."""
     store: Any = context.store
     gap_bytes = store.profile.take_gap_bytes
@@ -174,49 +183,45 @@ def take_sync(steps: FilesSteps[T], context: ReadContext) -> T:
         is_data = all(ranges.purpose == "data" for _, ranges in wanted)  # what is remembered has memory of its own
         scratch = scratch_of(num_bytes + gap_bytes * num_ranges + LINE_BYTES * len(wanted)) if is_data else None
         if len(requests) == 1:
-            return [answer(requests[0], scratch)]
+            return [answer_one(requests[0], scratch)]
         if num_bytes > READ_AT_ONCE_BYTES_MAX:
-            return list(cpu_pool().map(answer, requests))
+            return list(cpu_pool().map(answer_one, requests))
         if len(wanted) < len(requests):
-            return [answer(one) for one in requests]
+            return [answer_one(one) for one in requests]
         try:
             found: list[Any] = store.read_many_sync(wanted, gap_bytes, scratch)
             return found
         except (ShortRead, InvalidRange) as error:
             raise truncated(str(error.path), error) from error
 
-    def answer(wanted: tuple[FileRef, Request], scratch: Any = None) -> Any:
+    def answer_one(wanted: tuple[FileRef, Request], scratch: Any = None) -> Any:
         ref, request = wanted
         try:
             if type(request) is Ranges:
                 return store.read_sync(ref.key, request, gap_bytes, scratch)
             if type(request) is Suffix:
                 return FetchedSuffix(*store.suffix_sync(ref.key, request.num_bytes))
-            _wait_sync(request)  # type: ignore[arg-type]
-            return None
+            return _wait_sync(request)  # type: ignore[arg-type]
         except (ShortRead, InvalidRange) as error:
             raise truncated(ref.key, error) from error
 
+    def answer(requests: list[tuple[FileRef, Request]] | Apart) -> list[Any]:
+        nonlocal charged_bytes
+        if isinstance(requests, Apart):
+            return _read_files_sync(side_by_side(requests.steps), context)
+        num_ranges, num_bytes = _sums(requests)
+        if num_bytes > UNCHARGED_BYTES_MAX:
+            pool.charge(num_bytes)
+            charged_bytes += num_bytes
+        answers = answers_of(requests, num_ranges, num_bytes)
+        _count_answers(sinks, answers, num_ranges, num_bytes)
+        return answers
+
     try:
-        requests = next(steps)
-        while True:
-            if isinstance(requests, Apart):
-                requests = steps.send(take_sync(side_by_side(requests.steps), context))
-                continue
-            num_ranges, num_bytes = _sums(requests)
-            if num_bytes > UNCHARGED_BYTES_MAX:
-                pool.charge(num_bytes)
-                charged_bytes += num_bytes
-            answers = answers_of(requests, num_ranges, num_bytes)
-            _count_answers(sinks, answers, num_ranges, num_bytes)
-            requests = steps.send(answers)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+        return drive_sync(steps, answer)
     finally:
         if charged_bytes:
             pool.charge(-charged_bytes)
-        steps.close()
 
 
 def _sums(requests: list[tuple[FileRef, Request]]) -> tuple[int, int]:
@@ -240,41 +245,43 @@ def _count_answers(sinks: Sinks, answers: list[Any], num_ranges: int, bytes_want
     count_round(sinks, num_ranges, bytes_wanted, num_reads, bytes_read, bytes_read)
 
 
-async def take_async(steps: FilesSteps[T], context: ReadContext) -> T:
-    """Run a computation on several files to its end, reading through the scheduler. Runs on the engine's loop."""
-    try:
-        async with context.scheduler() as scheduler:
-            requests = next(steps)
-            while True:
-                if isinstance(requests, Apart):
-                    requests = steps.send(await _Apart(scheduler, requests.steps).run())
-                    continue
-                answers = await _answers(scheduler, requests)
-                if sum([one.num_bytes for _, one in requests if type(one) is Ranges]) > INLINE_DECODE_BYTES_MAX:
-                    found = await in_pool(steps, answers)
-                    if type(found) is Finished:
-                        return found.value  # type: ignore[no-any-return]
-                    requests = found
-                else:
-                    requests = steps.send(answers)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    finally:
-        with suppress(ValueError):  # still running in the pool when the call was cancelled; it ends by itself there
-            steps.close()
+# -- on the engine's loop ---------------------------------------------------------------------------------------------
 
 
-async def _answers(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]]) -> list[Any]:
+async def read_file_async(steps: FileSteps[T], reads: FileReads, priority: int = 0) -> T:
+    """Run a computation on a file to its end, reading through the scheduler. Runs on the engine's loop."""
+
+    async def answer(request: Request) -> Any:
+        if type(request) is Ranges:
+            try:
+                fetched = await reads.submit(request, priority)
+            except (ShortRead, InvalidRange) as error:
+                raise truncated(reads.key, error) from error
+            return Much(fetched) if request.num_bytes > INLINE_DECODE_BYTES_MAX else fetched
+        if type(request) is Suffix:
+            buffer, size, _ = await reads.suffix(request.num_bytes)
+            return FetchedSuffix(buffer, size)
+        return await _wait_async(request)  # type: ignore[arg-type]
+
+    return await drive_async(steps, answer)
+
+
+async def _wait_async(wait: Wait) -> None:
+    await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
+
+
+async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]] | Apart) -> Any:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
+    if isinstance(requests, Apart):
+        return await _Apart(scheduler, requests.steps).run()
     handles: list[Handle] = []
     answers: list[Any] = []
+    num_bytes = 0
     try:
         for ref, request in requests:
             assert type(request) is Ranges, "files are opened by computations of their own"
-            handle = scheduler.file(ref.key, size_bytes=ref.size_bytes or None).submit(request)
-            handle.demand()  # all of them are held in the end, whatever the budget says: none waits for another
-            handles.append(handle)
+            handles.append(scheduler.file(ref.key, size_bytes=ref.size_bytes or None).submit(request))
+            num_bytes += request.num_bytes
         for (ref, _), handle in zip(requests, handles, strict=True):
             try:
                 answers.append(await handle)
@@ -283,7 +290,7 @@ async def _answers(scheduler: ReadScheduler, requests: list[tuple[FileRef, Reque
     finally:
         for handle in handles[len(answers) :]:
             handle.cancel()
-    return answers
+    return Much(answers) if num_bytes > INLINE_DECODE_BYTES_MAX else answers
 
 
 class _Apart:
@@ -334,7 +341,7 @@ class _Apart:
             handle.demand()
             handle.on_end(on_end)
             return
-        work = self._suffix(at, request.num_bytes) if type(request) is Suffix else _wait(request)  # type: ignore[arg-type]
+        work = self._suffix(at, request.num_bytes) if type(request) is Suffix else _wait_async(request)  # type: ignore[arg-type]
         task = self._asked[at] = self._loop.create_task(work)
         task.add_done_callback(on_end)
 
@@ -366,34 +373,3 @@ class _Apart:
 
     def _advance(self, answers: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
         return [(at, advance(self._steps[at][1], answer)) for at, answer in answers]
-
-
-async def _wait(wait: Wait) -> None:
-    await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
-
-
-class Finished:
-    """What a computation came to, where another thread let it go on.
-
-    `StopIteration` cannot leave a thread through a future. And an exception would hold the frames that it came through,
-    one of which waits for the future that holds the exception: all that was read and decoded there would stay until the
-    garbage collector finds the cycle.
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-def advance(steps: Generator[Any, Any, Any], answer: Any) -> Any:
-    """`steps.send` for a pool thread: gives the next request, or the result as `Finished`."""
-    try:
-        return steps.send(answer)
-    except StopIteration as done:
-        return Finished(done.value)
-
-
-async def in_pool(steps: Generator[Any, Any, Any], answer: Any) -> Any:
-    """`advance` on the CPU pool: decoding large pages must not hold up the loop."""
-    return await asyncio.wrap_future(cpu_pool().submit(advance, steps, answer))

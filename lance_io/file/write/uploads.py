@@ -1,0 +1,123 @@
+"""Where the bytes of a data file go: an upload for it, and one for each file beside it (`<stem>/<name>`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from lance_io.plans.plan import Invoke
+from lance_io.plans.store_requests import Remove
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.plans.plan import Plan
+    from lance_io.store.api import Durability, ObjectMeta, ObjectStore, SyncUpload, SyncWrites, Upload
+
+
+def key_beside(key: str, name: str) -> str:
+    """The key of a file that lies beside a data file, in the folder that has its name without the ending."""
+    folder, slash, file_name = key.rpartition("/")
+    stem = file_name.removesuffix(".lance")
+    return f"{folder}{slash}{stem}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUpload:
+    """An object to be written from beginning to end."""
+
+    store: ObjectStore
+    key: str
+    durability: Durability | None = None
+
+    def answer_sync(self) -> SyncUpload:
+        """See `Request`."""
+        return cast("SyncWrites", self.store).open_upload_sync(self.key, durability=self.durability)
+
+    async def answer_async(self) -> Upload:
+        """See `Request`."""
+        return await self.store.open_upload(self.key, durability=self.durability)
+
+
+class Sink(Protocol):
+    """What takes the bytes of a data file and of the files beside it."""
+
+    def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
+        """Append buffers to the data file, or to the file of this name beside it."""
+
+    def complete(self, beside: str) -> Plan[None]:
+        """Nothing more is written to the file of this name."""
+
+
+class FileUploads:
+    """The uploads of one data file. Nothing of it is visible before `close`, nothing beside it before it is whole.
+
+    key  of the data file
+    """
+
+    def __init__(self, store: ObjectStore, key: str, *, durability: Durability | None = None) -> None:
+        self._store = store
+        self._key = key
+        self._durability: Durability | None = durability
+        self._uploads: dict[str | None, Any] = {}  # `SyncUpload`s or `Upload`s, as the driver is
+        self._whole: list[str] = []
+
+    def write(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
+        """See `Sink`."""
+        upload = self._uploads.get(beside) or (yield from self._open(beside))
+        yield Invoke(upload.write, (buffers,))
+
+    def complete(self, beside: str) -> Plan[None]:
+        """See `Sink`."""
+        self._whole.append(key_beside(self._key, beside))  # before it is certain: to be removed in any case
+        yield Invoke(self._uploads.pop(beside).close)
+
+    def close(self) -> Plan[ObjectMeta]:
+        """Make the data file visible; the files beside it are whole by then."""
+        upload = self._uploads.get(None) or (yield from self._open(None))
+        meta: ObjectMeta = yield Invoke(upload.close)
+        self._whole.clear()
+        return meta
+
+    def abort(self) -> Plan[None]:
+        """Remove what was written; harmless a second time and after `close`."""
+        for upload in self._uploads.values():
+            yield Invoke(upload.abort)
+        whole, self._whole = self._whole, []
+        if whole:
+            yield Remove(self._store, whole)
+
+    def _open(self, beside: str | None) -> Plan[Any]:
+        key = self._key if beside is None else key_beside(self._key, beside)
+        upload = self._uploads[beside] = yield OpenUpload(self._store, key, self._durability)
+        return upload
+
+
+class GatheredWrites:
+    """Writes put together to larger ones, in order and per file.
+
+    num_bytes  from which they are worth a request of their own
+    """
+
+    def __init__(self, sink: Sink, num_bytes: int) -> None:
+        self._sink = sink
+        self._enough = num_bytes
+        self._buffers: list[Any] = []
+        self._num_bytes = 0
+        self._beside: str | None = None
+
+    def add(self, buffers: Sequence[Any], beside: str | None = None) -> Plan[None]:
+        """Append buffers."""
+        if beside != self._beside:
+            yield from self.flush()
+            self._beside = beside
+        self._buffers += buffers
+        self._num_bytes += sum([memoryview(buffer).nbytes for buffer in buffers])
+        if self._num_bytes >= self._enough:
+            yield from self.flush()
+
+    def flush(self) -> Plan[None]:
+        """Write what has gathered."""
+        if self._buffers:
+            yield from self._sink.write(self._buffers, self._beside)
+            self._buffers, self._num_bytes = [], 0
