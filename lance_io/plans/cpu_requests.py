@@ -31,13 +31,19 @@ class Done(Generic[T]):
         """The result of the work."""
         return self.value
 
+    def cancel(self) -> None:
+        """It is done."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begin(Generic[T]):
-    """Work that touches about `num_bytes` bytes, to be done in any thread; answered by what `Result` takes."""
+    """Work to be done in any thread; answered by what `Result` takes.
+
+    num_bytes  what it touches, about: little is done at once; None for much
+    """
 
     work: Callable[[], T]
-    num_bytes: int
+    num_bytes: int | None = None
 
     def answer_sync(self) -> Future[T] | Done[T]:
         """See `Request`."""
@@ -48,7 +54,9 @@ class Begin(Generic[T]):
         return self._begin()
 
     def _begin(self) -> Future[T] | Done[T]:
-        return Done(self.work()) if self.num_bytes <= INLINE_WORK_BYTES_MAX else cpu_pool().submit(self.work)
+        if self.num_bytes is not None and self.num_bytes <= INLINE_WORK_BYTES_MAX:
+            return Done(self.work())
+        return cpu_pool().submit(self.work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

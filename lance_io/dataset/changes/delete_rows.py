@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from lance_io.dataset.rows.deletions_and_ids import load_live
-from lance_io.dataset.scan import execute
+from lance_io.dataset.scan.execute import scan_batches
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import EvaluationError, OperationError, UsageError
 from lance_io.levels.arrays import values_of
 from lance_io.plans.plan import Together, ask
 from lance_io.plans.store_requests import Put
+from lance_io.plans.streams import Each
 from lance_io.table.manifest.deletion_file import deletion_kind, encode_deletions
 from lance_io.table.manifest.fragment import DeletionFile
 from lance_io.table.manifest.paths import deletion_file_place
@@ -29,7 +30,6 @@ from lance_io.table.manifest.paths import deletion_file_place
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
@@ -74,11 +74,12 @@ def matching_rows(
     options = scan_options(columns=[], filter=predicate, with_row_address=True, batch_size=_BATCH_ROWS)
     if fragment_ids is not None:
         options = replace(options, fragments=fragment_ids)
+    found = _Offsets()  # four bytes are kept of each row, batches go as they come
     try:
-        found: dict[int, U32Array] = yield _FindRows(state, options)
+        yield Each(scan_batches(state, options, _ADDRESSES), found.add)
     except EvaluationError as error:
         raise OperationError(error.message, path=state.location.uri) from error
-    return found
+    return found.by_fragment()
 
 
 def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Deletion]:
@@ -113,28 +114,6 @@ def _updated(state: DatasetState, fragment: Fragment, deleted: U32Array, files: 
     place = deletion_file_place(fragment.id, file, state.manifest.base_paths)
     files[state.location.key(place.relative)] = encode_deletions(deleted, kind)
     return replace(fragment, deletion_file=file)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _FindRows:
-    """A request for the rows of a scan. Four bytes are kept of each, batches go as they come."""
-
-    state: DatasetState
-    options: ScanOptions
-
-    def answer_sync(self) -> dict[int, U32Array]:
-        """See `Request`."""
-        found = _Offsets()
-        for batch in execute.stream(self.state, self.options, _ADDRESSES):
-            found.add(batch)
-        return found.by_fragment()
-
-    async def answer_async(self) -> dict[int, U32Array]:
-        """See `Request`."""
-        found = _Offsets()
-        async for batch in execute.stream_async(self.state, self.options, _ADDRESSES):
-            found.add(batch)
-        return found.by_fragment()
 
 
 class _Offsets:

@@ -7,28 +7,29 @@ picks the driver.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lance_io import runtime
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scan.scan_statistics import counted_items, counting, watched
-from lance_io.dataset.scan.stream import batches, batches_sync, count_pieces, count_pieces_sync, scan_parts
+from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.streams import Each, Item, iterate_async, iterate_sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     import pyarrow as pa
 
-    from lance_io.dataset.rows.read_rows import SpanReader
-    from lance_io.dataset.scan.pipeline import Pipeline, ScanPlan
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
     from lance_io.dataset.version.state import DatasetState
     from lance_io.io.stats import IoStats
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
@@ -36,63 +37,55 @@ def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
     return state.answers_sync and options.timeout is None
 
 
-# -- pieces: one scan as it comes ------------------------------------------------------------------------------------
-
-
-class _Run:
-    """One run of a scan.
+class _Scan:
+    """A scan that was asked for, as plans.
 
     watch  counts it, where somebody wants to know
     """
 
-    def __init__(self, state: DatasetState, options: ScanOptions, watch: ScanWatch | None) -> None:
+    def __init__(self, state: DatasetState, options: ScanOptions, schema: pa.Schema, watch: ScanWatch | None) -> None:
         self.state = state
         self.options = options
+        self.schema = schema
         self.watch = watch
         self._ordering = Ordering(state, options) if options.order_by else None
-        self._projection = None if self._ordering is None else self._ordering.projection
 
-    def pieces_sync(self, batch_rows: int | None) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-        """Its batches as they are decoded, each with the number of its span."""
-        plan = drive_sync(plan_scan(self.state, self._scanned, self._projection))
-        return batches_sync(*self._parts(plan, batch_rows), self.watch)
+    def batches(self) -> Stream:
+        """Its batches, of the size that was asked for."""
+        options = self.options
+        batch_rows = options.batch_rows(sum(width_bytes(field.type) for field in self.schema))
+        portable = Portable(self.schema)
+        if self._ordering is not None:
+            for batch in (yield from self.table()).combine_chunks().to_batches(max_chunksize=batch_rows):
+                yield Item(portable(batch))
+            return
+        # Without a filter batches are slices of pieces as they are decoded: cutting one costs a microsecond.
+        run = yield from self._run(None if options.filter is None else batch_rows)
+        across = bool(options.strict_batch_size) or options.filter is not None
+        yield from run.batches(Rebatcher(batch_rows, across=across, then=portable))
 
-    async def pieces(self, batch_rows: int | None) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-        """`pieces_sync` on the running loop."""
-        plan = await drive_async(plan_scan(self.state, self._scanned, self._projection))
-        found = batches(*self._parts(plan, batch_rows), self.watch)
-        try:
-            async for piece in found:
-                yield piece
-        finally:
-            await found.aclose()
+    def table(self) -> Plan[pa.Table]:
+        """All of it, over whatever pieces were decoded; ordered if that was asked for."""
+        run = yield from self._run(None)
+        found: list[tuple[int, pa.RecordBatch]] = []
+        yield Each(run.batches(), found.append)
+        batches = [batch for _, batch in found]
+        if self._ordering is None:
+            return to_table(batches, self.schema)
+        return (yield from self._ordering.finish(to_table(batches, self._ordering.projection.arrow_schema)))
 
     def has_room(self) -> bool:
         """Whether a batch may be made before it is asked for."""
         return self.state.context.pool.avail_bytes > 0
 
-    @property
-    def _scanned(self) -> ScanOptions:
-        return self.options if self._ordering is None else self._ordering.options
-
-    def _parts(self, plan: ScanPlan, batch_rows: int | None) -> tuple[Pipeline, SpanReader]:
+    def _run(self, batch_rows: int | None) -> Plan[ScanRun]:
+        options, projection = self.options, None
+        if self._ordering is not None:
+            options, projection = self._ordering.options, self._ordering.projection
+        plan = yield from plan_scan(self.state, options, projection)
         if self.watch is not None:
             self.watch.planned(plan)
-        return scan_parts(self.state, plan, self._scanned, batch_rows)
-
-    def table_sync(self, schema: pa.Schema) -> pa.Table:
-        """All of it, ordered if that was asked for."""
-        found = [batch for _, batch in self.pieces_sync(None)]
-        if self._ordering is None:
-            return to_table(found, schema)
-        return drive_sync(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
-
-    async def table(self, schema: pa.Schema) -> pa.Table:
-        """`table_sync` on the running loop."""
-        found = [batch async for _, batch in self.pieces(None)]
-        if self._ordering is None:
-            return to_table(found, schema)
-        return await drive_async(self._ordering.finish(to_table(found, self._ordering.projection.arrow_schema)))
+        return ScanRun(self.state, plan, options, batch_rows, self.watch)
 
 
 # -- tables ----------------------------------------------------------------------------------------------------------
@@ -101,21 +94,22 @@ class _Run:
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """All rows of a scan as a table over whatever pieces were decoded."""
     with watched(options.scan_stats_callback) as watch:
+        scan = _Scan(state, options, schema, watch)
         if not _is_run_here(state, options):
-            return runtime.run(_collect(_Run(state, options, watch), schema))
+            return runtime.run(_collect(scan))
         with counting(watch):
-            return _Run(state, options, watch).table_sync(schema)
+            return drive_sync(scan.table())
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """`collect` on any loop."""
     with watched(options.scan_stats_callback) as watch:
-        return await runtime.wrap(_collect(_Run(state, options, watch), schema))
+        return await runtime.wrap(_collect(_Scan(state, options, schema, watch)))
 
 
-async def _collect(run: _Run, schema: pa.Schema) -> pa.Table:
-    with counting(run.watch):
-        return await runtime.within(run.options.timeout, run.table(schema))
+async def _collect(scan: _Scan) -> pa.Table:
+    with counting(scan.watch):
+        return await runtime.within(scan.options.timeout, drive_async(scan.table()))
 
 
 # -- batches ---------------------------------------------------------------------------------------------------------
@@ -124,11 +118,11 @@ async def _collect(run: _Run, schema: pa.Schema) -> pa.Table:
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
     with watched(options.scan_stats_callback) as watch:
-        run = _Run(state, options, watch)
+        scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
-            yield from counted_items(watch, _stream_sync(run, schema))
+            yield from counted_items(watch, iterate_sync(scan.batches()))
         else:
-            yield from runtime.iterate(lambda: _stream(run, schema), has_room=run.has_room)
+            yield from runtime.iterate(lambda: _stream(scan), has_room=scan.has_room)
 
 
 async def stream_async(
@@ -136,8 +130,8 @@ async def stream_async(
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """`stream` on any loop."""
     with watched(options.scan_stats_callback) as watch:
-        run = _Run(state, options, watch)
-        found = runtime.stream(lambda: _stream(run, schema), has_room=run.has_room)
+        scan = _Scan(state, options, schema, watch)
+        found = runtime.stream(lambda: _stream(scan), has_room=scan.has_room)
         try:
             async for batch in found:
                 yield batch
@@ -145,59 +139,28 @@ async def stream_async(
             await found.aclose()
 
 
-def _stream_sync(run: _Run, schema: pa.Schema) -> Generator[pa.RecordBatch, None, None]:
-    batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
-    if run.options.order_by:
-        yield from map(portable, _cut(run.table_sync(schema), batch_rows))
-        return
-    rebatch = Rebatcher(batch_rows, across=_across(run.options))
-    for span, batch in run.pieces_sync(_piece_rows(run.options, batch_rows)):
-        yield from map(portable, rebatch.push(batch, span))
-    yield from map(portable, rebatch.flush())
+def scan_batches(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Stream:
+    """The batches of a scan, for plans."""
+    return _Scan(state, options, schema, None).batches()
 
 
-def _stream(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
-    """`_stream_sync` on the engine's loop, in one task from the first item to the end."""
-    found, timeout_s = _stream_async(run, schema), run.options.timeout
+def _stream(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
+    """On the engine's loop, in one task from the first item to the end."""
+    found, timeout_s = _counted(scan), scan.options.timeout
     return found if timeout_s is None else runtime.within_each(timeout_s, found)
 
 
-async def _stream_async(run: _Run, schema: pa.Schema) -> AsyncGenerator[pa.RecordBatch, None]:
-    batch_rows, portable = _batch_rows(run.options, schema), Portable(schema)
-    with counting(run.watch):
-        if run.options.order_by:
-            for batch in map(portable, _cut(await run.table(schema), batch_rows)):
-                yield batch
-            return
-        rebatch = Rebatcher(batch_rows, across=_across(run.options))
-        pieces = run.pieces(_piece_rows(run.options, batch_rows))
+async def _counted(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
+    schedulers = scan.state.schedulers
+    found = iterate_async(scan.batches())
+    with counting(scan.watch):
         try:
-            async for span, piece in pieces:
-                for batch in map(portable, rebatch.push(piece, span)):
-                    if run.state.schedulers is not None:  # what was read before they were closed is not given any more
-                        run.state.schedulers.check()
-                    yield batch
+            async for batch in found:
+                if schedulers is not None:  # what was read before they were closed is not given any more
+                    schedulers.check()
+                yield batch
         finally:
-            await pieces.aclose()
-        for batch in map(portable, rebatch.flush()):
-            yield batch
-
-
-def _piece_rows(options: ScanOptions, batch_rows: int) -> int | None:
-    """Without a filter batches are slices of pieces as they are decoded: cutting one costs a microsecond."""
-    return None if options.filter is None else batch_rows
-
-
-def _batch_rows(options: ScanOptions, schema: pa.Schema) -> int:
-    return options.batch_rows(sum(width_bytes(field.type) for field in schema))
-
-
-def _across(options: ScanOptions) -> bool:
-    return bool(options.strict_batch_size) or options.filter is not None
-
-
-def _cut(table: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
+            await found.aclose()
 
 
 # -- counts ----------------------------------------------------------------------------------------------------------
@@ -205,28 +168,24 @@ def _cut(table: pa.Table, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 def count(state: DatasetState, options: ScanOptions) -> int:
     """How many rows a scan gives; without a filter no row is read."""
-    if not _is_run_here(state, options):
-        return runtime.run(_count(state, options))
-    counted = drive_sync(plan_count(state, options))
-    if isinstance(counted, int):
-        return counted
-    return count_pieces_sync(*scan_parts(state, counted, options, None))
+    plan = _count(state, options)
+    if _is_run_here(state, options):
+        return drive_sync(plan)
+    return runtime.run(runtime.within(options.timeout, drive_async(plan)))
 
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
     """`count` on any loop."""
-    return await runtime.wrap(_count(state, options))
+    return await runtime.wrap(runtime.within(options.timeout, drive_async(_count(state, options))))
 
 
-def _count(state: DatasetState, options: ScanOptions) -> Coroutine[Any, Any, int]:
-    return runtime.within(options.timeout, _count_async(state, options))
-
-
-async def _count_async(state: DatasetState, options: ScanOptions) -> int:
-    counted = await drive_async(plan_count(state, options))
+def _count(state: DatasetState, options: ScanOptions) -> Plan[int]:
+    counted = yield from plan_count(state, options)
     if isinstance(counted, int):
         return counted
-    return await count_pieces(*scan_parts(state, counted, options, None))
+    counts: list[int] = []
+    yield Each(ScanRun(state, counted, options, None).counts(), counts.append)
+    return sum(counts)
 
 
 # -- reports ---------------------------------------------------------------------------------------------------------

@@ -13,17 +13,25 @@ import pyarrow as pa
 from lance_io.levels.portable import Portable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+def _unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
 
 
 class Rebatcher:
     """Cuts and joins pieces to batches of `batch_rows` rows; only the last one (of a fragment) is shorter.
 
     across  True when a batch may hold rows of several fragments
+    then    what is done with each batch
     """
 
-    def __init__(self, batch_rows: int, *, across: bool) -> None:
+    def __init__(
+        self, batch_rows: int, *, across: bool, then: Callable[[pa.RecordBatch], pa.RecordBatch] = _unchanged
+    ) -> None:
         self._batch_rows = batch_rows
+        self._then = then
         self._across = across
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
@@ -38,9 +46,9 @@ class Rebatcher:
         start, num_rows, batch_rows = 0, piece.num_rows, self._batch_rows
         if self._pending_rows and self._pending_rows + num_rows >= batch_rows:
             start = batch_rows - self._pending_rows
-            yield self._join(piece.slice(0, start))
+            yield self._then(self._join(piece.slice(0, start)))
         while num_rows - start >= batch_rows and not self._pending_rows:
-            yield piece.slice(start, batch_rows)
+            yield self._then(piece.slice(start, batch_rows))
             start += batch_rows
         if start < num_rows:
             self._pending.append(piece.slice(start))
@@ -50,7 +58,7 @@ class Rebatcher:
         """What is left over, as one batch."""
         if self._pending_rows:
             last = self._pending.pop()
-            yield self._join(last)
+            yield self._then(self._join(last))
 
     def _join(self, piece: pa.RecordBatch) -> pa.RecordBatch:
         pieces, self._pending, self._pending_rows = [*self._pending, piece], [], 0

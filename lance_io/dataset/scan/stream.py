@@ -1,161 +1,137 @@
-"""The two drivers of a scan: pieces from the file room through a `Pipeline` to batches.
+"""Running a scan: pieces from the file room through a `Pipeline` to batches, as a stream (`plans/streams.py`).
 
-    pieces, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push`
+    pieces, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push` -> cut
 
-`batches_sync` runs in the caller's thread on stores that can answer at once, `batches` on a loop on any store. Both
-give `(span, record batch)`, in order, with at most the reader's own readahead and the pieces being prepared in memory.
-Closing them early closes the reader's stream, which cancels what is still under way.
+At most the reader's own readahead and the pieces being prepared are in memory.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.rows.read_rows import RowReader, SpanReader
 from lance_io.dataset.scan.pipeline import Pipeline
-from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.runtime import cpu_count, cpu_pool
+from lance_io.plans.cpu_requests import Begin, Result
+from lance_io.plans.streams import Close, Item, Next, Open
+from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator
-    from concurrent.futures import Future
-
-    import pyarrow as pa
+    from collections.abc import Callable
 
     from lance_io.dataset.scan.pipeline import ScanPlan
+    from lance_io.dataset.scan.rebatch import Rebatcher
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
     from lance_io.dataset.version.state import DatasetState
-
-T = TypeVar("T")
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
 
 LATE_ROWS: Final = 64 * 1024  # rows collected for one late read when the result is a table
 POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as handing it to another thread
 
 
-def scan_parts(
-    state: DatasetState, plan: ScanPlan, options: ScanOptions, batch_rows: int | None
-) -> tuple[Pipeline, SpanReader]:
-    """What the drivers run.
+class ScanRun:
+    """One run of a planned scan.
 
     batch_rows  rows per piece, and per late read; None for pieces as large as they are decoded
+    watch       counts its rows, where somebody wants to know
     """
-    late = None if plan.late_read is None else RowReader(state, plan.late_read)
-    pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
-    return pipeline, SpanReader(state, plan, options, batch_rows)
 
+    def __init__(
+        self,
+        state: DatasetState,
+        plan: ScanPlan,
+        options: ScanOptions,
+        batch_rows: int | None,
+        watch: ScanWatch | None = None,
+    ) -> None:
+        late = None if plan.late_read is None else RowReader(state, plan.late_read)
+        self._pipeline = Pipeline(plan, late, wanted_binaries(state, plan.projection), batch_rows or LATE_ROWS)
+        self._reader = SpanReader(state, plan, options, batch_rows)
+        self._watch = watch
 
-def batches_sync(
-    pipeline: Pipeline, reader: SpanReader, watch: ScanWatch | None = None
-) -> Generator[tuple[int, pa.RecordBatch], None, None]:
-    """Run a scan in this thread; `watch` counts its rows."""
-    if not pipeline.done():
-        prepared = _each_sync(pipeline, reader, pipeline.prepare, watch)
+    def batches(self, cutter: Rebatcher | None = None) -> Stream:
+        """Its record batches, in order; without a cutter as they are decoded, each with the number of its span."""
+        pipeline = self._pipeline
+        if not pipeline.done():
+            prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
+            try:
+                while (rows := (yield from prepared.next())) is not None:
+                    for found in (yield from pipeline.push(*rows)):
+                        yield from _cut(found, cutter)
+                    if pipeline.done():
+                        break
+            finally:
+                prepared.cancel()
+            yield Close(prepared.pieces)
+        for found in (yield from pipeline.finish()):
+            yield from _cut(found, cutter)
+        if cutter is not None:
+            for batch in cutter.flush():
+                yield Item(batch)
+
+    def counts(self) -> Stream:
+        """How many rows of each piece pass the filter of a scan without a limit."""
+        prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, None)
         try:
-            for span, rows in prepared:
-                yield from drive_sync(pipeline.push(span, rows))
-                if pipeline.done():
-                    break
+            while (count := (yield from prepared.next())) is not None:
+                yield Item(count)
         finally:
-            prepared.close()
-    yield from drive_sync(pipeline.finish())
+            prepared.cancel()
+
+    def _open(self) -> Open:
+        return Open(self._reader.read_sync, self._reader.read)
 
 
-async def batches(
-    pipeline: Pipeline, reader: SpanReader, watch: ScanWatch | None = None
-) -> AsyncGenerator[tuple[int, pa.RecordBatch], None]:
-    """Run a scan on the running loop; `watch` counts its rows."""
-    if not pipeline.done():
-        prepared = _each(pipeline, reader, pipeline.prepare, watch)
-        try:
-            async for span, rows in prepared:
-                for batch in await drive_async(pipeline.push(span, rows)):
-                    yield batch
-                if pipeline.done():
-                    break
-        finally:
-            await prepared.aclose()
-    for batch in await drive_async(pipeline.finish()):
-        yield batch
+def _cut(found: tuple[int, Any], cutter: Rebatcher | None) -> Stream:
+    if cutter is None:
+        yield Item(found)
+        return
+    for batch in cutter.push(found[1], found[0]):
+        yield Item(batch)
 
 
-def count_pieces_sync(pipeline: Pipeline, reader: SpanReader) -> int:
-    """How many rows pass the filter of a scan without a limit, in this thread."""
-    return sum(_each_sync(pipeline, reader, pipeline.count))
+class _Prepared:
+    """What `work` makes of each piece, in order, a few at once.
 
+    pieces  what was opened
+    """
 
-async def count_pieces(pipeline: Pipeline, reader: SpanReader) -> int:
-    """`count_pieces_sync` on the running loop."""
-    return sum([count async for count in _each(pipeline, reader, pipeline.count)])
+    def __init__(self, pipeline: Pipeline, pieces: Any, work: Callable[..., Any], watch: ScanWatch | None) -> None:
+        self.pieces = pieces
+        self._work = work
+        self._watch = watch
+        # With a limit no more is looked at than has to be.
+        self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
+        self._under_way: deque[Any] = deque()
+        self._next: Callable[[], Any] | None = None  # work on a small piece, which waits for what is under way
+        self._is_over = False
 
+    def next(self) -> Plan[Any]:
+        """The next result, None at the end."""
+        while not (self._is_over or self._next or (self._under_way and len(self._under_way) >= self._at_once)):
+            piece = yield Next(self.pieces)
+            if piece is None:
+                self._is_over = True
+                break
+            if self._watch is not None:
+                self._watch.read(piece.num_rows)
+            work = partial(self._work, piece.span_index, piece.row_start, piece.num_rows, piece.arrays)
+            if self._at_once > 1 and piece.num_rows >= POOL_ROWS_MIN:
+                self._under_way.append((yield Begin(work)))
+            elif self._under_way:
+                self._next = work
+            else:
+                return work()
+        if self._under_way:
+            return (yield Result(self._under_way.popleft()))
+        work_left, self._next = self._next, None
+        return None if work_left is None else work_left()
 
-# -- a few pieces at once ---------------------------------------------------------------------------------------------
-
-
-def _pieces_at_once(pipeline: Pipeline) -> int:
-    """How many pieces may be worked on; with a limit no more is looked at than has to be."""
-    return cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
-
-
-def _is_for_pool(piece: Any, at_once: int) -> bool:
-    return at_once > 1 and piece.num_rows >= POOL_ROWS_MIN
-
-
-def _each_sync(
-    pipeline: Pipeline, reader: SpanReader, work: Callable[..., T], watch: ScanWatch | None = None
-) -> Generator[T, None, None]:
-    """What `work` makes of each piece, in order."""
-    at_once = _pieces_at_once(pipeline)
-    under_way: deque[Future[T]] = deque()
-    pieces = reader.read_sync()
-    try:
-        for piece in pieces:
-            if watch is not None:
-                watch.read(piece.num_rows)
-            given = (piece.span_index, piece.row_start, piece.num_rows, piece.arrays)
-            if _is_for_pool(piece, at_once):
-                under_way.append(cpu_pool().submit(work, *given))
-                if len(under_way) >= at_once:
-                    yield under_way.popleft().result()
-                continue
-            while under_way:
-                yield under_way.popleft().result()
-            yield work(*given)
-        while under_way:
-            yield under_way.popleft().result()
-    finally:
-        for job in under_way:
+    def cancel(self) -> None:
+        """Nobody wants what is under way."""
+        for job in self._under_way:
             job.cancel()
-        pieces.close()
-
-
-async def _each(
-    pipeline: Pipeline, reader: SpanReader, work: Callable[..., T], watch: ScanWatch | None = None
-) -> AsyncGenerator[T, None]:
-    """`_each_sync` on the running loop."""
-    at_once = _pieces_at_once(pipeline)
-    under_way: deque[asyncio.Future[T]] = deque()
-    loop = asyncio.get_running_loop()
-    pieces = reader.read()
-    try:
-        async for piece in pieces:
-            if watch is not None:
-                watch.read(piece.num_rows)
-            given = (piece.span_index, piece.row_start, piece.num_rows, piece.arrays)
-            if _is_for_pool(piece, at_once):
-                under_way.append(loop.run_in_executor(cpu_pool(), work, *given))
-                if len(under_way) >= at_once:
-                    yield await under_way.popleft()
-                continue
-            while under_way:
-                yield await under_way.popleft()
-            yield work(*given)
-        while under_way:
-            yield await under_way.popleft()
-    finally:
-        for job in under_way:
-            job.cancel()
-        await pieces.aclose()

@@ -32,9 +32,9 @@ from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
 from lance_io.dataset.scan.pipeline import Span
 from lance_io.dataset.scan.rebatch import join_batches
 from lance_io.dataset.scan.scan_plan import plan_rows
-from lance_io.dataset.scan.stream import batches, batches_sync, scan_parts
+from lance_io.dataset.scan.stream import ScanRun
 from lance_io.errors import LanceError
-from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.streams import iterate_async, iterate_sync
 from lance_io.spark.consumed import buffer_bytes, wants_more
 from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
 from lance_io.spark.options import StreamReadOptions
@@ -45,16 +45,16 @@ from lance_io.spark.task_context import task_number, warn_of_credentials
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from pyspark.sql.types import StructType
 
-    from lance_io.dataset.rows.read_rows import SpanReader
     from lance_io.dataset.rows.row_arithmetic import LiveRows
-    from lance_io.dataset.scan.pipeline import Pipeline, ScanPlan
+    from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
     from lance_io.spark.options import ReadOptions
     from lance_io.spark.read.partition_state import PartitionPlan, Pinned
     from lance_io.spark.read.read_job import PreparedRead
@@ -245,19 +245,15 @@ class _Scan:
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """What the scan gives, as it is decoded; closing it ends the scan."""
         if self._state.answers_sync:
-            plan = drive_sync(self._plan())
-            yield from (batch for _, batch in batches_sync(*self._parts(plan)))
+            yield from (batch for _, batch in iterate_sync(self._stream()))
             return
-        with runtime.iterate(self._later) as found:
-            yield from found
+        with runtime.iterate(lambda: iterate_async(self._stream())) as found:
+            yield from (batch for _, batch in found)
 
-    async def _later(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        found = batches(*self._parts(await drive_async(self._plan())))
-        try:
-            async for _, batch in found:
-                yield batch
-        finally:
-            await found.aclose()
+    def _stream(self) -> Stream:
+        plan = yield from self._plan()
+        prepared = self._prepared
+        yield from ScanRun(self._state, plan, prepared.scan_options, prepared.batch_rows).batches()
 
     def _plan(self) -> Plan[ScanPlan]:
         live = yield from load_live(self._state, range(len(self._part.ranges)))
@@ -271,9 +267,6 @@ class _Scan:
             rest = [Span(head.place, head.end, spans[0].end), *spans[1:]]
             spans = [one for one in ([head] if self._is_head else rest) if one.start < one.end]
         return (yield from plan_rows(self._state, self._prepared.columns(), tuple(spans), live))
-
-    def _parts(self, plan: ScanPlan) -> tuple[Pipeline, SpanReader]:
-        return scan_parts(self._state, plan, self._prepared.scan_options, self._prepared.batch_rows)
 
 
 def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:
