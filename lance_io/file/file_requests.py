@@ -280,7 +280,9 @@ async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, 
     try:
         for ref, request in requests:
             assert type(request) is Ranges, "files are opened by computations of their own"
-            handles.append(scheduler.file(ref.key, size_bytes=ref.size_bytes or None).submit(request))
+            handle = scheduler.file(ref.key, size_bytes=ref.size_bytes or None).submit(request)
+            handle.demand()  # all of them are held in the end, whatever the budget says: none waits for another
+            handles.append(handle)
             num_bytes += request.num_bytes
         for (ref, _), handle in zip(requests, handles, strict=True):
             try:

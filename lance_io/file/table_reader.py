@@ -107,8 +107,7 @@ class TableReader:
         in_order  False for the batches of whichever span has one ready; those of one span still come in row order
         """
         from lance_io.file.scan.readahead import readahead
-        from lance_io.file.scan.scan_async import scan
-        from lance_io.file.scan.scan_unordered import scan_unordered
+        from lance_io.file.scan.scan_async import scan, scan_unordered
 
         driver = scan if in_order or len(spans) < 2 else scan_unordered
         batches = driver(self.context, self.projection, spans, batch_rows, readahead(pieces_ahead, spans_ahead))

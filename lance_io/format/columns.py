@@ -17,8 +17,9 @@ in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -31,7 +32,6 @@ from lance_io.format.footer import (
     OffsetTable,
     decode_offset_table,
 )
-from lance_io.format.lazy import LazySequence
 from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.format.wire import I64_MAX, parse_message, unpack_any
 from lance_io.limits import PAGE_ROWS_MAX
@@ -39,7 +39,7 @@ from lance_io.proto import encodings_pb2, file_pb2
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator
 
     from lance_io.format.wire import Buffer
     from lance_io.spans import IntArray
@@ -244,3 +244,38 @@ def _row_starts(lengths: Sequence[int]) -> IntArray:
     if starts[-1] > I64_MAX:
         raise FormatError(f"{starts[-1]} rows in {len(lengths)} pages")
     return np.array(starts, dtype=np.int64)
+
+
+T = TypeVar("T")
+
+
+class LazySequence(Sequence[T]):
+    """`count` items, each made by `make(number)` at most once a thread and then kept.
+
+    What `make` raises comes out of the access that needed the item, and out of each further one.
+    """
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._items: list[Any] = [None] * count
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, number: int) -> T: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[T]: ...
+
+    def __getitem__(self, number: int | slice) -> T | list[T]:
+        if type(number) is slice:
+            return [self[one] for one in range(*number.indices(len(self._items)))]
+        item: T | None = self._items[number]
+        if item is None:
+            item = self._items[number] = self._make(number if number >= 0 else number + len(self._items))
+        return item
+
+    def __iter__(self) -> Iterator[T]:
+        return (self[number] for number in range(len(self._items)))

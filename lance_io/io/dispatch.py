@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lance_io.io.budget import Pool, Priority
-    from lance_io.io.growth import Growth
     from lance_io.io.reads import Read, Request
-    from lance_io.io.slots import SlotSource
+    from lance_io.io.slots import Growth, SlotSource
     from lance_io.io.stats import Sinks
     from lance_io.store.api import ObjectReads, StartedRead, StartReads
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lance_io.io.ranges import check_ranges
+from lance_io._kernels import measure_ranges
+from lance_io.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -107,3 +108,16 @@ class Handle:
     def __del__(self) -> None:
         if not self._request.left:
             self._dispatcher.dropped(self._request)
+
+
+def check_ranges(wanted: Ranges, size_bytes: int | None, path: str) -> int:
+    """The sum of the lengths; `FormatError` unless every range has `0 <= start <= end <= size_bytes` (None: any)."""
+    num_bytes, _, _, bad = measure_ranges(wanted.starts, wanted.ends, size_bytes)
+    if bad is None:
+        return num_bytes
+    start, end = int(wanted.starts[bad]), int(wanted.ends[bad])
+    if 0 <= start <= end:
+        raise FormatError(
+            f"expected bytes {start} to {end}, but the file has {size_bytes}; it is damaged or cut short", path=path
+        )
+    raise FormatError(f"expected a range of bytes, found {start} to {end}; the file is damaged", path=path)

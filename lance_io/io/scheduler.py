@@ -27,10 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from lance_io.io import stats as io_stats
 from lance_io.io.budget import Ticket, process_pool
 from lance_io.io.dispatch import Dispatcher, Operation, dispatcher_of_takes
-from lance_io.io.growth import Growth
 from lance_io.io.handles import FileReads, Handle
 from lance_io.io.reads import CallRead, Merging, Request
-from lance_io.io.slots import SlotChain, scan_requests_max, scan_slots_of, slots_of
+from lance_io.io.slots import Growth, SlotChain, scan_requests_max, scan_slots_of, slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
 from lance_io.spans import Fetched, no_ranges

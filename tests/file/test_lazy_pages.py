@@ -20,8 +20,7 @@ from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader
 from lance_io.file.open import column_pages as columnpages
 from lance_io.file.open import open_file as opening
-from lance_io.format.columns import PageInfo
-from lance_io.format.lazy import LazySequence
+from lance_io.format.columns import LazySequence, PageInfo
 from lance_io.format.schema import Field
 from lance_io.format.version import V2_1
 from lance_io.levels.path import leaf_paths

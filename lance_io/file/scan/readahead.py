@@ -5,7 +5,7 @@
 
     here        what both drivers begin with: the pieces of a file, and how far to go ahead
     scan_sync    the driver in the caller's thread
-    scan_async  the driver on the engine's loop; scan_ready runs several for scans without order
+    scan_async  the driver on the engine's loop; which runs several for scans without order
     batches     what is made of decoded pieces
 
 A batch over decoded pages is a slice; rows are copied only where a batch crosses the border of two pages. Memory is
