@@ -1,21 +1,15 @@
-"""WHAT USERS HOLD: datasets, scanners, fragments, and how their calls become reads.
+"""WHAT USERS HOLD: datasets, scanners, fragments, and how their calls become reads and changes.
 
-    entry, opening, versions, refs   from a URI to a table version
-    state, session                   an open version, what versions share
-    options, projection, scan        what a scan is asked for, and what it will read
-    pipeline, rebatch, ordering      decoded pieces to batches
-    take, rows, rowcolumns, loading  random access, row arithmetic, system columns, deletions and row ids
-    blobs, blobfile                  blob columns
-    files, fragmentsession           files of a table listed; takes from one fragment
-    stream, execute, running         the two drivers, of scans and of all other plans: in the caller's thread, or on the
-                                     engine's loop
-    later                            modules that are imported when something of them is first used
-    facts, sync, lancedataset, scanner, fragments  the public classes,
-    aio, aioscanner, aiofragments    and their asynchronous twins
-    bases                            the classes of pyarrow that they are subclasses of
+    version/   an open version: opening, its state, tags and branches, what it says of itself
+    scan/      scans: options, plan, pipeline, results
+    rows/      rows by number: takes, deletions, row ids
+    blobs/     blob columns
+    write/     rows into tables
+    changes/   changes that write no rows
+    open_dataset, and the public classes: datasets, fragments, scanners, synchronous and asynchronous
 
-Decisions are pure functions and plans (`plans/plan.py`); the synchronous and the asynchronous classes run the same.
-Names are loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
+Decisions are pure functions and plans (`plans/`); the synchronous and the asynchronous classes run the same. Names are
+loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
 """
 
 from __future__ import annotations

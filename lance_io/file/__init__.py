@@ -1,33 +1,16 @@
-"""ONE .lance OBJECT: opening it, and driving the layouts of its pages over a store.
+"""ONE .lance OBJECT: opening it, reading pages of it, writing it; takes and scans over many.
 
-    source    what the table says about a file and a fragment, and what reading needs: store, cache, scheduler
-    steps     computations that ask for bytes, joined to rounds
-    opening   footer, schema and column metadata in one or two reads
-    opened    the opened file: columns and their pages
-    view      the columns that a projection reads of it, and what their pages have in common
-    rows      selected rows of a file
-    pieces    what a scan reads one by one: pages, and parts of large ones
-    drive     the two drivers: in the caller's thread, or on the engine's loop
-    scan      pieces read and decoded ahead, in the caller's thread (`scan_sync`) or on the loop (`scan_async`;
-              `scan_ready` where order does not matter)
-    batches   batches cut from decoded pieces
-    valuecheck  are decoded values in the range of their types, where that is asked for
-    table     many fragments: takes and scans of projected fields
-    reader    `LanceFileReader`, `AsyncFileReader`
+    open/       footer, schema and columns in one or two reads; which of them a projection reads
+    take/       chosen rows of many files at once
+    scan/       ranges of rows: pages read and decoded ahead, batches cut from them
+    write/      rows to pages, pages to bytes, bytes to the store
+    file_steps, file_requests   computations that ask for bytes of files, and what answers them
+    table_reader                takes and scans of projected fields over fragments
+    reader, file_session        `LanceFileReader`, `AsyncFileReader`, `LanceFileSession`
+    row_indices, value_check, file_report   arguments, checks of decoded values, descriptions of files
 
-and writing one:
-
-    writesteps  computations that ask for work on the CPU and for bytes to be written
-    accumulate  rows that wait for their page, by column
-    places      where buffers go in the file, and the metadata that says so
-    blobwrite   payloads of blob columns, in the file and beside it
-    writer      record batches to the bytes of a file
-    writedrive  the two drivers: in the caller's thread, or on the engine's loop
-    writing     `LanceFileWriter`, `AsyncFileWriter`, and the same for the files of a table
-    session     `LanceFileSession`: both, and the objects around them, below one place
-
-Everything that decides is in generators that both drivers run; only `drive`, `scan_sync`, `scan_async`, `table`,
-`writedrive` and `writing` read, write or await.
+Everything that decides is a generator (`plans/`); only `file_requests`, `scan/scan_sync` and `scan/scan_async` read,
+decode elsewhere or await.
 """
 
 from __future__ import annotations
