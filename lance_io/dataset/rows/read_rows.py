@@ -9,11 +9,11 @@ import numpy as np
 
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.file_steps import fetch
+from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.records import dataclass
 
-ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made piece by piece: a fragment may claim any number of rows
+ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
 
 if TYPE_CHECKING:
@@ -63,16 +63,6 @@ def read_columns(state: DatasetState, fields: Sequence[Field], place: int) -> Pl
     return (yield from TableReader(state.context, fields).read([(source, 0, source.num_rows)]))
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Physical rows `row_start .. row_start + num_rows` of a span, one array per field."""
-
-    span_index: int
-    row_start: int
-    num_rows: int
-    arrays: Sequence[pa.Array]
-
-
 def is_taken(state: DatasetState, plan: ScanPlan) -> bool:
     """Whether a scan takes its rows, as they are so few: only the chunks that hold them are read.
 
@@ -93,7 +83,7 @@ def _has_dictionaries(fields: Sequence[Field]) -> bool:
 class SpanReader:
     """Reads the early columns of a scan, span by span.
 
-    batch_rows  rows per piece, None for pieces as large as they are decoded
+    batch_rows  rows per batch, None for batches as large as they are decoded
 
     A scan of very few rows takes them instead (`is_taken`). Where order does not matter, spans of stores that are
     waited for come as they are ready; stores that answer at once keep nobody waiting.
@@ -113,25 +103,25 @@ class SpanReader:
 
         self._by_rows = is_taken(state, plan)
 
-    def read_sync(self) -> Generator[Any, None, None]:
-        """The pieces, read in this thread."""
+    def read_sync(self) -> Generator[ScanBatch, None, None]:
+        """The batches, read in this thread."""
         if self._reader is None:
             yield from self._without_columns()
             return
         if self._by_rows:
-            yield from self._cut(drive_sync(self._taken()))
+            yield from self._by_span(drive_sync(self._taken()))
             return
         yield from self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
 
-    async def read(self) -> AsyncGenerator[Any, None]:
-        """The pieces, read on the running loop."""
+    async def read(self) -> AsyncGenerator[ScanBatch, None]:
+        """The batches, read on the running loop."""
         if self._reader is None:
-            for piece in self._without_columns():
-                yield piece
+            for batch in self._without_columns():
+                yield batch
             return
         if self._by_rows:
-            for piece in self._cut(await drive_async(self._taken())):
-                yield piece
+            for batch in self._by_span(await drive_async(self._taken())):
+                yield batch
             return
         batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order, **self._how)
         try:
@@ -145,20 +135,20 @@ class SpanReader:
         picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
         return self._reader.take(picks)
 
-    def _cut(self, arrays: list[pa.Array]) -> Generator[Piece, None, None]:
+    def _by_span(self, arrays: list[pa.Array]) -> Generator[ScanBatch, None, None]:
         """Whole spans out of the arrays of all spans."""
         position = 0
         for index, span in enumerate(self._plan.spans):
             num_rows = span.end - span.start
-            yield Piece(index, span.start, num_rows, [array.slice(position, num_rows) for array in arrays])
+            yield ScanBatch(index, span.start, num_rows, [array.slice(position, num_rows) for array in arrays])
             position += num_rows
 
-    def _without_columns(self) -> Generator[Piece, None, None]:
+    def _without_columns(self) -> Generator[ScanBatch, None, None]:
         """Rows of which no stored column is wanted: nothing to read."""
         for index, span in enumerate(self._plan.spans):
             step = self._batch_rows or ROWS_WITHOUT_COLUMNS_MAX
             for start in range(span.start, span.end, step):
-                yield Piece(index, start, min(step, span.end - start), ())
+                yield ScanBatch(index, start, min(step, span.end - start), [])
 
 
 def read_bytes(context: ReadContext, key: str, ranges: Ranges) -> Plan[Fetched]:

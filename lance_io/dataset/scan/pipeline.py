@@ -1,6 +1,6 @@
-"""From decoded pieces of fragments to the batches of a scan, without I/O of its own.
+"""From decoded rows of fragments to the batches of a scan, without I/O of its own.
 
-    piece of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
+    batch of a fragment -> deleted rows dropped -> filter -> limit -> remaining columns -> output columns
 
 Columns that a selective filter makes superfluous are read late, for the rows that are left: the pipeline collects
 such rows and asks for the rest of their columns in one take (`Late`). The drivers are in `stream`.
@@ -23,7 +23,7 @@ from lance_io.levels.portable import compact
 from lance_io.levels.retype import batch_as, concat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from lance_io.dataset.blobs.blob_values import BlobBinaries
     from lance_io.dataset.rows.read_rows import RowReader
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.rows.row_columns import RowColumns
     from lance_io.dataset.version.column_lists import Projection
     from lance_io.file.open.leaf_projection import Projection as FileProjection
+    from lance_io.file.scan.batches import ScanBatch
     from lance_io.filters import Predicate
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
@@ -142,7 +143,7 @@ class _Rows:
 
 
 class Pipeline:
-    """The state of one scan. Feed it pieces, each through `prepare`, with `push`, then call `finish`; stop when `done`.
+    """The state of one scan. Feed it batches by `prepare` and `push`, then call `finish`; stop when `done`.
 
     late_reader  reads `plan.late` for chosen rows; None when there are none
     binaries     reads the bytes of blob columns that are wanted as binary; None when there are none
@@ -179,17 +180,16 @@ class Pipeline:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the scan may be done before all pieces are in."""
+        """Whether the scan may be done before all batches are in."""
         return self._plan.limit is not None
 
-    def prepare(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> tuple[int, list[_Rows]]:
-        """What passes the filter of the physical rows `start .. start + num_rows` of a span. Runs in any thread.
+    def prepare(self, batch: ScanBatch) -> tuple[int, list[_Rows]]:
+        """What passes the filter of a batch with the columns of `plan.early`. Runs in any thread.
 
-        arrays  one per column of `plan.early`
         Gives what `push` takes.
         """
-        passing = self._passing(self._rows(span, start, num_rows, arrays))
-        return span, [rows if mask is None else rows.keep(mask) for rows, mask in passing]
+        passing = self._passing(self._rows(batch))
+        return batch.span_index, [rows if mask is None else rows.keep(mask) for rows, mask in passing]
 
     def push(self, span: int, prepared: list[_Rows]) -> Plan[list[Any]]:
         """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty."""
@@ -210,16 +210,17 @@ class Pipeline:
         return results
 
     def finish(self) -> Plan[list[Any]]:
-        """What is still to come when all pieces are in."""
+        """What is still to come when all batches are in."""
         return (yield from self._read_late()) if self._waiting else []
 
-    def count(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> int:
-        """How many rows of a piece pass the filter, whatever the limit; as `prepare`."""
-        passing = self._passing(self._rows(span, start, num_rows, arrays))
+    def count(self, batch: ScanBatch) -> int:
+        """How many rows of a batch pass the filter, whatever the limit; as `prepare`."""
+        passing = self._passing(self._rows(batch))
         return sum(rows.num_rows if mask is None else mask.true_count for rows, mask in passing)
 
-    def _rows(self, span: int, start: int, num_rows: int, arrays: Sequence[pa.Array]) -> _Rows:
-        return _Rows(span, start, num_rows, None, dict(zip(self._plan.early, arrays, strict=True)))
+    def _rows(self, batch: ScanBatch) -> _Rows:
+        columns = dict(zip(self._plan.early, batch.arrays, strict=True))
+        return _Rows(batch.span_index, batch.row_start, batch.num_rows, None, columns)
 
     def _passing(self, rows: _Rows) -> Iterator[tuple[_Rows, pa.BooleanArray | None]]:
         """Rows that are left, in order, and which of them pass the filter (None: all)."""

@@ -1,8 +1,8 @@
-"""Running a scan: pieces from the file room through a `Pipeline` to batches, as a stream (`plans/streams.py`).
+"""Running a scan: batches from the file room through a `Pipeline` to batches, as a stream (`plans/streams.py`).
 
-    pieces, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push` -> cut
+    batches, in order -> `prepare` (deleted rows, filter), a few at once on the CPU pool -> in order -> `push` -> cut
 
-At most the reader's own readahead and the pieces being prepared are in memory.
+At most the reader's own readahead and the batches being prepared are in memory.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scan.scan_statistics import ScanWatch
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.file.scan.batches import ScanBatch
     from lance_io.plans.plan import Plan
     from lance_io.plans.streams import Stream
 
@@ -36,7 +37,7 @@ POOL_ROWS_MIN: Final = 16_384  # a filter over fewer rows takes about as long as
 class ScanRun:
     """One run of a planned scan.
 
-    batch_rows  rows per piece, and per late read; None for pieces as large as they are decoded
+    batch_rows  rows per batch, and per late read; None for batches as large as they are decoded
     watch       counts its rows, where somebody wants to know
     """
 
@@ -66,7 +67,7 @@ class ScanRun:
                         break
             finally:
                 prepared.cancel()
-            yield Close(prepared.pieces)
+            yield Close(prepared.scanned)
         for found in (yield from pipeline.finish()):
             yield from _cut(found, cutter)
         if cutter is not None:
@@ -74,7 +75,7 @@ class ScanRun:
                 yield Item(batch)
 
     def counts(self) -> Stream:
-        """How many rows of each piece pass the filter of a scan without a limit."""
+        """How many rows of each batch pass the filter of a scan without a limit."""
         prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, None)
         try:
             while (count := (yield from prepared.next())) is not None:
@@ -95,32 +96,34 @@ def _cut(found: tuple[int, Any], cutter: Rebatcher | None) -> Stream:
 
 
 class _Prepared:
-    """What `work` makes of each piece, in order, a few at once.
+    """What `work` makes of each batch, in order, a few at once.
 
-    pieces  what was opened
+    scanned  what was opened
     """
 
-    def __init__(self, pipeline: Pipeline, pieces: Any, work: Callable[..., Any], watch: ScanWatch | None) -> None:
-        self.pieces = pieces
+    def __init__(
+        self, pipeline: Pipeline, scanned: Any, work: Callable[[ScanBatch], Any], watch: ScanWatch | None
+    ) -> None:
+        self.scanned = scanned
         self._work = work
         self._watch = watch
         # With a limit no more is looked at than has to be.
         self._at_once = cpu_count() if pipeline.is_filtered and not pipeline.is_limited else 1
         self._under_way: deque[Any] = deque()
-        self._next: Callable[[], Any] | None = None  # work on a small piece, which waits for what is under way
+        self._next: Callable[[], Any] | None = None  # work on a small batch, which waits for what is under way
         self._is_over = False
 
     def next(self) -> Plan[Any]:
         """The next result, None at the end."""
         while not (self._is_over or self._next or (self._under_way and len(self._under_way) >= self._at_once)):
-            piece = yield Next(self.pieces)
-            if piece is None:
+            batch: ScanBatch | None = yield Next(self.scanned)
+            if batch is None:
                 self._is_over = True
                 break
             if self._watch is not None:
-                self._watch.read(piece.num_rows)
-            work = partial(self._work, piece.span_index, piece.row_start, piece.num_rows, piece.arrays)
-            if self._at_once > 1 and piece.num_rows >= POOL_ROWS_MIN:
+                self._watch.read(batch.num_rows)
+            work = partial(self._work, batch)
+            if self._at_once > 1 and batch.num_rows >= POOL_ROWS_MIN:
                 self._under_way.append((yield Begin(work)))
             elif self._under_way:
                 self._next = work

@@ -1,13 +1,13 @@
 """Batches and whole columns out of decoded pieces. Pure.
 
-Cutter     the batches of one span, as its pieces arrive
+ScanBatch  rows of one span, from here on up to where they are filtered or given out
+Cutter     the batches of one span, as its pieces arrive: rows are cut alike in all columns, whose pages end anywhere
 Collector  whole columns of many spans: decoded pieces as chunks
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from lance_io.errors import FormatError
 from lance_io.format.error_context import at_pages
 from lance_io.levels.join import joined
+from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.file.open.leaf_projection import Projection
