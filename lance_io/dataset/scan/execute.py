@@ -59,13 +59,13 @@ class _Scan:
             for batch in (yield from self.table()).combine_chunks().to_batches(max_chunksize=batch_rows):
                 yield Item(portable(batch))
             return
-        # Without a filter batches are slices of pieces as they are decoded: cutting one costs a microsecond.
+        # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
         run = yield from self._run(None if options.filter is None else batch_rows)
         across = bool(options.strict_batch_size) or options.filter is not None
         yield from run.batches(Rebatcher(batch_rows, across=across, then=portable))
 
     def table(self) -> Plan[pa.Table]:
-        """All of it, over whatever pieces were decoded; ordered if that was asked for."""
+        """All of it, over whatever arrays were decoded; ordered if that was asked for."""
         run = yield from self._run(None)
         found: list[tuple[int, pa.RecordBatch]] = []
         yield Each(run.batches(), found.append)
@@ -92,7 +92,7 @@ class _Scan:
 
 
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
-    """All rows of a scan as a table over whatever pieces were decoded."""
+    """All rows of a scan as a table over whatever arrays were decoded."""
     with watched(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if not _is_run_here(state, options):

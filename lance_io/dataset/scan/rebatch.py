@@ -1,12 +1,16 @@
-"""Record batches of the wanted number of rows out of pieces as they come. Pure.
+"""Record batches of the wanted size out of batches as they come. Pure.
 
-Pieces that have the right size pass through; larger ones are sliced without a copy; smaller ones are joined, which
-copies. Without `across`, a batch ends where its fragment ends.
+By rows, batches are full to the row: what comes is cut where one ends, without a copy, and joined where it is too
+short, which copies. By bytes, they have about what is wanted: what comes is cut where it is larger and joined where it
+is much smaller; what lies between goes on as it is. Without `across`, a batch ends where its fragment ends.
+
+What a file gives was cut before, as its columns have to end at one row (`file/scan/batches.py`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -15,58 +19,110 @@ from lance_io.levels.portable import Portable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-def _unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+JOINED_PART: Final = 4  # batches from a quarter of the wanted bytes on go out as they are, not copied together
 
 
 class Rebatcher:
-    """Cuts and joins pieces to batches of `batch_rows` rows; only the last one (of a fragment) is shorter.
+    """Cuts and joins batches of one schema.
 
-    across  True when a batch may hold rows of several fragments
-    then    what is done with each batch
+    rows_max   how many rows a batch has, None for any number; only the last one (of a fragment), and those that would
+               have too many bytes, are shorter
+    bytes_max  how many bytes it has, about, None for any number; a single row may have more
+    across     True when a batch may hold rows of several fragments
+    then       what is done with each batch
     """
 
     def __init__(
-        self, batch_rows: int, *, across: bool, then: Callable[[pa.RecordBatch], pa.RecordBatch] = _unchanged
+        self,
+        rows_max: int | None,
+        bytes_max: int | None = None,
+        *,
+        across: bool = True,
+        then: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
     ) -> None:
-        self._batch_rows = batch_rows
-        self._then = then
+        self._rows_max = rows_max or sys.maxsize
+        self._bytes_max = bytes_max
         self._across = across
+        self._then = then
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
+        self._pending_bytes = 0  # counted where `bytes_max` is given
         self._span = -1
 
-    def push(self, piece: pa.RecordBatch, span: int) -> Iterator[pa.RecordBatch]:
-        """Take the next piece, of the fragment range numbered `span`; gives the batches that are complete."""
+    def push(self, batch: pa.RecordBatch, span: int = 0) -> Iterator[pa.RecordBatch]:
+        """Take the next batch, of the fragment range numbered `span`; gives the batches that are complete."""
         if span != self._span:
             if not self._across:
                 yield from self.flush()
             self._span = span
-        start, num_rows, batch_rows = 0, piece.num_rows, self._batch_rows
-        if self._pending_rows and self._pending_rows + num_rows >= batch_rows:
-            start = batch_rows - self._pending_rows
-            yield self._then(self._join(piece.slice(0, start)))
-        while num_rows - start >= batch_rows and not self._pending_rows:
-            yield self._then(piece.slice(start, batch_rows))
-            start += batch_rows
-        if start < num_rows:
-            self._pending.append(piece.slice(start))
-            self._pending_rows += num_rows - start
+        if self._bytes_max is None:
+            yield from self._fill(batch, 0)
+            return
+        for part, num_bytes in _parts(batch, self._bytes_max, self._rows_max):
+            goes_alone = num_bytes * JOINED_PART >= self._bytes_max or part.num_rows == self._rows_max
+            if goes_alone or self._pending_bytes + num_bytes > self._bytes_max:
+                yield from self.flush()
+            yield from self._fill(part, num_bytes)
+            if goes_alone:
+                yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What is left over, as one batch."""
         if self._pending_rows:
-            last = self._pending.pop()
-            yield self._then(self._join(last))
+            yield self._join()
 
-    def _join(self, piece: pa.RecordBatch) -> pa.RecordBatch:
-        pieces, self._pending, self._pending_rows = [*self._pending, piece], [], 0
-        return pieces[0] if len(pieces) == 1 else join_batches(pieces)
+    def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The batches that have all their rows by now; what is left waits."""
+        start, num_rows = 0, batch.num_rows
+        while num_rows - start >= (missing := self._rows_max - self._pending_rows):
+            self._pending.append(batch.slice(start, missing))
+            start += missing
+            yield self._join()
+        if start < num_rows:
+            self._pending.append(batch.slice(start))
+            self._pending_rows += num_rows - start
+            self._pending_bytes += num_bytes * (num_rows - start) // num_rows
+
+    def _join(self) -> pa.RecordBatch:
+        pieces, self._pending, self._pending_rows, self._pending_bytes = self._pending, [], 0, 0
+        batch = join_batches(pieces)
+        return batch if self._then is None else self._then(batch)
+
+
+def rebatch_by_bytes(
+    batches: Iterator[pa.RecordBatch], bytes_max: int, rows_max: int | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of about `bytes_max` bytes and at most `rows_max` rows."""
+    rebatcher = Rebatcher(rows_max, bytes_max)
+    for batch in batches:
+        yield from rebatcher.push(batch)
+    yield from rebatcher.flush()
+
+
+def _parts(batch: pa.RecordBatch, bytes_max: int, rows_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Slices of a batch and their bytes; none is much larger than wanted unless it is one row."""
+    num_bytes = batch.get_total_buffer_size()  # at hand, and not below what a slice shows of its buffers
+    if num_bytes * JOINED_PART >= bytes_max:
+        num_bytes = batch.nbytes
+    rows = batch.num_rows
+    step = min(rows if num_bytes <= bytes_max else max(1, rows * bytes_max // num_bytes), rows_max)
+    if rows <= step:
+        yield batch, num_bytes
+        return
+    for start in range(0, rows, step):
+        part = batch.slice(start, step)
+        if part.num_rows > 1 and part.nbytes > 2 * bytes_max:  # rows of very different sizes
+            half = part.num_rows // 2
+            yield from _parts(part.slice(0, half), bytes_max, rows_max)
+            yield from _parts(part.slice(half), bytes_max, rows_max)
+        else:
+            yield part, part.nbytes
 
 
 def join_batches(pieces: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch with the rows of all pieces, which have one schema."""
+    """One batch with the rows of all pieces, which have one schema; a single one is itself."""
+    if len(pieces) == 1:
+        return pieces[0]
     if not pieces[0].num_columns:
         return empty_columns(sum(piece.num_rows for piece in pieces), pieces[0].schema)
     return pa.concat_batches(pieces)
