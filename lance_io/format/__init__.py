@@ -5,6 +5,7 @@ Pure: functions from bytes to frozen values; whoever calls them has fetched the 
 
 version          the version pairs of footers and manifests, and which of them we read
 wire             protobuf parsing that raises `FormatError`
+flatbuffer       reads from flatbuffers that raise it
 footer           the last 40 bytes, and the offset tables in front of them
 globals          the global buffers; buffer 0 is the file descriptor with the schema
 columns          column metadata: where the pages of a column are

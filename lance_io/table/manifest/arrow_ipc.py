@@ -4,10 +4,10 @@
     encapsulated messages: schema, record batch      each FF FF FF FF, i32 metadata bytes, metadata, body
     footer, i32 footer bytes, "ARROW1"
 
-The metadata are flatbuffers. We let pyarrow judge schema and footer, and walk through the one record batch
-ourselves: its compressed buffers announce their decompressed size in a prefix, and pyarrow allocates what it reads
-there, so that a damaged file of a few bytes could ask for any amount of memory. Here the size must be that of the
-announced rows before anything is decompressed.
+The metadata are flatbuffers (`format/flatbuffer.py`). We let pyarrow judge schema and footer, and walk through the
+one record batch ourselves: its compressed buffers announce their decompressed size in a prefix, and pyarrow allocates
+what it reads there, so that a damaged file of a few bytes could ask for any amount of memory. Here the size must be
+that of the announced rows before anything is decompressed.
 
     Footer       0 version      1 schema                      2 dictionaries                 3 record batches
     Block        i64 offset     i32 metadata bytes, padding   i64 body bytes
@@ -19,12 +19,13 @@ announced rows before anything is decompressed.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from lance_io.errors import FormatError
+from lance_io.format.flatbuffer import Flatbuffer
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
@@ -35,49 +36,6 @@ _CONTINUATION: Final = 0xFFFFFFFF
 _RECORD_BATCH: Final = 3  # Message.header type
 _CODECS: Final = {0: "lz4", 1: "zstd"}
 _RAW: Final = -1  # prefix of a buffer that is stored as it is
-
-
-class _Flatbuffer:
-    """Bounds-checked reads from one flatbuffer."""
-
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
-
-    def read(self, layout: str, position: int) -> Any:
-        """One number, little endian, at an absolute position."""
-        size = struct.calcsize(layout)
-        if not 0 <= position <= len(self._data) - size:
-            raise FormatError(f"Arrow metadata: {size} bytes at {position} lie outside of its {len(self._data)} bytes")
-        return struct.unpack_from("<" + layout, self._data, position)[0]
-
-    def indirect(self, position: int) -> int:
-        """Where the offset at `position` points."""
-        return position + int(self.read("I", position))
-
-    def field(self, table: int, index: int) -> int | None:
-        """Position of field `index` of the table at `table`, None when it has its default."""
-        vtable = table - int(self.read("i", table))
-        slot = 4 + 2 * index
-        if slot >= int(self.read("H", vtable)):
-            return None
-        offset = int(self.read("H", vtable + slot))
-        return table + offset if offset else None
-
-    def number(self, table: int, index: int, layout: str) -> int:
-        """A number in field `index`, 0 by default."""
-        position = self.field(table, index)
-        return 0 if position is None else int(self.read(layout, position))
-
-    def structs(self, table: int, index: int, item_bytes: int) -> list[int]:
-        """Positions of the structs in a vector; there are as many as fit into the buffer at most."""
-        position = self.field(table, index)
-        if position is None:
-            return []
-        vector = self.indirect(position)
-        count = int(self.read("I", vector))
-        if count * item_bytes > len(self._data) - vector - 4:
-            raise FormatError(f"Arrow metadata: a list of {count} items runs past the end")
-        return [vector + 4 + item * item_bytes for item in range(count)]
 
 
 def read_u32_column(data: Buffer, name: str, *, num_rows_max: int) -> U32Array:
@@ -122,8 +80,8 @@ def _only_block(view: memoryview) -> tuple[int, int, int]:
     (footer_bytes,) = struct.unpack_from("<i", view, end)
     if not 0 <= footer_bytes <= end:
         raise FormatError(f"Arrow file: a footer of {footer_bytes} bytes")
-    footer = _Flatbuffer(view[end - footer_bytes : end])
-    blocks = footer.structs(footer.indirect(0), 3, 24)
+    footer = Flatbuffer(view[end - footer_bytes : end])
+    blocks = footer.structs(footer.root, 3, 24)
     if len(blocks) != 1:
         raise FormatError(f"Arrow file: {len(blocks)} record batches, expected 1")
     return footer.read("q", blocks[0]), footer.read("i", blocks[0] + 8), footer.read("q", blocks[0] + 16)
@@ -132,12 +90,11 @@ def _only_block(view: memoryview) -> tuple[int, int, int]:
 def _batch(metadata: memoryview, body_bytes: int) -> tuple[int, tuple[int, int], str | None]:
     """Rows, (offset, bytes) of the value buffer in the body, and codec, out of the record batch message."""
     prefix = 8 if struct.unpack_from("<I", metadata)[0] == _CONTINUATION else 4
-    message = _Flatbuffer(metadata[prefix:])
-    table = message.indirect(0)
-    header = message.field(table, 2)
-    if message.number(table, 1, "B") != _RECORD_BATCH or header is None:
+    message = Flatbuffer(metadata[prefix:])
+    table = message.root
+    if message.number(table, 1, "B") != _RECORD_BATCH:
         raise FormatError("Arrow file: expected a record batch message")
-    batch = message.indirect(header)
+    batch = message.child(table, 2)
     num_rows = message.number(batch, 0, "q")
     nodes, buffers = message.structs(batch, 1, 16), message.structs(batch, 2, 16)
     if len(nodes) != 1 or len(buffers) != 2:
@@ -150,11 +107,10 @@ def _batch(metadata: memoryview, body_bytes: int) -> tuple[int, tuple[int, int],
     return num_rows, (start, length), _codec(message, batch)
 
 
-def _codec(message: _Flatbuffer, batch: int) -> str | None:
-    position = message.field(batch, 3)
-    if position is None:
+def _codec(message: Flatbuffer, batch: int) -> str | None:
+    if message.field(batch, 3) is None:
         return None
-    number = message.number(message.indirect(position), 0, "b")
+    number = message.number(message.child(batch, 3), 0, "b")
     if number not in _CODECS:
         raise FormatError(f"Arrow file: compression {number}; known are {_CODECS}")
     return _CODECS[number]
