@@ -449,13 +449,13 @@ def test_config_asks_for_cleanups(
 ) -> None:
     sample.create_sync(target)
     config = {INTERVAL_KEY: "3", OLDER_THAN_KEY: "1s"}
-    second = commit_sync(target, Transaction(1, ops.UpdateConfig(config=ops.UpdateMap(config))))
+    second = commit_sync(target, Transaction(1, ops.UpdateConfig(config_updates=ops.UpdateMap(config))))
     assert drive_sync(auto_cleanup(target, second.manifest)) is None
     clock.ahead_ns = 11 * 60 * NS
     third = commit_sync(target, sample.append(1))
     done = drive_sync(auto_cleanup(target, third.manifest))
     assert done is not None and done.old_versions == 1  # the writer stood on version 2
-    broken = Transaction(3, ops.UpdateConfig(config=ops.UpdateMap({OLDER_THAN_KEY: "x", INTERVAL_KEY: "1"})))
+    broken = Transaction(3, ops.UpdateConfig(config_updates=ops.UpdateMap({OLDER_THAN_KEY: "x", INTERVAL_KEY: "1"})))
     assert drive_sync(auto_cleanup(target, commit_sync(target, broken).manifest)) is None
     assert "expected a duration" in caplog.text
 

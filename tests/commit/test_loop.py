@@ -328,7 +328,7 @@ def test_a_strict_overwrite_yields_to_anything(target: CommitTarget, sample: Sam
 
 def test_a_new_index_does_not_cover_what_was_rewritten_meanwhile(target: CommitTarget, sample: Sample) -> None:
     base = sample.create_sync(target).manifest
-    rewritten = ops.Update(updated_fragments=tuple(base.fragments), fields_modified=(0,), mode="rewrite_columns")
+    rewritten = ops.Update(updated_fragments=tuple(base.fragments), fields_modified=(0,), update_mode="rewrite_columns")
     commit_sync(target, Transaction(1, rewritten))
     index = IndexMetadata("00000000-0000-4000-8000-000000000001", "i", (0,), 1, frozenset({0}))
     done = commit_sync(target, Transaction(1, ops.CreateIndex((index,))))

@@ -11,7 +11,7 @@ import pytest
 
 import lance_io
 from lance_io.dataset.version import file_listing as files
-from lance_io.table.manifest.index_details import IndexFacts
+from lance_io.table.manifest.index_section import IndexMetadata
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +74,7 @@ def test_manifests_are_read_some_at_a_time(uri: str, monkeypatch: pytest.MonkeyP
 def test_indices_that_do_not_name_their_files_are_listed(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = lance_io.dataset(uri)
     expected = rows(table.tracked_files())
-    monkeypatch.setattr(files, "index_facts", lambda _: IndexFacts())
+    monkeypatch.setattr(IndexMetadata, "file_paths", ())
     assert rows(table.tracked_files()) == expected
     assert sum(row["type"] == "index file" for row in expected) == 2
 

@@ -259,9 +259,9 @@ def test_unknown_writer_flags_are_refused(flag: int) -> None:
 
 def test_flags_follow_the_content(table: Manifest) -> None:
     assert (table.reader_flags, table.writer_flags) == (0, 0)
-    configured = following(table, ops.UpdateConfig(config=ops.UpdateMap({"k": "v"})))
+    configured = following(table, ops.UpdateConfig(config_updates=ops.UpdateMap({"k": "v"})))
     assert (configured.reader_flags, configured.writer_flags) == (0, 8)
-    emptied = following(configured, ops.UpdateConfig(config=ops.UpdateMap({"k": None})))
+    emptied = following(configured, ops.UpdateConfig(config_updates=ops.UpdateMap({"k": None})))
     assert emptied.writer_flags == 0
     based = following(table, ops.UpdateBases((BasePath(0, "s3://b/x", False, "x"),)))
     assert (based.reader_flags, based.base_paths[1].path) == (16, "s3://b/x")
@@ -303,12 +303,14 @@ def test_projecting_drops_files_without_columns() -> None:
 
 def test_a_part_of_a_file_is_replaced_beside_it(table: Manifest) -> None:
     new = fragment("new", fields=(1,)).files[0]
-    changed = following(table, ops.DataReplacement(((0, new),)))
+    changed = following(table, ops.DataReplacement((ops.DataReplacementGroup(0, new),)))
     assert [(file.path, file.fields) for file in changed.fragments[0].files] == [
         ("x.lance", (0, -2)),
         ("new.lance", (1,)),
     ]
-    other = following(changed, ops.DataReplacement(((0, fragment("rest", fields=(0,)).files[0]),)))
+    other = following(
+        changed, ops.DataReplacement((ops.DataReplacementGroup(0, fragment("rest", fields=(0,)).files[0]),))
+    )
     assert [file.path for file in other.fragments[0].files] == ["new.lance", "rest.lance"]
 
 
@@ -325,8 +327,8 @@ def test_dead_files_are_dropped(table: Manifest) -> None:
         (ops.Append((fragment(fields=()),)), "no field"),
         (ops.Merge((fragment(),), SCHEMA), "1 is missing"),
         (ops.Merge((fragment(rows=9), fragment("y", fragment_id=1)), SCHEMA), "number of rows"),
-        (ops.UpdateConfig(field_metadata={9: ops.UpdateMap({})}), "field with id 9"),
-        (ops.DataReplacement(((9, fragment().files[0]),)), "fragment 9"),
+        (ops.UpdateConfig(field_metadata_updates={9: ops.UpdateMap({})}), "field with id 9"),
+        (ops.DataReplacement((ops.DataReplacementGroup(9, fragment().files[0]),)), "fragment 9"),
         (ops.Append((fragment(rows=0),)), "how many rows"),
     ],
 )

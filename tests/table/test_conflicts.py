@@ -41,7 +41,7 @@ def update(*ids: int, **more: Any) -> ops.Update:
 
 
 def columns(*ids: int, fields: tuple[int, ...] = (1,)) -> ops.Update:
-    return update(*ids, new_fragments=(), mode="rewrite_columns", fields_modified=fields)
+    return update(*ids, new_fragments=(), update_mode="rewrite_columns", fields_modified=fields)
 
 
 def rewrite(*ids: int) -> ops.Rewrite:
@@ -57,7 +57,7 @@ def indexed(*indices: IndexMetadata, removed: tuple[IndexMetadata, ...] = ()) ->
 
 
 def replaced(fragment_id: int = 0, *fields: int) -> ops.DataReplacement:
-    return ops.DataReplacement(((fragment_id, file(*(fields or (0, 1)))),))
+    return ops.DataReplacement((ops.DataReplacementGroup(fragment_id, file(*(fields or (0, 1)))),))
 
 
 def merge(*, keeps: bool = False) -> ops.Merge:
@@ -69,18 +69,18 @@ def project(*names: str, keeps: bool = False) -> ops.Project:
 
 
 def config(replace: bool = False, **entries: str | None) -> ops.UpdateConfig:
-    return ops.UpdateConfig(config=ops.UpdateMap(entries, replace))
+    return ops.UpdateConfig(config_updates=ops.UpdateMap(entries, replace))
 
 
 def metadata(replace: bool = False, **entries: str | None) -> ops.UpdateConfig:
-    return ops.UpdateConfig(table_metadata=ops.UpdateMap(entries, replace))
+    return ops.UpdateConfig(table_metadata_updates=ops.UpdateMap(entries, replace))
 
 
-OF_SCHEMA = ops.UpdateConfig(schema_metadata=ops.UpdateMap({"k": "v"}))
+OF_SCHEMA = ops.UpdateConfig(schema_metadata_updates=ops.UpdateMap({"k": "v"}))
 
 
 def of_field(field_id: int) -> ops.UpdateConfig:
-    return ops.UpdateConfig(field_metadata={field_id: ops.UpdateMap({"k": "v"})})
+    return ops.UpdateConfig(field_metadata_updates={field_id: ops.UpdateMap({"k": "v"})})
 
 
 def keys(*hashes: int, fields: tuple[int, ...] = (0,)) -> ops.Update:

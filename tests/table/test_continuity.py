@@ -51,8 +51,8 @@ class Between:
             "delete 0": ops.Delete((), (0,), ""),
             "delete all": ops.Delete((), (0, 1, 2), ""),
             "overwrite": ops.Overwrite((self.sample.fragment,), self.sample.schema),
-            "config": ops.UpdateConfig(config=UpdateMap({"k": "v"})),
-            "field": ops.UpdateConfig(field_metadata={0: UpdateMap({"k": "v"})}),
+            "config": ops.UpdateConfig(config_updates=UpdateMap({"k": "v"})),
+            "field": ops.UpdateConfig(field_metadata_updates={0: UpdateMap({"k": "v"})}),
             "index": ops.CreateIndex((IndexMetadata(UUID, "i", (0,), 3, frozenset({0})),)),
         }[name]
         return commit_sync(self.target, Transaction(3, change)).manifest
@@ -66,12 +66,12 @@ MINE: dict[str, Any] = {
     "restore": lambda _: ops.Restore(1),
     "reserve": lambda _: ops.ReserveFragments(1),
     "update in 0": lambda one: ops.Update((), (one.made_for.fragments[0],)),
-    "config": lambda _: ops.UpdateConfig(config=UpdateMap({"x": "y"})),
+    "config": lambda _: ops.UpdateConfig(config_updates=UpdateMap({"x": "y"})),
     "index": lambda _: ops.CreateIndex((IndexMetadata(UUID, "j", (0,), 3, frozenset({0})),)),
     "rewrite 0": lambda one: ops.Rewrite((ops.RewriteGroup((one.made_for.fragments[0],), (one.sample.fragment,)),)),
     "merge": lambda one: ops.Merge(tuple(one.made_for.fragments), one.sample.schema),
     "project": lambda one: ops.Project(one.sample.schema),
-    "replace in 0": lambda one: ops.DataReplacement(((0, one.sample.fragment.files[0]),)),
+    "replace in 0": lambda one: ops.DataReplacement((ops.DataReplacementGroup(0, one.sample.fragment.files[0]),)),
     "bases": lambda _: ops.UpdateBases(()),
 }
 ALWAYS = {"nothing", "append", "delete in 0", "delete 0", "delete all", "overwrite", "config", "field", "index"}

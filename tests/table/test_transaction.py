@@ -101,9 +101,9 @@ def test_configs_of_old_releases_are_translated() -> None:
     old.field_metadata[3].metadata["f"] = "3"
     operation = decode_transaction(message.SerializeToString()).operation
     assert operation == ops.UpdateConfig(
-        config=ops.UpdateMap({"b": None, "a": "1"}),
-        schema_metadata=ops.UpdateMap({"s": "2"}, replace=True),
-        field_metadata={3: ops.UpdateMap({"f": "3"}, replace=True)},
+        config_updates=ops.UpdateMap({"b": None, "a": "1"}),
+        schema_metadata_updates=ops.UpdateMap({"s": "2"}, replace=True),
+        field_metadata_updates={3: ops.UpdateMap({"f": "3"}, replace=True)},
     )
 
 

@@ -109,7 +109,7 @@ def restore(state: DatasetState) -> Plan[DatasetState]:
 
 def update_config(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
     """Change the table's configuration; None removes a key."""
-    return (yield from change(state, UpdateConfig(config=_updates(values, replace_all))))
+    return (yield from change(state, UpdateConfig(config_updates=_updates(values, replace_all))))
 
 
 def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[DatasetState]:
@@ -121,14 +121,14 @@ def delete_config_keys(state: DatasetState, keys: Iterable[str]) -> Plan[Dataset
 
 def update_metadata(state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool) -> Plan[DatasetState]:
     """Change the table's metadata."""
-    return (yield from change(state, UpdateConfig(table_metadata=_updates(values, replace_all))))
+    return (yield from change(state, UpdateConfig(table_metadata_updates=_updates(values, replace_all))))
 
 
 def update_schema_metadata(
     state: DatasetState, values: Mapping[str, str | None], *, replace_all: bool
 ) -> Plan[DatasetState]:
     """Change the metadata of the schema."""
-    return (yield from change(state, UpdateConfig(schema_metadata=_updates(values, replace_all))))
+    return (yield from change(state, UpdateConfig(schema_metadata_updates=_updates(values, replace_all))))
 
 
 def update_field_metadata(
@@ -136,7 +136,7 @@ def update_field_metadata(
 ) -> Plan[DatasetState]:
     """Change the metadata of fields, given by path or id. Raises `BindError` for a field that is not there."""
     by_id = {_field_id(state, field): _updates(values, replace_all) for field, values in updates.items()}
-    return (yield from change(state, UpdateConfig(field_metadata=by_id)))
+    return (yield from change(state, UpdateConfig(field_metadata_updates=by_id)))
 
 
 def _updates(values: Mapping[str, str | None], replace_all: bool) -> UpdateMap:

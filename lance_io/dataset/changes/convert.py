@@ -1,43 +1,52 @@
-"""Operations and fragments between their public forms and those that commits work with.
+"""Transactions between their public form and that which commits work with.
 
-Public ones are plain values with pylance's names, which jobs send around; those of the table room are checked ones.
+The public one is plain values with pylance's names, which jobs send around and may change; that of the table room is
+checked, bound to a table's field ids, and keeps what other writers put into fragments. Classes and fields have the same
+names in both, so that a field is converted by its name (`_FIELDS`), and an operation by its fields. Decision 005 says
+why there are two.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import UUID
 
 from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
-from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.version.fragment_metadata import DataFile, FragmentMetadata
+from lance_io.dataset.version.describe import data_file, fragment_metadata, stored_file, stored_fragment
 from lance_io.dataset.version.lance_schema import LanceSchema
 from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, of_version
-from lance_io.errors import UnsupportedError, UsageError
+from lance_io.errors import UnsupportedError
 from lance_io.format.schema import numbered
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.version import version_of_pair
-from lance_io.table.manifest import fragment as stored
-from lance_io.table.manifest.index_details import IndexFacts, index_facts, new_index
+from lance_io.proto import table_pb2
+from lance_io.table.manifest.index_section import decode_index, encode_fragment_ids, encode_index
 from lance_io.table.manifest.manifest import BasePath
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.field_ids import first_free_id
 from lance_io.table.transaction.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
+    from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.index_section import IndexMetadata
     from lance_io.table.manifest.manifest import Manifest
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+
+_COMMITTED: Final = (
+    "Append Delete Overwrite Update Merge Project Restore Rewrite CreateIndex DataReplacement UpdateConfig".split()
+)
+_SHOWN: Final = frozenset({*_COMMITTED, "Clone"})
 
 
 def to_stored(transaction: Transaction | StoredTransaction, table: Manifest | None) -> StoredTransaction:
@@ -57,68 +66,55 @@ def to_stored(transaction: Transaction | StoredTransaction, table: Manifest | No
 
 
 def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) -> ops.Operation:
-    match operation:
-        case LanceOperation.Append():
-            return ops.Append(_fragments(operation.fragments))
-        case LanceOperation.Delete():
-            updated, deleted = _fragments(operation.updated_fragments), tuple(operation.deleted_fragment_ids)
-            return ops.Delete(updated, deleted, operation.predicate)
-        case LanceOperation.Overwrite():
-            bases = tuple(BasePath(one.id or 0, one.path, one.is_dataset_root, one.name) for one in _bases(operation))
-            fragments = _fragments(operation.fragments)
-            schema = _schema_of_files(_schema(operation.new_schema), fragments, table)
-            return ops.Overwrite(fragments, schema, {}, bases)
-        case LanceOperation.Update():
-            return ops.Update(
-                removed_fragment_ids=tuple(operation.removed_fragment_ids),
-                updated_fragments=_fragments(operation.updated_fragments),
-                new_fragments=_fragments(operation.new_fragments),
-                fields_modified=tuple(operation.fields_modified),
-                fields_for_preserving_frag_bitmap=tuple(operation.fields_for_preserving_frag_bitmap),
-                mode="rewrite_columns" if operation.update_mode == "rewrite_columns" else "rewrite_rows",
-                updated_offsets=dict(operation.updated_fragment_offsets or {}),
-            )
-        case LanceOperation.Merge():
-            fragments, schema = _fragments(operation.fragments), _schema(operation.schema, table)
-            return ops.Merge(fragments, schema, operation.preserves_nullability)
-        case LanceOperation.Project():
-            return ops.Project(_schema(operation.schema, table), operation.preserves_nullability)
-        case LanceOperation.Restore():
-            return ops.Restore(operation.version)
-        case LanceOperation.Rewrite():
-            groups = tuple(
-                ops.RewriteGroup(_fragments(one.old_fragments), _fragments(one.new_fragments))
-                for one in operation.groups
-            )
-            rewritten = tuple(ops.RewrittenIndex(one.old_id, one.new_id) for one in operation.rewritten_indices)
-            return ops.Rewrite(groups, rewritten)
-        case LanceOperation.CreateIndex():
-            new, removed = operation.new_indices, operation.removed_indices
-            return ops.CreateIndex(tuple(map(_index, new)), tuple(map(_index, removed)))
-        case LanceOperation.DataReplacement():
-            return ops.DataReplacement(
-                tuple((one.fragment_id, stored_file(one.new_file)) for one in operation.replacements)
-            )
-        case LanceOperation.UpdateConfig():
-            fields = operation.field_metadata_updates or {}
-            return ops.UpdateConfig(
-                config=_map(operation.config_updates),
-                table_metadata=_map(operation.table_metadata_updates),
-                schema_metadata=_map(operation.schema_metadata_updates),
-                field_metadata={
-                    number: ops.UpdateMap(dict(one.updates), one.replace) for number, one in fields.items()
-                },
-            )
-        case _:
-            raise UnsupportedError(f"this release does not commit {type(operation).__name__}")
+    name = next((name for name in _COMMITTED if isinstance(operation, getattr(LanceOperation, name))), None)
+    if name is None:
+        raise UnsupportedError(f"this release does not commit {type(operation).__name__}")
+    bound: dict[str, Any] = {}
+    if isinstance(operation, LanceOperation.Overwrite):
+        fragments = bound["fragments"] = _all(stored_fragment, operation.fragments)
+        bound["new_schema"] = _schema_of_files(_schema(operation.new_schema), fragments, table)
+    elif isinstance(operation, (LanceOperation.Merge, LanceOperation.Project)):
+        bound["schema"] = _schema(operation.schema, table)
+    stored: ops.Operation = _stored(getattr(ops, name), operation, **bound)
+    return stored
 
 
-def _bases(operation: LanceOperation.Overwrite) -> list[DatasetBasePath]:
-    return operation.initial_bases or []
+def to_public(transaction: StoredTransaction) -> Transaction:
+    """What users see of a transaction; operations that have no public form are a plain `BaseOperation`."""
+    found, name = transaction.operation, transaction.name
+    operation = _public(getattr(LanceOperation, name), found) if name in _SHOWN else LanceOperation.BaseOperation()
+    return Transaction(transaction.read_version, operation, transaction.uuid, dict(transaction.properties))
 
 
-def _map(updates: LanceOperation.UpdateMap | None) -> ops.UpdateMap | None:
-    return None if updates is None else ops.UpdateMap(dict(updates.updates), updates.replace)
+# -- operations, field by field ----------------------------------------------------------------------------------------
+
+
+def _stored(kind: type[Any], public: Any, **bound: Any) -> Any:
+    """The table's form of an operation, or of a part of one. What is None, or not there, has its default.
+
+    bound  fields that depend on the table
+    """
+    for each in fields(kind):
+        value = getattr(public, each.name, None)
+        if each.name not in bound and value is not None:
+            bound[each.name] = _FIELDS.get(each.name, _AS_IT_IS)[0](value)
+    return kind(**bound)
+
+
+def _public(kind: type[Any], stored: Any, **added: Any) -> Any:
+    """The public form of an operation, or of a part of one.
+
+    added  fields that the table's form does not have
+    """
+    for each in fields(kind):
+        if each.name not in added:
+            value = getattr(stored, each.name)
+            added[each.name] = None if value is None else _FIELDS.get(each.name, _AS_IT_IS)[1](value)
+    return kind(**added)
+
+
+def _all(convert: Callable[[Any], Any], values: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([convert(one) for one in values])
 
 
 def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> Schema:
@@ -136,7 +132,7 @@ def _schema(schema: LanceSchema | pa.Schema, table: Manifest | None = None) -> S
     return replace(fresh, fields=_with_ids(fresh.fields, table.schema.fields, ids))
 
 
-def _schema_of_files(schema: Schema, fragments: Iterable[stored.Fragment], table: Manifest | None) -> Schema:
+def _schema_of_files(schema: Schema, fragments: Iterable[Fragment], table: Manifest | None) -> Schema:
     """The schema of an Overwrite, with blobs of the kind that its files hold.
 
     Blobs of the second kind have members. Files count their ids in where they stand, but those that pylance writes to
@@ -169,178 +165,105 @@ def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]
     return tuple(fields)
 
 
-def _index(index: Index) -> IndexMetadata:
+def _stored_index(index: Index) -> IndexMetadata:
     created = None if index.created_at is None else (index.created_at.astimezone(UTC) - EPOCH) // _MILLISECOND
-    facts = IndexFacts(
+    message = table_pb2.IndexMetadata(
+        uuid=table_pb2.UUID(uuid=UUID(index.uuid).bytes),
+        name=index.name,
+        fields=list(index.fields),
+        dataset_version=index.dataset_version,
+        fragment_bitmap=encode_fragment_ids(index.fragment_ids),
         index_version=index.index_version,
-        created_at_ms=created,
+        created_at=created,
         base_id=index.base_id,
-        files=tuple((one.path, one.size_bytes) for one in index.files or ()),
-        details=index.index_details,
+        files=[table_pb2.IndexFile(path=one.path, size_bytes=one.size_bytes) for one in index.files or ()],
+        covering_fields=list(index.covering_fields),
     )
-    fields, covering = index.fields, index.covering_fields
-    return new_index(index.uuid, index.name, fields, index.dataset_version, index.fragment_ids, covering, facts)
-
-
-def _fragments(fragments: Iterable[FragmentMetadata]) -> tuple[stored.Fragment, ...]:
-    return tuple(stored_fragment(one) for one in fragments)
-
-
-def stored_fragment(fragment: FragmentMetadata) -> stored.Fragment:
-    """A fragment as commits work with it. Raises `UsageError` for one with parts that are not committed."""
-    if fragment.overlays:
-        raise UnsupportedError("fragments with overlay files are not part of this release")
-    deletion = fragment.deletion_file
-    created, updated = fragment.created_at_version_meta, fragment.last_updated_at_version_meta
-    return stored.Fragment(
-        id=fragment.id,
-        files=tuple(stored_file(one) for one in fragment.files),
-        deletion_file=None
-        if deletion is None
-        else stored.DeletionFile(
-            kind=_deletion_kind(deletion.file_type),
-            read_version=deletion.read_version,
-            id=deletion.id,
-            num_deleted_rows=deletion.num_deleted_rows,
-            base_id=deletion.base_id,
-        ),
-        physical_rows=fragment.physical_rows,
-        row_ids=None if fragment.row_id_meta is None else fragment.row_id_meta.data,
-        created_at_versions=None if created is None else created.data,
-        last_updated_at_versions=None if updated is None else updated.data,
-    )
-
-
-def _deletion_kind(file_type: str) -> stored.DeletionKind:
-    if file_type not in ("array", "bitmap"):
-        raise UsageError(f"file_type of a deletion file must be array or bitmap, got {file_type!r}")
-    return "arrow" if file_type == "array" else "bitmap"
-
-
-def stored_file(file: DataFile) -> stored.DataFile:
-    """A data file as commits work with it."""
-    return stored.DataFile(
-        path=file.path,
-        fields=tuple(file.fields),
-        column_indices=tuple(file.column_indices),
-        version=version_of_pair(file.file_major_version, file.file_minor_version),
-        size_bytes=file.file_size_bytes,
-        base_id=file.base_id,
-    )
-
-
-# -- and back --------------------------------------------------------------------------------------------------------
-
-
-def to_public(transaction: StoredTransaction) -> Transaction:
-    """What users see of a transaction; operations that have no public form are a plain `BaseOperation`."""
-    operation = _public(transaction.operation)
-    return Transaction(transaction.read_version, operation, transaction.uuid, dict(transaction.properties))
-
-
-def _public(operation: ops.Operation) -> LanceOperation.BaseOperation:
-    match operation:
-        case ops.Append():
-            return LanceOperation.Append(_metadata(operation.fragments))
-        case ops.Delete():
-            updated, deleted = _metadata(operation.updated_fragments), list(operation.deleted_fragment_ids)
-            return LanceOperation.Delete(updated, deleted, operation.predicate)
-        case ops.Overwrite():
-            bases = [
-                DatasetBasePath(one.path, one.name, one.is_dataset_root, one.id) for one in operation.initial_bases
-            ]
-            schema, fragments = LanceSchema(operation.schema), _metadata(operation.fragments)
-            return LanceOperation.Overwrite(schema, fragments, bases or None)
-        case ops.Update():
-            return LanceOperation.Update(
-                removed_fragment_ids=list(operation.removed_fragment_ids),
-                updated_fragments=_metadata(operation.updated_fragments),
-                new_fragments=_metadata(operation.new_fragments),
-                fields_modified=list(operation.fields_modified),
-                fields_for_preserving_frag_bitmap=list(operation.fields_for_preserving_frag_bitmap),
-                update_mode=operation.mode,
-                updated_fragment_offsets=dict(operation.updated_offsets) or None,
-            )
-        case ops.Merge():
-            schema = LanceSchema(operation.schema)
-            return LanceOperation.Merge(_metadata(operation.fragments), schema, operation.preserves_nullability)
-        case ops.Project():
-            return LanceOperation.Project(LanceSchema(operation.schema), operation.preserves_nullability)
-        case ops.Restore():
-            return LanceOperation.Restore(operation.version)
-        case ops.Rewrite():
-            groups = [
-                LanceOperation.RewriteGroup(_metadata(one.old_fragments), _metadata(one.new_fragments))
-                for one in operation.groups
-            ]
-            rewritten = [
-                LanceOperation.RewrittenIndex(one.old_uuid, one.new_uuid, "", b"", 0)
-                for one in operation.rewritten_indices
-            ]
-            return LanceOperation.Rewrite(groups, rewritten)
-        case ops.CreateIndex():
-            new, removed = operation.new_indices, operation.removed_indices
-            return LanceOperation.CreateIndex(list(map(_public_index, new)), list(map(_public_index, removed)))
-        case ops.DataReplacement():
-            return LanceOperation.DataReplacement(
-                [
-                    LanceOperation.DataReplacementGroup(number, _public_file(file))
-                    for number, file in operation.replacements
-                ]
-            )
-        case ops.UpdateConfig():
-            fields = {number: _public_map(one) for number, one in operation.field_metadata.items()}
-            return LanceOperation.UpdateConfig(
-                config_updates=_public_map(operation.config),
-                table_metadata_updates=_public_map(operation.table_metadata),
-                schema_metadata_updates=_public_map(operation.schema_metadata),
-                field_metadata_updates={number: one for number, one in fields.items() if one is not None} or None,
-            )
-        case ops.Clone():
-            return LanceOperation.Clone(
-                operation.is_shallow,
-                operation.ref_name,
-                operation.ref_version,
-                operation.ref_path,
-                operation.branch_name,
-            )
-        case _:
-            return LanceOperation.BaseOperation()
-
-
-def _public_map(updates: ops.UpdateMap | None) -> Any:
-    return None if updates is None else LanceOperation.UpdateMap(dict(updates.entries), updates.replace)
-
-
-def _metadata(fragments: Iterable[stored.Fragment]) -> list[FragmentMetadata]:
-    return [fragment_metadata(one) for one in fragments]
-
-
-def _public_file(file: stored.DataFile) -> DataFile:
-    return DataFile(
-        path=file.path,
-        fields=list(file.fields),
-        column_indices=list(file.column_indices),
-        file_major_version=file.version.major,
-        file_minor_version=file.version.minor,
-        file_size_bytes=file.size_bytes,
-        base_id=file.base_id,
-    )
+    if index.index_details is not None:
+        message.index_details.type_url, message.index_details.value = index.index_details
+    return decode_index(message)
 
 
 def _public_index(index: IndexMetadata) -> Index:
-    facts = index_facts(index)
-    created = None if facts.created_at_ms is None else EPOCH + facts.created_at_ms * _MILLISECOND
+    message = encode_index(index)
+    details = message.index_details
     return Index(
         uuid=index.uuid,
         name=index.name,
         fields=list(index.fields),
         dataset_version=index.dataset_version,
         fragment_ids=set(index.fragment_ids or ()),
-        index_version=facts.index_version,
-        created_at=created,
-        base_id=facts.base_id,
-        files=[IndexFile(path, size_bytes) for path, size_bytes in facts.files] or None,
-        index_details=facts.details,
+        index_version=message.index_version,
+        created_at=EPOCH + message.created_at * _MILLISECOND if message.HasField("created_at") else None,
+        base_id=index.base_id,
+        files=[IndexFile(one.path, one.size_bytes) for one in message.files] or None,
+        index_details=(details.type_url, details.value) if message.HasField("index_details") else None,
         covering_fields=list(index.covering_fields),
     )
+
+
+# -- what is of one name ----------------------------------------------------------------------------------------------
+
+_Pair: TypeAlias = "tuple[Callable[[Any], Any], Callable[[Any], Any]]"  # to the table's form, and to the public one
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _each(stored: Callable[[Any], Any], public: Callable[[Any], Any]) -> _Pair:
+    return (lambda values: _all(stored, values), lambda values: list(_all(public, values)))
+
+
+def _stored_base(base: DatasetBasePath) -> BasePath:
+    return BasePath(base.id or 0, base.path, base.is_dataset_root, base.name)
+
+
+def _public_base(base: BasePath) -> DatasetBasePath:
+    return DatasetBasePath(base.path, base.name, base.is_dataset_root, base.id)
+
+
+_AS_IT_IS: Final[_Pair] = (_same, _same)
+_FRAGMENTS: Final = _each(stored_fragment, fragment_metadata)
+_INDICES: Final = _each(_stored_index, _public_index)
+_NUMBERS: Final[_Pair] = (tuple, list)
+_UPDATES: Final[_Pair] = (partial(_stored, ops.UpdateMap), partial(_public, LanceOperation.UpdateMap))
+_NO_DETAILS: Final = {"new_details_type_url": "", "new_details_value": b"", "new_index_version": 0}
+
+_FIELDS: Final[dict[str, _Pair]] = {
+    "fragments": _FRAGMENTS,
+    "updated_fragments": _FRAGMENTS,
+    "new_fragments": _FRAGMENTS,
+    "old_fragments": _FRAGMENTS,
+    "removed_fragment_ids": _NUMBERS,
+    "deleted_fragment_ids": _NUMBERS,
+    "fields_modified": _NUMBERS,
+    "fields_for_preserving_frag_bitmap": _NUMBERS,
+    "update_mode": (lambda mode: mode or "rewrite_rows", _same),
+    "updated_fragment_offsets": (dict, lambda offsets: dict(offsets) or None),
+    "schema": (_schema, LanceSchema),
+    "new_schema": (_schema, LanceSchema),
+    "initial_bases": (
+        lambda bases: _all(_stored_base, bases),
+        lambda bases: list(_all(_public_base, bases)) or None,
+    ),
+    "groups": _each(partial(_stored, ops.RewriteGroup), partial(_public, LanceOperation.RewriteGroup)),
+    "rewritten_indices": _each(
+        partial(_stored, ops.RewrittenIndex), partial(_public, LanceOperation.RewrittenIndex, **_NO_DETAILS)
+    ),
+    "new_indices": _INDICES,
+    "removed_indices": _INDICES,
+    "replacements": _each(
+        partial(_stored, ops.DataReplacementGroup), partial(_public, LanceOperation.DataReplacementGroup)
+    ),
+    "new_file": (stored_file, data_file),
+    "updates": (dict, dict),
+    "config_updates": _UPDATES,
+    "table_metadata_updates": _UPDATES,
+    "schema_metadata_updates": _UPDATES,
+    "field_metadata_updates": (
+        lambda updates: {field_id: _stored(ops.UpdateMap, one) for field_id, one in updates.items()},
+        lambda updates: {field_id: _public(LanceOperation.UpdateMap, one) for field_id, one in updates.items()} or None,
+    ),
+}
+"""How a field of each name is converted; those of other names are the same in both forms."""

@@ -40,7 +40,7 @@ def check_types(target: WriteTarget, operation: Overwrite) -> Plan[None]:
     }
     if not files:
         return
-    wanted = {path.leaf.id: path for field in operation.schema.fields for path in leaf_paths(field)}
+    wanted = {path.leaf.id: path for field in operation.new_schema.fields for path in leaf_paths(field)}
     context = ReadContext(target.location.store, target.session.cache, shared=target.session.io_scheduler)
     yield Together([_check_file(target, context, file, wanted) for file in files.values()])
 

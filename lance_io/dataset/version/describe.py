@@ -1,4 +1,4 @@
-"""What a manifest says, in the values that pylance hands out."""
+"""What a manifest says, in the values that pylance hands out and takes back."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from lance_io.dataset.version.fragment_metadata import (
 )
 from lance_io.dataset.version.timestamps import local_time
 from lance_io.dataset.version.versions import all_summaries
+from lance_io.errors import UnsupportedError, UsageError
+from lance_io.format.version import version_of_pair
+from lance_io.table.manifest import fragment as stored
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
-    from lance_io.table.manifest import fragment as fragments
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
 
@@ -59,37 +61,83 @@ def version_refs(location: Location) -> Plan[list[VersionRef]]:
     return [VersionRef(version=file.version) for file in (yield from list_versions(location.store, location.path))]
 
 
+# -- fragments: as commits work with them, and as the caller's own copies --------------------------------------------
+
+
 def fragment_metadata(fragment: Fragment) -> FragmentMetadata:
     """A fragment as the caller's own copy."""
     deletion = fragment.deletion_file
     created, updated = fragment.created_at_versions, fragment.last_updated_at_versions
     return FragmentMetadata(
         id=fragment.id,
-        files=[
-            DataFile(
-                path=file.path,
-                fields=list(file.fields),
-                column_indices=list(file.column_indices),
-                file_major_version=file.version.major,
-                file_minor_version=file.version.minor,
-                file_size_bytes=file.size_bytes,
-                base_id=file.base_id,
-            )
-            for file in fragment.files
-        ],
+        files=[data_file(file) for file in fragment.files],
         physical_rows=fragment.physical_rows or 0,
-        deletion_file=None if deletion is None else _deletion_file(deletion),
+        deletion_file=None
+        if deletion is None
+        else DeletionFile(
+            read_version=deletion.read_version,
+            id=deletion.id,
+            file_type="array" if deletion.kind == "arrow" else "bitmap",
+            num_deleted_rows=deletion.num_deleted_rows or 0,
+            base_id=deletion.base_id,
+        ),
         row_id_meta=None if fragment.row_ids is None else RowIdMeta(fragment.row_ids),
         created_at_version_meta=None if created is None else RowDatasetVersionMeta(created),
         last_updated_at_version_meta=None if updated is None else RowDatasetVersionMeta(updated),
     )
 
 
-def _deletion_file(file: fragments.DeletionFile) -> DeletionFile:
-    return DeletionFile(
-        read_version=file.read_version,
-        id=file.id,
-        file_type="array" if file.kind == "arrow" else "bitmap",
-        num_deleted_rows=file.num_deleted_rows or 0,
+def stored_fragment(fragment: FragmentMetadata) -> Fragment:
+    """A fragment as commits work with it. Raises `UsageError` for one with parts that are not committed."""
+    if fragment.overlays:
+        raise UnsupportedError("fragments with overlay files are not part of this release")
+    deletion = fragment.deletion_file
+    created, updated = fragment.created_at_version_meta, fragment.last_updated_at_version_meta
+    return stored.Fragment(
+        id=fragment.id,
+        files=tuple(stored_file(one) for one in fragment.files),
+        deletion_file=None
+        if deletion is None
+        else stored.DeletionFile(
+            kind=_deletion_kind(deletion.file_type),
+            read_version=deletion.read_version,
+            id=deletion.id,
+            num_deleted_rows=deletion.num_deleted_rows,
+            base_id=deletion.base_id,
+        ),
+        physical_rows=fragment.physical_rows,
+        row_ids=None if fragment.row_id_meta is None else fragment.row_id_meta.data,
+        created_at_versions=None if created is None else created.data,
+        last_updated_at_versions=None if updated is None else updated.data,
+    )
+
+
+def _deletion_kind(file_type: str) -> stored.DeletionKind:
+    if file_type not in ("array", "bitmap"):
+        raise UsageError(f"file_type of a deletion file must be array or bitmap, got {file_type!r}")
+    return "arrow" if file_type == "array" else "bitmap"
+
+
+def data_file(file: stored.DataFile) -> DataFile:
+    """A data file as the caller's own copy."""
+    return DataFile(
+        path=file.path,
+        fields=list(file.fields),
+        column_indices=list(file.column_indices),
+        file_major_version=file.version.major,
+        file_minor_version=file.version.minor,
+        file_size_bytes=file.size_bytes,
+        base_id=file.base_id,
+    )
+
+
+def stored_file(file: DataFile) -> stored.DataFile:
+    """A data file as commits work with it."""
+    return stored.DataFile(
+        path=file.path,
+        fields=tuple(file.fields),
+        column_indices=tuple(file.column_indices),
+        version=version_of_pair(file.file_major_version, file.file_minor_version),
+        size_bytes=file.file_size_bytes,
         base_id=file.base_id,
     )

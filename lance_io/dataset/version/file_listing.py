@@ -16,7 +16,6 @@ from lance_io.commit.latest import list_versions
 from lance_io.commit.record import read_manifest
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
-from lance_io.table.manifest.index_details import index_facts
 from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.paths import INDICES, data_file_place, deletion_file_place, transaction_path
 
@@ -130,9 +129,9 @@ def _fragment_files(location: Location, manifest: Manifest) -> Iterator[Row]:
 
 def _index_files(location: Location, manifest: Manifest, index: IndexMetadata) -> Plan[Iterable[Row]]:
     """Files of an index; of an entry that does not name them (older releases), those in its folder."""
-    facts, folder = index_facts(index), f"{INDICES}/{index.uuid}"
-    base = None if facts.base_id is None else manifest.base_paths.get(facts.base_id)
-    paths = [f"{folder}/{path}" for path, _ in facts.files]
+    folder = f"{INDICES}/{index.uuid}"
+    base = None if index.base_id is None else manifest.base_paths.get(index.base_id)
+    paths = [f"{folder}/{path}" for path in index.file_paths]
     if not paths and base is None:
         metas = yield from _below(location, location.key(folder, ""))
         paths = [_relative(location, meta.key) for meta in metas]

@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
-from lance_io.dataset.changes.convert import stored_fragment
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.version.describe import stored_fragment
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.schema_fit import fitted

@@ -7,5 +7,5 @@ paths                     where the files are, and which paths are refused
 deletion_file             deleted rows of a fragment (with arrow_ipc and roaring, the two containers they come in)
 row_ids                   stable row ids, row versions, and the index from row id to address
 refs                      tags and branches
-index_section, index_details   the entries of the index section
+index_section             the entries of the index section
 """

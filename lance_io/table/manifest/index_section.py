@@ -58,6 +58,16 @@ class IndexMetadata:
         return self.name.startswith(SYSTEM_PREFIX)
 
     @property
+    def base_id(self) -> int | None:
+        """Base path that it lies below, None for the table's own folder."""
+        return self.message.base_id if self.message is not None and self.message.HasField("base_id") else None
+
+    @property
+    def file_paths(self) -> tuple[str, ...]:
+        """Its files below its folder; empty when it does not say (older releases)."""
+        return () if self.message is None else tuple(file.path for file in self.message.files)
+
+    @property
     def names_rows_by_id(self) -> bool:
         """Whether it is of a kind that is known to find rows by their row ids, wherever these lie."""
         if self.message is None:

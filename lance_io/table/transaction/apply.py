@@ -113,8 +113,8 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     draft.indices = []
     draft.set_schema(draft.operation.schema)
     message.schema_metadata.clear()
-    message.schema_metadata.update(operation.schema.metadata)
-    message.config.update(operation.config_upserts)
+    message.schema_metadata.update(operation.new_schema.metadata)
+    message.config.update(operation.config_upsert_values)
     if operation.initial_bases:
         if draft.current is not None:
             raise OperationError("base paths are declared when a table is created, or by UpdateBases")
@@ -124,7 +124,7 @@ def _overwrite(draft: Draft, operation: ops.Overwrite) -> None:
     fragments = table_pb2.Manifest(fragments=draft.operation.fragments).fragments
     for fragment in fragments:
         fragment.id = 0  # numbered anew, whatever the writer thought
-    check_columns(fragments, operation.schema)
+    check_columns(fragments, operation.new_schema)
     draft.add_rows(fragments)
 
 
@@ -207,9 +207,9 @@ def _update(draft: Draft, operation: ops.Update) -> None:
             stamp_moved(fragment, draft.version, num_moved, sources)
             if num_moved == fragment.physical_rows:
                 moved.append(fragment.id)
-    if operation.mode == "rewrite_rows" and moved:
+    if operation.update_mode == "rewrite_rows" and moved:
         draft.indices = coverage.with_moved(draft.indices, operation, moved, touched)
-    if operation.mode == "rewrite_columns":
+    if operation.update_mode == "rewrite_columns":
         draft.indices = coverage.without_fragments(draft.indices, operation.fields_modified, touched)
         _stamp_columns(draft, operation)
 
@@ -219,7 +219,7 @@ def _stamp_columns(draft: Draft, operation: ops.Update) -> None:
     if not draft.stable:
         return
     for fragment in draft.message.fragments:
-        bitmap = operation.updated_offsets.get(fragment.id)
+        bitmap = operation.updated_fragment_offsets.get(fragment.id)
         if bitmap is not None:
             stamp_updated(fragment, draft.version, decode_roaring(bitmap, num_values_max=fragment.physical_rows))
 
@@ -227,16 +227,16 @@ def _stamp_columns(draft: Draft, operation: ops.Update) -> None:
 def _update_config(draft: Draft, operation: ops.UpdateConfig) -> None:
     message = draft.message
     draft.extends = draft.extends and not operation.changes_schema
-    _apply_map(operation.config, message.config, str)
-    _apply_map(operation.table_metadata, message.table_metadata, str)
-    _apply_map(operation.schema_metadata, message.schema_metadata, str.encode)
+    _apply_map(operation.config_updates, message.config, str)
+    _apply_map(operation.table_metadata_updates, message.table_metadata, str)
+    _apply_map(operation.schema_metadata_updates, message.schema_metadata, str.encode)
     fields = {each.id: each for each in message.fields}
-    for field_id, updates in operation.field_metadata.items():
+    for field_id, updates in operation.field_metadata_updates.items():
         if field_id not in fields:
             raise OperationError(f"there is no field with id {field_id} whose metadata could be changed")
         _apply_map(updates, fields[field_id].metadata, str.encode)
-    if operation.field_metadata:
-        settle_keys(message.fields, operation.field_metadata)
+    if operation.field_metadata_updates:
+        settle_keys(message.fields, operation.field_metadata_updates)
     decode_schema(message.fields, message.schema_metadata)  # raises when metadata made a type impossible
 
 
@@ -245,7 +245,7 @@ def _apply_map(updates: ops.UpdateMap | None, values: Any, encode: Callable[[str
         return
     if updates.replace:
         values.clear()
-    for key, value in updates.entries.items():
+    for key, value in updates.updates.items():
         if value is not None:
             values[key] = encode(value)
         elif key in values:
@@ -262,8 +262,8 @@ def _replace_data(draft: Draft, operation: ops.DataReplacement) -> None:
         _replace_file(fragment, replacement.new_file)
         if draft.stable:
             stamp_all(fragment, draft.version)
-    for fragment_id, file in operation.replacements:
-        draft.indices = coverage.without_fragments(draft.indices, file.fields, {fragment_id})
+    for one in operation.replacements:
+        draft.indices = coverage.without_fragments(draft.indices, one.new_file.fields, {one.fragment_id})
 
 
 def _replace_file(fragment: table_pb2.DataFragment, new: table_pb2.DataFile) -> None:

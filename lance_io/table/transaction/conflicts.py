@@ -127,12 +127,12 @@ def touched_fragments(operation: ops.Operation) -> frozenset[int]:
     if isinstance(operation, (ops.Delete, ops.Update)):
         return touched | _ids(operation.updated_fragments)
     if isinstance(operation, ops.DataReplacement):
-        return frozenset(fragment_id for fragment_id, _ in operation.replacements)
+        return frozenset(one.fragment_id for one in operation.replacements)
     return touched
 
 
 def _replaced_fields(operation: ops.DataReplacement) -> frozenset[int]:
-    return frozenset(one for _, file in operation.replacements for one in file.fields)
+    return frozenset(field_id for one in operation.replacements for field_id in one.new_file.fields)
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------
@@ -189,9 +189,9 @@ def _config(mine: ops.Operation, other: ops.Operation) -> Verdict:
     if not _config_keys_free(mine, other):
         return INCOMPATIBLE
     if isinstance(mine, ops.UpdateConfig) and isinstance(other, ops.UpdateConfig):
-        both_schema = mine.schema_metadata is not None and other.schema_metadata is not None
-        both_fields = not mine.field_metadata.keys().isdisjoint(other.field_metadata)
-        if both_schema or both_fields or _same_key(mine.table_metadata, other.table_metadata):
+        both_schema = mine.schema_metadata_updates is not None and other.schema_metadata_updates is not None
+        both_fields = not mine.field_metadata_updates.keys().isdisjoint(other.field_metadata_updates)
+        if both_schema or both_fields or _same_key(mine.table_metadata_updates, other.table_metadata_updates):
             return INCOMPATIBLE
     return OK
 
@@ -200,20 +200,20 @@ def _config_keys_free(mine: ops.Operation, other: ops.Operation) -> bool:
     one, two = _config_map(mine), _config_map(other)
     if one is None or two is None:
         return True
-    return one.upserted.isdisjoint(two.entries) and two.upserted.isdisjoint(one.entries)
+    return one.upserted.isdisjoint(two.updates) and two.upserted.isdisjoint(one.updates)
 
 
 def _config_map(operation: ops.Operation) -> ops.UpdateMap | None:
     if isinstance(operation, ops.Overwrite):
-        return ops.UpdateMap(dict(operation.config_upserts)) if operation.config_upserts else None
+        return ops.UpdateMap(dict(operation.config_upsert_values)) if operation.config_upsert_values else None
     assert isinstance(operation, ops.UpdateConfig)
-    return operation.config
+    return operation.config_updates
 
 
 def _same_key(one: ops.UpdateMap | None, two: ops.UpdateMap | None) -> bool:
     if one is None or two is None:
         return False
-    return one.replace or two.replace or not one.entries.keys().isdisjoint(two.entries)
+    return one.replace or two.replace or not one.updates.keys().isdisjoint(two.updates)
 
 
 def _metadata_of_old(mine: ops.Operation, other: ops.Operation) -> Verdict:
@@ -246,7 +246,7 @@ def _replaced_and_updated(mine: ops.Operation, other: ops.Operation) -> Verdict:
         return INCOMPATIBLE
     if targets.isdisjoint(_ids(other.updated_fragments)):
         return OK
-    moved = other.mode == "rewrite_rows" and bool(other.new_fragments)
+    moved = other.update_mode == "rewrite_rows" and bool(other.new_fragments)
     return RETRYABLE if moved or not _replaced_fields(mine).isdisjoint(other.fields_modified) else OK
 
 
@@ -254,9 +254,9 @@ def _replaced_twice(mine: ops.Operation, other: ops.Operation) -> Verdict:
     """v: both replace the data of a field in a fragment."""
     assert isinstance(mine, ops.DataReplacement) and isinstance(other, ops.DataReplacement)
     meet = any(
-        one == two and not set(file.fields).isdisjoint(theirs.fields)
-        for one, file in mine.replacements
-        for two, theirs in other.replacements
+        one.fragment_id == two.fragment_id and not set(one.new_file.fields).isdisjoint(two.new_file.fields)
+        for one in mine.replacements
+        for two in other.replacements
     )
     return RETRYABLE if meet else OK
 

@@ -108,7 +108,7 @@ def _same_table(pair: _Pair, _: Any) -> str | None:
 def _touched(pair: _Pair, operation: Any) -> str | None:
     """What it changes; deletions of known rows can be merged with others."""
     touched, removed = touched_fragments(operation), removed_fragments(operation)
-    is_mergeable = pair.knows_rows and getattr(operation, "mode", "rewrite_rows") == "rewrite_rows"
+    is_mergeable = pair.knows_rows and getattr(operation, "update_mode", "rewrite_rows") == "rewrite_rows"
     checked = removed if is_mergeable else touched
     return pair.changed(touched, deletions=False) or pair.changed(checked, deletions=True)
 

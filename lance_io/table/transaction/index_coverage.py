@@ -80,7 +80,7 @@ def with_rewritten(
 
     new_ids  ids of the new fragments, by group. Raises `OperationError` for an index that covers a part of a group.
     """
-    rebuilt = {one.old_uuid: one for one in operation.rewritten_indices}
+    rebuilt = {one.old_id: one for one in operation.rewritten_indices}
     found = []
     for index in indices:
         if index.uuid in rebuilt:
@@ -123,7 +123,7 @@ def _rebuilt(index: IndexMetadata, rewritten: RewrittenIndex) -> IndexMetadata:
             message.index_details.CopyFrom(known.new_index_details)
         message.ClearField("files")
         message.files.extend(known.new_index_files)
-    return replace(index, uuid=rewritten.new_uuid, message=message)
+    return replace(index, uuid=rewritten.new_id, message=message)
 
 
 def _shrunk(index: IndexMetadata, operation: Rewrite) -> IndexMetadata:

@@ -49,7 +49,7 @@ def settle_keys(fields: Sequence[file_pb2.Field], updates: Mapping[int, UpdateMa
     Raises `OperationError` for another key than the one that the table has, and for entries that make none;
     `PrimaryKeyError` for a primary key that cannot be.
     """
-    named = {name for update in updates.values() for name in update.entries}
+    named = {name for update in updates.values() for name in update.updates}
     changed = [field for field in fields if field.id in updates]
     primary = {field.id: stored_primary_key(field) for field in fields}
     new_primary = primary | {field.id: declared_primary_key(field.metadata) for field in changed}

@@ -4,7 +4,8 @@
     UpdateConfig DataReplacement UpdateMemWalState Clone UpdateBases
     Unknown: an operation that this release cannot look into; it conflicts with everything
 
-New fragments have the id 0 until the commit that numbers them. Schemas carry the schema metadata with them.
+Classes and fields are named as in pylance's `LanceOperation`, whose forms of them users hold (`dataset/changes`). New
+fragments have the id 0 until the commit that numbers them. Schemas carry the schema metadata with them.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Delete:
 class Overwrite:
     """Replace rows and schema; also what creates a table.
 
-    config_upserts  merged into the table's config
-    initial_bases   base paths, of a table that is being created
+    config_upsert_values  merged into the table's config
+    initial_bases         base paths, of a table that is being created
     """
 
     fragments: tuple[Fragment, ...]
-    schema: Schema
-    config_upserts: Mapping[str, str] = field(default_factory=dict)
+    new_schema: Schema
+    config_upsert_values: Mapping[str, str] = field(default_factory=dict)
     initial_bases: tuple[BasePath, ...] = ()
 
 
@@ -82,8 +83,8 @@ class RewrittenIndex:
     message  what it was parsed from: details, version and files of the new segment; not to be changed
     """
 
-    old_uuid: str
-    new_uuid: str
+    old_id: str
+    new_id: str
     message: transaction_pb2.Rewrite.RewrittenIndex | None = field(default=None, repr=False, compare=False)
 
 
@@ -148,7 +149,7 @@ class Update:
     fields_modified       ids of the fields that were rewritten in place
     fields_for_preserving_frag_bitmap  ids of the fields whose values changed
     inserted_rows         keys that were inserted, None when nobody says
-    updated_offsets       which rows of a fragment were rewritten in place, portable Roaring bitmaps by fragment id
+    updated_fragment_offsets  which rows of a fragment were rewritten in place, portable Roaring bitmaps by its id
     """
 
     removed_fragment_ids: tuple[int, ...] = ()
@@ -156,9 +157,9 @@ class Update:
     new_fragments: tuple[Fragment, ...] = ()
     fields_modified: tuple[int, ...] = ()
     fields_for_preserving_frag_bitmap: tuple[int, ...] = ()
-    mode: UpdateMode = "rewrite_rows"
+    update_mode: UpdateMode = "rewrite_rows"
     inserted_rows: KeyFilter | None = None
-    updated_offsets: Mapping[int, bytes] = field(default_factory=dict)
+    updated_fragment_offsets: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,39 +174,47 @@ class Project:
 class UpdateMap:
     """A change of key-value pairs.
 
-    entries  new values; None deletes the key
+    updates  new values; None deletes the key
     replace  forget all other pairs first
     """
 
-    entries: Mapping[str, str | None]
+    updates: Mapping[str, str | None]
     replace: bool = False
 
     @property
     def upserted(self) -> frozenset[str]:
         """Keys that get a value."""
-        return frozenset(key for key, value in self.entries.items() if value is not None)
+        return frozenset(key for key, value in self.updates.items() if value is not None)
 
 
 @dataclass(frozen=True)
 class UpdateConfig:
-    """Change config and metadata; None leaves a map alone. `field_metadata` is by field id."""
+    """Change config and metadata; None leaves a map alone. Those of fields are by field id."""
 
-    config: UpdateMap | None = None
-    table_metadata: UpdateMap | None = None
-    schema_metadata: UpdateMap | None = None
-    field_metadata: Mapping[int, UpdateMap] = field(default_factory=dict)
+    config_updates: UpdateMap | None = None
+    table_metadata_updates: UpdateMap | None = None
+    schema_metadata_updates: UpdateMap | None = None
+    field_metadata_updates: Mapping[int, UpdateMap] = field(default_factory=dict)
 
     @property
     def changes_schema(self) -> bool:
         """Whether it changes metadata that is part of the schema."""
-        return self.schema_metadata is not None or bool(self.field_metadata)
+        return self.schema_metadata_updates is not None or bool(self.field_metadata_updates)
+
+
+@dataclass(frozen=True)
+class DataReplacementGroup:
+    """A data file that takes the place of the one with the same fields in a fragment."""
+
+    fragment_id: int
+    new_file: DataFile
 
 
 @dataclass(frozen=True)
 class DataReplacement:
-    """Put other data files in the place of those with the same fields: pairs of fragment id and file."""
+    """Put other data files in the place of those that are there."""
 
-    replacements: tuple[tuple[int, DataFile], ...]
+    replacements: tuple[DataReplacementGroup, ...]
 
 
 @dataclass(frozen=True)
