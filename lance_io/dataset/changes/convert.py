@@ -2,7 +2,7 @@
 
 The public one is plain values with pylance's names, which jobs send around and may change; that of the table room is
 checked, bound to a table's field ids, and keeps what other writers put into fragments. Classes and fields have the same
-names in both, so that a field is converted by its name (`_FIELDS`), and an operation by its fields. Decision 005 says
+names in both, so that a field is converted by its name (`_FIELDS`), and an operation by its fields. Decision 006 says
 why there are two.
 """
 

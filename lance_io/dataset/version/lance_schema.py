@@ -10,6 +10,8 @@ from lance_io.format.schema import split_path
 from lance_io.format.schema_arrow import schema_from_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from lance_io.format.schema import Field, Schema
@@ -74,28 +76,21 @@ class LanceSchema:
 
     def field(self, name: str) -> LanceField | None:
         """The field at a dotted path, or None."""
-        level = self.fields()
-        found: LanceField | None = None
-        for part in split_path(name):
-            found = next((one for one in level if one.name() == part), None)
-            if found is None:
-                return None
-            level = found.children()
-        return found
+        return self._find(name, str)
 
     def field_case_insensitive(self, name: str) -> LanceField | None:
         """The field at a dotted path, or None; an exact match wins over one that differs in case."""
         exact = self.field(name)
-        if exact is not None:
-            return exact
-        level = self.fields()
-        found: LanceField | None = None
-        for part in split_path(name):
-            found = next((one for one in level if one.name().casefold() == part.casefold()), None)
+        return self._find(name, str.casefold) if exact is None else exact
+
+    def _find(self, path: str, fold: Callable[[str], str]) -> LanceField | None:
+        level, found = self._schema.fields, None
+        for part in split_path(path):
+            found = next((one for one in level if fold(one.name) == fold(part)), None)
             if found is None:
                 return None
-            level = found.children()
-        return found
+            level = found.children
+        return None if found is None else LanceField(found)
 
     def unenforced_primary_key(self) -> list[LanceField]:
         """The fields declared as primary key: those with a position by it, then the others as they come."""

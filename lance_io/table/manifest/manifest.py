@@ -298,9 +298,19 @@ def _base_paths(message: table_pb2.Manifest) -> dict[int, BasePath]:
     for each in message.base_paths:
         if each.id in bases or not each.path or "\0" in each.path:
             raise FormatError(f"base path {each.id} is declared twice or has no usable path: {each.path[:200]!r}")
-        name = each.name if each.HasField("name") else None
-        bases[each.id] = BasePath(each.id, each.path, each.is_dataset_root, name)
+        bases[each.id] = decode_base_path(each)
     return bases
+
+
+def decode_base_path(message: table_pb2.BasePath) -> BasePath:
+    """A base path as a value."""
+    name = message.name if message.HasField("name") else None
+    return BasePath(message.id, message.path, message.is_dataset_root, name)
+
+
+def encode_base_path(base: BasePath) -> table_pb2.BasePath:
+    """The message of a base path."""
+    return table_pb2.BasePath(id=base.id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path)
 
 
 def _transaction_offset(message: table_pb2.Manifest, position: int) -> int | None:

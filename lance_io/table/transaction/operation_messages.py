@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.format.schema import Schema
 from lance_io.format.schema_messages import decode_schema, encode_schema
-from lance_io.proto import table_pb2, transaction_pb2
+from lance_io.proto import transaction_pb2
 from lance_io.table.manifest.fragment import decode_file, decode_fragment, encode_file, encode_fragment
 from lance_io.table.manifest.index_section import decode_index, decode_uuid, encode_index
-from lance_io.table.manifest.manifest import BasePath
+from lance_io.table.manifest.manifest import decode_base_path, encode_base_path
 from lance_io.table.transaction import operations as ops
 
 if TYPE_CHECKING:
@@ -95,18 +95,7 @@ _NUMBERS: Final = _list_of(int, int)
 _MAP: Final = _Codec(lambda message, name: dict(getattr(message, name)), _put_map)
 _FRAGMENTS: Final = _list_of(decode_fragment, encode_fragment)
 _INDICES: Final = _list_of(decode_index, encode_index)
-
-
-def _decode_base_path(message: table_pb2.BasePath) -> BasePath:
-    name = message.name if message.HasField("name") else None
-    return BasePath(message.id, message.path, message.is_dataset_root, name)
-
-
-def _encode_base_path(base: BasePath) -> table_pb2.BasePath:
-    return table_pb2.BasePath(id=base.id, name=base.name, is_dataset_root=base.is_dataset_root, path=base.path)
-
-
-_BASES: Final = _list_of(_decode_base_path, _encode_base_path)
+_BASES: Final = _list_of(decode_base_path, encode_base_path)
 
 
 # -- schemas: `schema`, and `schema_metadata` where the operation has it ---------------------------------------------
