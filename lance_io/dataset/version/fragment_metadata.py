@@ -7,8 +7,8 @@ and the JSON follow pylance, whose distributed jobs exchange them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Self
 
 from lance_io.errors import UsageError
 
@@ -70,13 +70,7 @@ class DeletionFile:
 
     def asdict(self) -> dict[str, Any]:
         """The fields as a dict."""
-        return {
-            "read_version": self.read_version,
-            "id": self.id,
-            "file_type": self.file_type,
-            "num_deleted_rows": self.num_deleted_rows,
-            "base_id": self.base_id,
-        }
+        return asdict(self)
 
     def json(self) -> str:
         """The fields as JSON text."""
@@ -89,59 +83,47 @@ class DeletionFile:
 
 
 @dataclass(frozen=True)
-class RowIdMeta:
+class _InlineBytes:
+    """What a manifest stores as serialized bytes; pylance writes them as `{KEY: [byte, ...]}`."""
+
+    data: bytes
+
+    _KEY: ClassVar[str]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.data)} bytes)"
+
+    def asdict(self) -> dict[str, Any]:
+        """As pylance writes it."""
+        return {self._KEY: list(self.data)}
+
+    def json(self) -> str:
+        """The same as JSON text."""
+        return json.dumps(self.asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `json`."""
+        return cls.from_dict(_object(text))
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The inverse of `asdict`."""
+        return cls(bytes(values[cls._KEY]))
+
+
+@dataclass(frozen=True, repr=False)
+class RowIdMeta(_InlineBytes):
     """The serialized row id sequence of a fragment (specification: table, section 6.1)."""
 
-    data: bytes
-
-    def __repr__(self) -> str:
-        return f"RowIdMeta({len(self.data)} bytes)"
-
-    def asdict(self) -> dict[str, Any]:
-        """As pylance writes it: `{"Inline": [byte, ...]}`."""
-        return {"Inline": list(self.data)}
-
-    def json(self) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.asdict(), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> RowIdMeta:
-        """The inverse of `json`."""
-        return RowIdMeta.from_dict(_object(text))
-
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> RowIdMeta:
-        """The inverse of `asdict`."""
-        return RowIdMeta(bytes(values["Inline"]))
+    _KEY = "Inline"
 
 
-@dataclass(frozen=True)
-class RowDatasetVersionMeta:
+@dataclass(frozen=True, repr=False)
+class RowDatasetVersionMeta(_InlineBytes):
     """The serialized version sequence of a fragment (specification: table, section 6.5)."""
 
-    data: bytes
-
-    def __repr__(self) -> str:
-        return f"RowDatasetVersionMeta({len(self.data)} bytes)"
-
-    def asdict(self) -> dict[str, Any]:
-        """As pylance writes it: `{"inline": [byte, ...]}`."""
-        return {"inline": list(self.data)}
-
-    def json(self) -> str:
-        """The same as JSON text."""
-        return json.dumps(self.asdict(), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> RowDatasetVersionMeta:
-        """The inverse of `json`."""
-        return RowDatasetVersionMeta.from_dict(_object(text))
-
-    @staticmethod
-    def from_dict(values: dict[str, Any]) -> RowDatasetVersionMeta:
-        """The inverse of `asdict`."""
-        return RowDatasetVersionMeta(bytes(values["inline"]))
+    _KEY = "inline"
 
 
 @dataclass
