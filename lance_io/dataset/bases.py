@@ -1,10 +1,14 @@
 """The classes of `pyarrow.dataset` that ours are subclasses of.
 
 They are defined in `pyarrow._dataset`; `pyarrow.dataset` adds file formats and filesystems that tables here have no
-use for. pyarrow imports pandas, where that is installed, while it makes them.
+use for. pyarrow imports pandas, where that is installed, while it makes them: 0.2 s, which opening a table and taking
+rows do without. So the public classes that need them are made when they are first asked for.
 """
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 from lance_io import runtime
 
@@ -12,4 +16,17 @@ runtime.loaded_sync("pyarrow._dataset")
 
 from pyarrow._dataset import Dataset, Fragment, Scanner  # noqa: E402 - by a thread, before
 
-__all__ = ["Dataset", "Fragment", "Scanner"]
+__all__ = ["Dataset", "Fragment", "Scanner", "subclass"]
+
+
+def subclass(methods: type, base: type) -> Any:
+    """The public class `Lance...` of a base: the methods of ours, which override all that it inherits from pyarrow's.
+
+    It is put into the module of `methods`, once.
+    """
+    home = vars(sys.modules[methods.__module__])
+    name = f"Lance{base.__name__}"
+    if name not in home:
+        made = type(name, (methods, base), {"__module__": methods.__module__, "__doc__": methods.__doc__})
+        home.setdefault(name, made)  # another thread may have been first
+    return home[name]

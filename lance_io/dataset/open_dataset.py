@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from os import PathLike
 
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.open_version import OpenOptions
     from lance_io.dataset.version.session import Session
 

@@ -1,8 +1,8 @@
 """What `LanceDataset` does, in plain code, with pylance's names.
 
-`SyncDataset` has the methods. `LanceDataset` (`lancedataset.py`) is that and a `pyarrow.dataset.Dataset`, whose module
-takes 0.2 s to load: it loads pandas where that is installed. So `lance_io.dataset` gives an `OpenedDataset` where
-nothing has loaded it yet, which is a `LanceDataset` to all who ask.
+`SyncDataset` has the methods. `LanceDataset` is that and a `pyarrow.dataset.Dataset`, whose module takes 0.2 s to load
+(`bases.py`): the class is made when it is first asked for. `lance_io.dataset` gives an `OpenedDataset` where nothing
+has loaded that module yet, which is a `LanceDataset` to all who ask.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from lance_io.dataset.blobs.blob_file import BlobFile
     from lance_io.dataset.fragments import LanceFragment
-    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.version.column_lists import Columns, Selection
@@ -49,7 +48,10 @@ if TYPE_CHECKING:
 
 
 class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
-    """The methods of `LanceDataset`."""
+    """A snapshot of a table: it does not see later commits until `checkout_latest`.
+
+    Parameters as for `lance_io.dataset`.
+    """
 
     def __init__(
         self, uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
@@ -420,6 +422,27 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         raise NotImplementedError("use scanner()")
 
 
+if TYPE_CHECKING:
+    from lance_io.dataset.bases import Dataset
+
+    class LanceDataset(SyncDataset, Dataset):  # type: ignore[misc]
+        """A snapshot of a table; see `SyncDataset`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LanceDataset":
+        return _lance_dataset()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lance_dataset() -> type[LanceDataset]:
+    from lance_io.dataset import bases
+
+    # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
+    made: type[LanceDataset] = bases.subclass(SyncDataset, bases.Dataset)
+    return made
+
+
 class OpenedDataset(SyncDataset):
     """A `LanceDataset` that has not loaded pyarrow's dataset module.
 
@@ -432,12 +455,6 @@ class OpenedDataset(SyncDataset):
 def dataset_class() -> type[LanceDataset]:
     """The class of new datasets: an actual subclass of pyarrow's where that is loaded already."""
     return _lance_dataset() if "pyarrow._dataset" in sys.modules else cast("type[LanceDataset]", OpenedDataset)
-
-
-def _lance_dataset() -> type[LanceDataset]:
-    from lance_io.dataset.lance_dataset import LanceDataset
-
-    return LanceDataset
 
 
 def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:

@@ -21,7 +21,7 @@ from lance_io.table.transaction.transaction import Transaction as StoredTransact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_arguments import Destination

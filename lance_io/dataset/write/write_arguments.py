@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
 
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.sync_dataset import LanceDataset
 
     Destination = str | PathLike[str] | LanceDataset | AsyncDataset
 

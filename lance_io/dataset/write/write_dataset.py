@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.changes.lance_operation import Transaction
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.write.uncommitted_fragments import NewFragments
