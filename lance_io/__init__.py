@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lance_io.dataset.blobs.blob_file import BlobFile
     from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
-    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.fragment import LanceFragment
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
-    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics
@@ -61,8 +61,8 @@ _HOMES = {
     "Index": "lance_io.dataset.changes.lance_operation",
     "IndexFile": "lance_io.dataset.changes.lance_operation",
     "IoScheduler": "lance_io.io.shared_limits",
-    "LanceDataset": "lance_io.dataset.sync_dataset",
-    "LanceFragment": "lance_io.dataset.fragments",
+    "LanceDataset": "lance_io.dataset.lance_dataset",
+    "LanceFragment": "lance_io.dataset.fragment",
     "LanceOperation": "lance_io.dataset.changes.lance_operation",
     "LanceScanner": "lance_io.dataset.scanner",
     "ScanStatistics": "lance_io.dataset.scan.scan_statistics",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lance_io.dataset.fragments import LanceFragment
+from lance_io.dataset.fragment import LanceFragment
 from lance_io.dataset.version.fragment_metadata import DataFile, DeletionFile, FragmentMetadata, RowIdMeta
 from lance_io.dataset.write.write_dataset import write_fragments, write_fragments_async
 

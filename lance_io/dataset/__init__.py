@@ -27,12 +27,12 @@ if TYPE_CHECKING:
         LanceOperation,
         Transaction,
     )
-    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.fragment import LanceFragment
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.open_dataset import dataset
     from lance_io.dataset.scan.scan_options import ColumnOrdering
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner, ScannerBuilder
-    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.table_statistics import DataStatistics, FieldStatistics, LanceStats
@@ -51,8 +51,8 @@ _HOMES = {
     "FieldStatistics": "version.table_statistics",
     "Index": "changes.lance_operation",
     "IndexFile": "changes.lance_operation",
-    "LanceDataset": "sync_dataset",
-    "LanceFragment": "fragments",
+    "LanceDataset": "lance_dataset",
+    "LanceFragment": "fragment",
     "LanceOperation": "changes.lance_operation",
     "LanceScanner": "scanner",
     "LanceSchema": "version.lance_schema",

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.dataset.lance_dataset import LanceDataset, Ref
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.sync_dataset import LanceDataset, Ref
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
     from lance_io.dataset.version.file_listing import Progress
@@ -154,7 +154,7 @@ class AsyncDataset(DatasetFacts, AsyncDatasetChanges, DatasetNotOffered):
 
     def to_sync(self) -> LanceDataset:
         """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
-        from lance_io.dataset.sync_dataset import dataset_class
+        from lance_io.dataset.lance_dataset import dataset_class
 
         return dataset_class()._of(replace(self._state, schedulers=None))
 

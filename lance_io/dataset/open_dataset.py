@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
     from os import PathLike
 
-    from lance_io.dataset.sync_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.version.open_version import OpenOptions
     from lance_io.dataset.version.session import Session
 
@@ -56,7 +56,7 @@ def dataset(
 
     Raises `ValueError` for a table, version or tag that is not there, and for an unknown scheme.
     """
-    from lance_io.dataset.sync_dataset import dataset_class
+    from lance_io.dataset.lance_dataset import dataset_class
 
     return dataset_class()(
         _uri(uri, namespace_client, table_id),

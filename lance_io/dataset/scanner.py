@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan.io_plan import IoPlan
-    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.state import DatasetState
 
 

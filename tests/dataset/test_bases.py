@@ -12,7 +12,7 @@ import pyarrow.dataset
 
 import lance_io
 from lance_io.dataset import bases
-from lance_io.dataset.sync_dataset import SyncDataset
+from lance_io.dataset.lance_dataset import SyncDataset
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.changes import uncancelled as finishing
     from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
-    from lance_io.dataset.sync_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
 

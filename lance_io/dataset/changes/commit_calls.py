@@ -11,7 +11,7 @@ from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.commit_operation import commit_operation
 from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction, as_transaction
 from lance_io.dataset.changes.uncancelled import finished
-from lance_io.dataset.sync_dataset import dataset_class
+from lance_io.dataset.lance_dataset import dataset_class
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import OperationError
 from lance_io.plans.plan import drive_async, drive_sync
@@ -21,7 +21,7 @@ from lance_io.table.transaction.transaction import Transaction as StoredTransact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.dataset.sync_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write.write_arguments import Destination

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.lance_operation import LANCE_COMMIT_MESSAGE_KEY
-from lance_io.dataset.sync_dataset import SyncDataset
+from lance_io.dataset.lance_dataset import SyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
 
-    from lance_io.dataset.sync_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import LanceDataset
 
     Destination = str | PathLike[str] | LanceDataset | AsyncDataset
 

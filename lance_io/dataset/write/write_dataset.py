@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.dataset.async_dataset import AsyncDataset
-from lance_io.dataset.sync_dataset import dataset_class
+from lance_io.dataset.lance_dataset import dataset_class
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.uncommitted_fragments import fragments_of, write_new_fragments
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.changes.lance_operation import Transaction
-    from lance_io.dataset.sync_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.write.uncommitted_fragments import NewFragments

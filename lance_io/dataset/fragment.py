@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.sync_dataset import LanceDataset
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.state import DatasetState

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from lance_io.dataset.blobs.blob_file import BlobFile
-    from lance_io.dataset.fragments import LanceFragment
+    from lance_io.dataset.fragment import LanceFragment
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.version.column_lists import Columns, Selection
@@ -287,13 +287,13 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         """The fragments, in the order of the manifest."""
         if filter is not None:
             raise UsageError("get_fragments() does not support filter yet")
-        from lance_io.dataset.fragments import LanceFragment
+        from lance_io.dataset.fragment import LanceFragment
 
         return [LanceFragment._of(self._state, place) for place in self._state.all_places]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id, or None."""
-        from lance_io.dataset.fragments import LanceFragment
+        from lance_io.dataset.fragment import LanceFragment
 
         place = self._state.place_of(fragment_id)
         return None if place is None else LanceFragment._of(self._state, place)
