@@ -22,13 +22,12 @@ from lance_io.dataset.open_dataset import dataset
 
 if TYPE_CHECKING:
     from lance_io.commit.cleanup import CleanupStats
-    from lance_io.dataset.async_dataset import AsyncDataset
     from lance_io.dataset.blobs.blob_column import BlobColumn
     from lance_io.dataset.blobs.blob_file import BlobFile
     from lance_io.dataset.changes.lance_operation import DatasetBasePath, Index, IndexFile, LanceOperation, Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
     from lance_io.dataset.fragment import LanceFragment
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
     from lance_io.dataset.scanner import LanceScanner
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncDataset": "lance_io.dataset.async_dataset",
+    "AsyncDataset": "lance_io.dataset.lance_dataset",
     "AsyncFileReader": "lance_io.file.reader",
     "AsyncFileWriter": "lance_io.file.write.writers",
     "Blob": "lance_io.dataset.write.blob_arrays",

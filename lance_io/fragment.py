@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lance_io.dataset.fragment import LanceFragment
 from lance_io.dataset.version.fragment_metadata import DataFile, DeletionFile, FragmentMetadata, RowIdMeta
-from lance_io.dataset.write.write_dataset import write_fragments, write_fragments_async
+from lance_io.dataset.write.write_fragments import write_fragments, write_fragments_async
 
 __all__ = [
     "DataFile",

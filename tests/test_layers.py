@@ -52,3 +52,37 @@ def test_inner_modules_take_no_public_name_from_the_root() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "lance_io":
                 assert not {name.name for name in node.names} & {*lance_io.__all__}, f"{path}:{node.lineno}"
+
+
+def imported(path: Path, modules: set[str]) -> set[str]:
+    """Modules that a file imports, wherever: at the top, in functions, by `later`; but not for type checkers only."""
+    names = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.orelse:
+                visit(child)
+            return
+        if isinstance(node, ast.Import):
+            names.extend(one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.extend(f"{node.module}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "later":
+            names.extend(ast.literal_eval(one) for one in node.args)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(ast.parse(path.read_text()))
+    return {one for name in names for one in (name, name.rpartition(".")[0]) if one in modules}
+
+
+def test_no_modules_import_each_other() -> None:
+    """Not even in functions, or when something is first used."""
+    package = CHECKOUT / "lance_io"
+    paths = {".".join(path.relative_to(CHECKOUT).with_suffix("").parts): path for path in package.rglob("*.py")}
+    paths = {name: path for name, path in paths.items() if not name.endswith("__init__")}
+    graph = {name: imported(path, {*paths}) - {name} for name, path in paths.items()}
+    while free := [name for name, others in graph.items() if not others & graph.keys()]:
+        for name in free:
+            del graph[name]
+    assert not graph, f"a circle is among {sorted(graph)}"

@@ -27,8 +27,7 @@ def open_table(
 
     options  `KEY=VALUE` texts for the store
     """
-    from lance_io.dataset.open_dataset import open_options
-    from lance_io.dataset.version.open_version import open_steps
+    from lance_io.dataset.version.open_version import open_options, open_steps
 
     if version is not None and tag is not None:
         raise UsageError("--version and --tag name one version each: give one of them")

@@ -1,15 +1,22 @@
 """WHAT USERS HOLD: datasets, scanners, fragments, and how their calls become reads and changes.
 
-    version/   an open version: opening, its state, tags and branches, what it says of itself
-    scan/      scans: options, plan, pipeline, results
-    rows/      rows by number: takes, deletions, row ids
-    blobs/     blob columns
-    write/     rows into tables
-    changes/   changes that write no rows
-    open_dataset, and the public classes: datasets, fragments, scanners, synchronous and asynchronous
+On top the public objects, each with its two faces, the synchronous class and the asynchronous one, in one module:
 
-Decisions are pure functions and plans (`plans/`); the synchronous and the asynchronous classes run the same. Names are
-loaded when they are first used, so that importing the package loads no pyarrow; see `bases`.
+    lance_dataset, dataset_plans   `LanceDataset` and `AsyncDataset`; what their methods do
+    fragment, scanner              of one fragment, of one scan
+    open_dataset, opening          from a URI to a dataset; what opening from a coroutine returns
+    properties, not_offered        what a version knows without asking, and what only pylance has
+    run_plan                       the drivers of plans: in the caller's thread, or on the engine's loop
+    bases, lazy_module             classes of pyarrow that ours are subclasses of, and modules: loaded when first used
+    compute                        functions of pyarrow
+
+and below them, one folder each: `version/` (an open version), `scan/`, `rows/` (takes), `blobs/`,
+`changes/` and `write/`.
+
+Decisions are pure functions and plans (`plans/plan.py`), and both faces of an object make the same ones: a face adds
+how they are run. None of these modules import each other, nor do they when something is first used: what is below
+gives states and values, of which the modules on top make objects.
+Names are loaded when they are first used, so that importing the package loads no pyarrow.
 """
 
 from __future__ import annotations
@@ -18,7 +25,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.dataset.async_dataset import AsyncDataset
     from lance_io.dataset.changes.lance_operation import (
         LANCE_COMMIT_MESSAGE_KEY,
         DatasetBasePath,
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from lance_io.dataset.fragment import LanceFragment
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.open_dataset import dataset
     from lance_io.dataset.scan.scan_options import ColumnOrdering
     from lance_io.dataset.scan.scan_statistics import ScanStatistics
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "LANCE_COMMIT_MESSAGE_KEY": "changes.lance_operation",
-    "AsyncDataset": "async_dataset",
+    "AsyncDataset": "lance_dataset",
     "AutoCleanupConfig": "write.write_arguments",
     "Branches": "version.tags_and_branches",
     "ColumnOrdering": "scan.scan_options",

@@ -1,27 +1,24 @@
-"""`LanceFragment`: the rows that one append, or one file of it, brought; as a `pyarrow.dataset.Fragment`."""
+"""The rows that one append, or one file of it, brought: `LanceFragment` and `AsyncFragment`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from lance_io.dataset.bases import Fragment
-from lance_io.dataset.changes.delete_rows import delete_from_fragment, delete_offsets
+from lance_io import runtime
+from lance_io.dataset import scanner as scanners
+from lance_io.dataset.lazy_module import later, load
 from lance_io.dataset.not_offered import FragmentNotOffered
-from lance_io.dataset.properties import FragmentFacts
-from lance_io.dataset.rows.fragment_session import FragmentSession
+from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.rows.take_rows import take_fragment_positions
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.run_plan import AsyncFace, SyncFace, run, run_async
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
-from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scanner import LanceScanner
-from lance_io.dataset.version.describe import fragment_metadata
-from lance_io.dataset.version.validation import validate
-from lance_io.dataset.write.uncommitted_fragments import fragment_of_file
+from lance_io.dataset.version.column_lists import as_list
+from lance_io.dataset.version.system_columns import ROW_ADDRESS
 from lance_io.errors import UsageError
 from lance_io.file.row_indices import row_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from os import PathLike
     from typing import Self
 
@@ -29,15 +26,61 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.bases import Fragment
+    from lance_io.dataset.changes import delete_rows as deletions
+    from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
+    from lance_io.dataset.scan.scan_options import ScanOptions
+    from lance_io.dataset.scanner import AsyncScanner, LanceScanner
+    from lance_io.dataset.version import describe, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.table.manifest.fragment import Fragment as Fragment_
+    from lance_io.dataset.write import uncommitted_fragments, write_fragments
+    from lance_io.plans.plan import Plan
+    from lance_io.table.manifest.fragment import Fragment as StoredFragment
+else:
+    deletions = later("lance_io.dataset.changes.delete_rows")
+    describe = later("lance_io.dataset.version.describe")
+    validation = later("lance_io.dataset.version.validation")
+    uncommitted_fragments = later("lance_io.dataset.write.uncommitted_fragments")
+    write_fragments = later("lance_io.dataset.write.write_fragments")
 
 
-class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignore[misc]
+class _Fragment(FragmentProperties, FragmentNotOffered):
+    """What both faces of a fragment have in common: its properties, and plans."""
+
+    def _options(self, **given: Any) -> ScanOptions:
+        """Of a scan of this fragment, which `default_scan_options` are not for."""
+        return scanners.asked_options(None, **{**given, "fragments": (self,)})
+
+    def _take(self, indices: Any, columns: Selection) -> Plan[pa.Table]:
+        return take_fragment_positions(self._state, self._place, row_numbers(indices), columns)
+
+    def _validate(self) -> Plan[None]:
+        yield load(validation)
+        yield from validation.validate(self._state, [self._place])
+
+    def _delete(self, predicate: Any) -> Plan[FragmentMetadata | None]:
+        yield load(deletions, describe)
+        return _public((yield from deletions.delete_from_fragment(self._state, self._place, predicate)))
+
+    def _delete_rows(self, offsets: Any) -> Plan[FragmentMetadata | None]:
+        yield load(deletions, describe)
+        return _public((yield from deletions.delete_offsets(self._state, self._place, row_numbers(offsets))))
+
+
+def _public(fragment: StoredFragment | None) -> FragmentMetadata | None:
+    return None if fragment is None else describe.fragment_metadata(fragment)
+
+
+def _create_from_file(state: DatasetState, filename: str, fragment_id: int) -> Plan[FragmentMetadata]:
+    yield load(uncommitted_fragments, describe)
+    found = yield from uncommitted_fragments.fragment_of_file(state, filename, fragment_id)
+    return describe.fragment_metadata(found)
+
+
+class SyncFragment(_Fragment, SyncFace):
     """One fragment of a dataset version.
 
     dataset      the dataset
@@ -49,7 +92,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         place = None if fragment_id is None else dataset._state.place_of(fragment_id)
         if place is None:
             raise UsageError(f"there is no fragment {fragment_id} in version {dataset.version} of {dataset.uri}")
-        self._state = dataset._state
+        super().__init__(dataset._state)
         self._place = place
 
     @classmethod
@@ -83,8 +126,8 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         **options: Unpack[ScanKeywords],
     ) -> LanceScanner:
         """A scan of this fragment, without `default_scan_options`; parameters as for `LanceDataset.scanner`."""
-        given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
-        return LanceScanner._of(self._state, scan_options(**{**given, "fragments": (self.fragment_id,)}))
+        wanted = self._options(columns=columns, filter=filter, limit=limit, offset=offset, **options)
+        return scanners.LanceScanner._of(self._state, wanted)
 
     def to_table(
         self,
@@ -125,26 +168,25 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
         Raises `OSError` unless the positions ascend (repetitions are allowed) and lie in the fragment.
         """
-        positions = row_numbers(indices)
-        return run(self._state, take_fragment_positions(self._state, self._place, positions, columns))
+        return self._run(self._take(indices, columns))
 
     def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> FragmentSession:
         """For many takes of the same columns, with the row address behind them if wanted."""
-        return FragmentSession(self._state, self._place, columns, with_row_address=bool(with_row_address))
+        return FragmentSession(self, columns, with_row_address=bool(with_row_address))
 
     def validate(self) -> None:
         """Check the fragment's files; see `LanceDataset.validate`."""
-        run(self._state, validate(self._state, [self._place]))
+        self._run(self._validate())
 
     # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
 
     def delete(self, predicate: Any) -> FragmentMetadata | None:
         """The fragment without the rows that pass a filter, None when none would be left; writes the deletion file."""
-        return _public(run(self._state, delete_from_fragment(self._state, self._place, predicate)))
+        return self._run(self._delete(predicate))
 
     def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
         """The fragment without rows given by their offsets in it, deleted rows counted; as `delete`."""
-        return _public(run(self._state, delete_offsets(self._state, self._place, row_numbers(offsets))))
+        return self._run(self._delete_rows(offsets))
 
     @staticmethod
     def create(
@@ -167,9 +209,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
         fragment_id  its id, 0 ("to be numbered") by default
         """
-        from lance_io.dataset.write.write_dataset import write_fragment
-
-        return write_fragment(
+        return write_fragments.write_fragment(
             dataset_uri,
             data,
             fragment_id,
@@ -190,8 +230,7 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
 
         Raises `OSError` for a file with other columns, and when there is no such file.
         """
-        state = dataset._state
-        return fragment_metadata(run(state, fragment_of_file(state, filename, fragment_id)))
+        return run(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -216,5 +255,167 @@ class LanceFragment(FragmentFacts, FragmentNotOffered, Fragment):  # type: ignor
         raise NotImplementedError("Not implemented yet for LanceFragment")
 
 
-def _public(fragment: Fragment_ | None) -> FragmentMetadata | None:
-    return None if fragment is None else fragment_metadata(fragment)
+if TYPE_CHECKING:
+
+    class LanceFragment(SyncFragment, Fragment):  # type: ignore[misc]
+        """The public class; see `SyncFragment`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LanceFragment":
+        return _lance_fragment()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lance_fragment() -> type[LanceFragment]:
+    from lance_io.dataset import bases
+
+    made: type[LanceFragment] = bases.subclass(SyncFragment, bases.Fragment)
+    return made
+
+
+class AsyncFragment(_Fragment, AsyncFace):
+    """One fragment of a dataset version. Made by `AsyncDataset.get_fragments`."""
+
+    def __init__(self, state: DatasetState, place: int) -> None:
+        super().__init__(state)
+        self._place = place
+
+    async def num_deletions(self) -> int:
+        """Deleted rows."""
+        return self.physical_rows - await self.count_rows()
+
+    async def count_rows(self, filter: Any = None) -> int:
+        """Rows that are left, or those of them that pass a filter."""
+        return await self.scanner(filter=filter).count_rows()
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        *,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> AsyncScanner:
+        """A scan of this fragment; see `LanceFragment.scanner`."""
+        wanted = self._options(columns=columns, filter=filter, limit=limit, offset=offset, **options)
+        return scanners.AsyncScanner(self._state, wanted)
+
+    async def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        return await self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **options).to_table()
+
+    def to_batches(self, *, columns: Columns = None, **options: Any) -> AsyncIterator[pa.RecordBatch]:
+        """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns=columns, **options).to_batches()
+
+    async def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
+        scanner = self.scanner(columns=columns, filter=filter, limit=limit, offset=offset, **scan)
+        return await scanner.to_pandas(blob_mode=blob_mode, **options)
+
+    async def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows."""
+        return await self.scanner(**{**options, "limit": num_rows}).to_table()
+
+    async def take(self, indices: Any, columns: Selection = None) -> pa.Table:
+        """Rows by position among those that are left; errors as `LanceFragment.take`."""
+        return await self._run(self._take(indices, columns))
+
+    def open_session(self, columns: Selection = None, with_row_address: bool | None = None) -> AsyncFragmentSession:
+        """See `LanceFragment.open_session`."""
+        return AsyncFragmentSession(self, columns, with_row_address=bool(with_row_address))
+
+    async def validate(self) -> None:
+        """Check the fragment's files; see `LanceDataset.validate`."""
+        await self._run(self._validate())
+
+    # -- changes, to be committed with `LanceOperation` ---------------------------------------------------------------
+
+    async def delete(self, predicate: Any) -> FragmentMetadata | None:
+        """The fragment without the rows that pass a filter; see `LanceFragment.delete`."""
+        return await self._run(self._delete(predicate))
+
+    async def delete_rows(self, offsets: Any) -> FragmentMetadata | None:
+        """The fragment without rows given by their offsets in it; see `LanceFragment.delete_rows`."""
+        return await self._run(self._delete_rows(offsets))
+
+    @staticmethod
+    async def create(
+        dataset_uri: Any,
+        data: Any,
+        fragment_id: int | None = None,
+        schema: pa.Schema | None = None,
+        max_rows_per_group: int | None = 1024,
+        progress: Any = None,
+        mode: str = "append",
+        **options: Any,
+    ) -> FragmentMetadata:
+        """Write rows as one fragment that no version refers to yet; see `LanceFragment.create`."""
+        await runtime.loaded(write_fragments.__name__)
+        return await write_fragments.write_fragment_async(
+            dataset_uri, data, fragment_id, schema, mode=mode, progress=progress, **options
+        )
+
+    @staticmethod
+    async def create_from_file(filename: str, dataset: AsyncDataset, fragment_id: int) -> FragmentMetadata:
+        """The fragment of a data file; see `LanceFragment.create_from_file`."""
+        return await run_async(_create_from_file(dataset._state, filename, fragment_id))
+
+    def __repr__(self) -> str:
+        return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"
+
+
+# -- takes of the same columns -----------------------------------------------------------------------------------------
+
+
+class FragmentSession:
+    """What `LanceFragment.open_session` gives."""
+
+    def __init__(self, fragment: SyncFragment, columns: Selection, *, with_row_address: bool) -> None:
+        self._fragment = fragment
+        self._columns = _with_address(fragment._state, columns) if with_row_address else columns
+
+    def take(self, indices: Any) -> pa.Table:
+        """Rows by position among the rows of the fragment that are left; errors as `LanceFragment.take`."""
+        return self._fragment.take(indices, self._columns)
+
+
+class AsyncFragmentSession:
+    """What `AsyncFragment.open_session` gives."""
+
+    def __init__(self, fragment: AsyncFragment, columns: Selection, *, with_row_address: bool) -> None:
+        self._fragment = fragment
+        self._columns = _with_address(fragment._state, columns) if with_row_address else columns
+
+    async def take(self, indices: Any) -> pa.Table:
+        """See `FragmentSession.take`."""
+        return await self._fragment.take(indices, self._columns)
+
+
+def _with_address(state: DatasetState, columns: Selection) -> Selection:
+    """The columns with the row address behind them."""
+    if isinstance(columns, dict):
+        return {**columns, ROW_ADDRESS: ROW_ADDRESS}
+    listed = as_list(columns)
+    return [*(state.schema.names if listed is None else (name for name in listed if name != ROW_ADDRESS)), ROW_ADDRESS]

@@ -1,29 +1,44 @@
-"""What `LanceDataset` does, in plain code, with pylance's names.
+"""One table version, open: `LanceDataset`, with pylance's names, and `AsyncDataset`, which is the same, awaitable.
 
-`SyncDataset` has the methods. `LanceDataset` is that and a `pyarrow.dataset.Dataset`, whose module takes 0.2 s to load
-(`bases.py`): the class is made when it is first asked for. `lance_io.dataset` gives an `OpenedDataset` where nothing
-has loaded that module yet, which is a `LanceDataset` to all who ask.
+`SyncDataset` has the methods of `LanceDataset`, which is that and a `pyarrow.dataset.Dataset`, whose module takes 0.2 s
+to load (`bases.py`): the class is made when it is first asked for. `lance_io.dataset` gives an `OpenedDataset` where
+nothing has loaded that module yet, which is a `LanceDataset` to all who ask.
+
+Every asynchronous method is a coroutine that runs on the engine's loop, whatever loop awaits it; cancelling the caller
+cancels it there. `async for` over batches that ends early (`break`, an exception, `aclose`) cancels the reads under
+way.
+
+What the methods do is in `dataset_plans.py`, `scanner.py`, `fragment.py` and, for those that change the table, in
+`changes/change_methods.py`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from lance_io.dataset.changes.change_methods import DatasetChanges
+from lance_io import runtime
+from lance_io.dataset import dataset_plans as plans
+from lance_io.dataset.changes.change_methods import AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.not_offered import DatasetNotOffered
-from lance_io.dataset.properties import DatasetFacts
-from lance_io.dataset.rows.take_rows import sample_positions, take_positions, take_row_ids, warm
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.opening import Opening
+from lance_io.dataset.properties import DatasetProperties
+from lance_io.dataset.rows.take_rows import take_positions, take_row_ids, warm
+from lance_io.dataset.run_plan import run, run_async, run_sync
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scan.scan_statistics import IoMeter
-from lance_io.dataset.version.open_version import checked_out, latest_of, open_steps
+from lance_io.dataset.version.open_version import checked_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
-from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.store.api import offers_sync_reads
+from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import timedelta
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from os import PathLike
     from typing import Self
 
@@ -31,36 +46,45 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from lance_io.dataset.blobs.blob_file import BlobFile
-    from lance_io.dataset.fragment import LanceFragment
+    from lance_io.dataset import fragment as fragments
+    from lance_io.dataset import scanner as scanners
+    from lance_io.dataset.bases import Dataset
+    from lance_io.dataset.blobs import blob_file
+    from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
+    from lance_io.dataset.changes import commit_calls as commits
+    from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
+    from lance_io.dataset.fragment import AsyncFragment, LanceFragment
+    from lance_io.dataset.run_plan import Timeout
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.scanner import LanceScanner
+    from lance_io.dataset.scanner import AsyncScanner, LanceScanner
+    from lance_io.dataset.version import file_listing, table_statistics, tags_and_branches
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
     from lance_io.dataset.version.file_listing import Progress
-    from lance_io.dataset.version.open_version import OpenOptions
+    from lance_io.dataset.version.open_version import Ref
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.version.table_statistics import LanceStats
+    from lance_io.dataset.version.table_statistics import AsyncStats, LanceStats
     from lance_io.dataset.version.tags_and_branches import Branches, Tags
+    from lance_io.dataset.write import run_write as writes
+    from lance_io.io import scheduler
+else:
+    fragments = later("lance_io.dataset.fragment")
+    scanners = later("lance_io.dataset.scanner")
+    blob_file = later("lance_io.dataset.blobs.blob_file")
+    commits = later("lance_io.dataset.changes.commit_calls")
+    file_listing = later("lance_io.dataset.version.file_listing")
+    table_statistics = later("lance_io.dataset.version.table_statistics")
+    tags_and_branches = later("lance_io.dataset.version.tags_and_branches")
+    writes = later("lance_io.dataset.write.run_write")
+    scheduler = later("lance_io.io.scheduler")
 
-    Ref = int | str | tuple[str | None, int | None]
-    Timeout = float | timedelta | None
+COMMIT_TIMEOUT: Final = timedelta(minutes=30)
+# what methods of `AsyncDataset` use that are no coroutines, imported before they are called: they may be on a loop
+_USED_BY_FUNCTIONS: Final = (fragments.__name__, scanners.__name__)
 
 
-class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
-    """A snapshot of a table: it does not see later commits until `checkout_latest`.
-
-    Parameters as for `lance_io.dataset`.
-    """
-
-    def __init__(
-        self, uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
-    ) -> None:
-        from lance_io.dataset.open_dataset import open_options
-
-        checked = open_options(uri, version, **options)
-        self._meter = IoMeter(checked.location.store)
-        self._state = _opened(checked, timeout)
+class _Dataset(DatasetProperties):
+    """What both faces of a dataset have in common."""
 
     @classmethod
     def _of(cls, state: DatasetState, meter: IoMeter | None = None) -> Self:
@@ -69,37 +93,53 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         dataset._meter = meter or IoMeter(state.location.store)
         return dataset
 
+    def _places(self, filter: Any) -> Sequence[int]:
+        """Places of the fragments, as `get_fragments` gives them."""
+        if filter is not None:
+            raise UsageError("get_fragments() does not support filter yet")
+        return self._state.all_places
+
+    def __copy__(self) -> Self:
+        return type(self)._of(self._state)
+
+
+class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
+    """A snapshot of a table: it does not see later commits until `checkout_latest`.
+
+    Parameters as for `lance_io.dataset`.
+    """
+
+    def __init__(
+        self, uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
+    ) -> None:
+        checked = open_options(uri, version, **options)
+        self._meter = IoMeter(checked.location.store)
+        answers_sync = offers_sync_reads(checked.location.store)
+        super().__init__(run_sync(open_steps(checked), timeout, answers_sync=answers_sync))
+
     @property
     def stats(self) -> LanceStats:
         """Statistics of the table."""
-        from lance_io.dataset.version.table_statistics import LanceStats
-
-        return LanceStats(self._state)
+        return table_statistics.LanceStats(self._state)
 
     # -- versions ----------------------------------------------------------------------------------------------------
 
     @property
     def latest_version(self) -> int:
         """Number of the newest version of the branch, asked from the store now."""
-        return run(self._state, latest_of(self._state))
+        return self._run(latest_of(self._state))
 
     def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        from lance_io.dataset.version.describe import describe_versions
-
-        return run(self._state, describe_versions(self._state.location))
+        return self._run(plans.versions(self._state))
 
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
-        from lance_io.dataset.version.describe import version_refs
-
-        return run(self._state, version_refs(self._state.location))
+        return self._run(plans.version_refs(self._state))
 
     def all_files(self) -> pa.RecordBatchReader:
         """All files below the table's folder, with size and time: `base_uri`, `path`, `size_bytes`, `last_modified`."""
-        from lance_io.dataset.version import file_listing as files
-
-        return files.reader(files.ALL_FILES, [run(self._state, files.all_files(self._state))])
+        return self._run(plans.all_files(self._state))
 
     def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
@@ -109,39 +149,32 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         min_version  only versions from this one on
         progress     told (versions read, versions in all) now and then
         """
-        from lance_io.dataset.version import file_listing as files
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for portion in run(state, files.tracked_versions(state, min_version)):
-                yield run(state, files.tracked_files(state, portion.files))
-                if progress is not None:
-                    progress(portion.num_read, portion.num_versions)
+        def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
+            for portion in run(state, plans.tracked_versions(state, min_version)):
+                yield run(state, plans.tracked_files(state, portion))
+                portion.tell(progress)
 
-        state = self._state
-        return files.reader(files.TRACKED_FILES, batches())
+        return file_listing.reader(file_listing.TRACKED_FILES, batches(self._state))
 
     def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> Self:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(run(self._state, checked_out(self._state, version), timeout), meter)
+        return type(self)._of(self._run(checked_out(self._state, version), timeout), meter)
 
     def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = run(self._state, checked_out(self._state, None), timeout)
+        self._state = self._run(checked_out(self._state, None), timeout)
 
     @property
     def tags(self) -> Tags:
         """The table's tags."""
-        from lance_io.dataset.version.tags_and_branches import Tags
-
-        return Tags(self._state)
+        return tags_and_branches.Tags(self._state)
 
     @property
     def branches(self) -> Branches:
         """The table's branches."""
-        from lance_io.dataset.version.tags_and_branches import Branches
-
-        return Branches(self._state)
+        return tags_and_branches.Branches(self._state)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -172,14 +205,9 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
                                batches included; then it is cancelled and frees what it holds. Batches that were read
                                by then still come, and `DeadlineExceeded` after them
         """
-        given: dict[str, Any] = {"columns": columns, "filter": filter, "limit": limit, "offset": offset, **options}
-        return self._scan(given, self._state.default_scan_options)
-
-    def _scan(self, given: dict[str, Any], defaults: Mapping[str, Any] | None) -> LanceScanner:
-        from lance_io.dataset.scan.scan_options import asked_options
-        from lance_io.dataset.scanner import LanceScanner
-
-        return LanceScanner._of(self._state, asked_options(given), defaults)
+        defaults = self._state.default_scan_options
+        wanted = scanners.asked_options(defaults, columns, filter, limit, offset, **options)
+        return scanners.LanceScanner._of(self._state, wanted)
 
     def to_table(
         self,
@@ -223,18 +251,13 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
 
     def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
-        if start < 0:
-            raise UsageError(f"start must be non-negative, got {start}")
-        if end < start:
-            raise UsageError(f"end ({end}) must be >= start ({start})")
-        return self.scanner(columns, offset=start, limit=end - start, timeout=timeout).to_table()
+        offset, limit = plans.row_window(start, end)
+        return self.scanner(columns, offset=offset, limit=limit, timeout=timeout).to_table()
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
-        from lance_io.dataset.scan.execute import count
-        from lance_io.dataset.scan.scan_options import asked_options
-
-        return count(self._state, asked_options({"filter": filter, **options}).with_defaults(None))
+        wanted = scanners.asked_options(None, filter=filter, **options)
+        return scanners.SyncScanner._of(self._state, wanted).count_rows()
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -248,13 +271,13 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         timeout  seconds, or a `timedelta`, after which the call is cancelled with `DeadlineExceeded`
         Raises `OverflowError` for a negative number and `OSError` for one that is too large.
         """
-        return run(self._state, take_positions(self._state, indices, columns), timeout)
+        return self._run(take_positions(self._state, indices, columns), timeout)
 
     def _take_rows(
         self, row_ids: Any, columns: Selection = None, *, ignore_deletions: bool = False, **kwargs: Any
     ) -> pa.Table:
         """Rows by row id, in the order asked; ids of deleted rows are left out."""
-        return run(self._state, take_row_ids(self._state, row_ids, columns))
+        return self._run(take_row_ids(self._state, row_ids, columns))
 
     def sample(
         self,
@@ -266,8 +289,8 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         **kwargs: Any,
     ) -> pa.Table:
         """A random sample without repetitions. Raises `ValueError` when it is larger than the table."""
-        positions = sample_positions(num_rows, self.count_rows(), randomize_order=randomize_order)
-        return self.take(positions, columns, timeout=timeout)
+        plan = plans.sample(self._state, num_rows, columns, randomize_order=randomize_order)
+        return self._run(plan, timeout)
 
     def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
         """Do ahead of the first take what it would need: connections, and all that locates rows of these columns.
@@ -279,33 +302,25 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         columns  as for `take`; None for all
         timeout  as for `take`; what has been read until then stays
         """
-        run(self._state, warm(self._state, columns), timeout)
+        self._run(warm(self._state, columns), timeout)
 
     # -- fragments ---------------------------------------------------------------------------------------------------
 
     def get_fragments(self, filter: Any = None) -> list[LanceFragment]:
         """The fragments, in the order of the manifest."""
-        if filter is not None:
-            raise UsageError("get_fragments() does not support filter yet")
-        from lance_io.dataset.fragment import LanceFragment
-
-        return [LanceFragment._of(self._state, place) for place in self._state.all_places]
+        return [fragments.LanceFragment._of(self._state, place) for place in self._places(filter)]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
         """The fragment with this id, or None."""
-        from lance_io.dataset.fragment import LanceFragment
-
         place = self._state.place_of(fragment_id)
-        return None if place is None else LanceFragment._of(self._state, place)
+        return None if place is None else fragments.LanceFragment._of(self._state, place)
 
     def validate(self) -> None:
         """Check that all files of the version are there and agree with the manifest; reads metadata, no rows.
 
         Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
         """
-        from lance_io.dataset.version.validation import validate
-
-        run(self._state, validate(self._state, self._state.all_places))
+        self._run(plans.validate(self._state))
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 
@@ -325,10 +340,8 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         buffer_size              bytes read ahead by small sequential reads
         Raises `ValueError` for rows that were deleted or never existed.
         """
-        from lance_io.dataset.blobs.blob_file import take_blobs
-
-        files = take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
-        return run(self._state, files, timeout)
+        plan = plans.take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
+        return self._run(plan, timeout)
 
     def read_blobs(
         self,
@@ -342,10 +355,7 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
         timeout: Timeout = None,
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`; selectors as for `take_blobs`."""
-        from lance_io.dataset.blobs.blob_file import read_blobs
-
-        found = read_blobs(self._state, blob_column, ids, addresses, indices, preserve_order)
-        return run(self._state, found, timeout)
+        return self._run(plans.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
 
     def read_blob_ranges(
         self,
@@ -361,10 +371,59 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
 
         requests  `(row, offset, length)`, the row as `selector` ("ids", "addresses", "indices") says
         """
-        from lance_io.dataset.blobs.blob_file import read_blob_ranges
+        return self._run(plans.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
 
-        found = read_blob_ranges(self._state, blob_column, requests, selector, preserve_order)
-        return run(self._state, found, timeout)
+    # -- commits ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def commit(
+        base_uri: str | PathLike[str] | LanceDataset,
+        operation: LanceOperation.BaseOperation | Transaction,
+        read_version: int | None = None,
+        commit_lock: Any = None,
+        storage_options: dict[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        *,
+        commit_message: str | None = None,
+        enable_stable_row_ids: bool | None = None,
+        namespace_client: Any = None,
+        table_id: list[str] | None = None,
+        namespace_client_managed_versioning: bool = False,
+        base_store_params: Any = None,
+        commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+    ) -> LanceDataset:
+        """Commit an operation that was prepared somewhere; gives the version that it makes.
+
+        base_uri      the table, or an open dataset (which stays at its version)
+        operation     one of `LanceOperation`, or a whole `Transaction`: committing the same one again is recognised,
+                      also that of a `CommitUnknownError`
+        read_version  version that the operation was made for; not needed for `Overwrite` and `Restore`
+        detached      make a version outside of the sequence, which only its number finds
+        max_retries   attempts at most; 0 with an `Overwrite`: `read_version` must still be the newest
+        commit_timeout  no further attempt after this time
+
+        Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
+        there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
+        """
+        return new_dataset(commits.commit(locals()))
+
+    @staticmethod
+    def commit_batch(
+        dest: str | PathLike[str] | LanceDataset,
+        transactions: list[Transaction],
+        commit_lock: Any = None,
+        storage_options: dict[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        base_store_params: Any = None,
+        commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+    ) -> dict[str, Any]:
+        """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
+        given = commits.batch_commit(locals())
+        return {"dataset": new_dataset(commits.commit(given)), "merged": given["operation"]}
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -373,9 +432,6 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._of, (self._state,)
-
-    def __copy__(self) -> Self:
-        return type(self)._of(self._state)
 
     def __repr__(self) -> str:
         return f"<LanceDataset {self._state.location.uri} version {self.version}>"
@@ -423,7 +479,6 @@ class SyncDataset(DatasetFacts, DatasetChanges, DatasetNotOffered):
 
 
 if TYPE_CHECKING:
-    from lance_io.dataset.bases import Dataset
 
     class LanceDataset(SyncDataset, Dataset):  # type: ignore[misc]
         """A snapshot of a table; see `SyncDataset`."""
@@ -457,11 +512,298 @@ def dataset_class() -> type[LanceDataset]:
     return _lance_dataset() if "pyarrow._dataset" in sys.modules else cast("type[LanceDataset]", OpenedDataset)
 
 
-def _opened(options: OpenOptions, timeout: Timeout) -> DatasetState:
-    from lance_io import runtime
-    from lance_io.store.api import offers_sync_reads
+def new_dataset(state: DatasetState) -> LanceDataset:
+    """The dataset of a version that was opened or made."""
+    return dataset_class()._of(state)
 
-    plan = open_steps(options)
-    if timeout is None and offers_sync_reads(options.location.store):
-        return drive_sync(plan)
-    return runtime.run(runtime.within(runtime.seconds(timeout), drive_async(plan)))
+
+class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
+    """A snapshot of a table version. Made by `AsyncDataset.open`, or from a `LanceDataset` by `AsyncDataset.of`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        raise TypeError(
+            "an AsyncDataset is opened by `await AsyncDataset.open(uri)` or `async with AsyncDataset.open(uri) as ds`, "
+            "not by its class: a constructor cannot be awaited"
+        )
+
+    @staticmethod
+    def open(
+        uri: str | PathLike[str], version: Ref | None = None, *, timeout: Timeout = None, **options: Any
+    ) -> Opening[AsyncDataset]:
+        """Open a table; keywords as for `lance_io.dataset`. A coroutine, which `async with` takes too."""
+        return Opening(partial(_open, uri, version, timeout, options))
+
+    @classmethod
+    def of(cls, dataset: LanceDataset) -> Self:
+        """The same table version as a `LanceDataset`, sharing its caches."""
+        runtime.loaded_sync(*_USED_BY_FUNCTIONS)
+        return cls._of(dataset._state)
+
+    def to_sync(self) -> LanceDataset:
+        """The same table version for plain code, sharing the caches; it outlives this object's `aclose`."""
+        return new_dataset(replace(self._state, schedulers=None))
+
+    async def aclose(self) -> None:
+        """Cancel the reads under way, of calls and of batches, wait until they have ended and free what they hold.
+
+        Those who await them, and those who read on, get a `RuntimeError`. Of a dataset that was made by `of` the reads
+        go on: they are also those of the `LanceDataset`.
+        """
+        if self._state.schedulers is not None:
+            await runtime.wrap(self._state.schedulers.aclose())
+        self._state.release()
+
+    # -- versions ----------------------------------------------------------------------------------------------------
+
+    async def latest_version(self) -> int:
+        """Number of the newest version of the branch."""
+        return await self._run(latest_of(self._state))
+
+    async def versions(self) -> list[Version]:
+        """All versions of the branch, oldest first; reads every manifest."""
+        return await self._run(plans.versions(self._state))
+
+    async def all_files(self) -> pa.RecordBatchReader:
+        """See `LanceDataset.all_files`."""
+        return await self._run(plans.all_files(self._state))
+
+    async def tracked_files(
+        self, *, min_version: int | None = None, progress: Progress | None = None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `LanceDataset.tracked_files`; batch by batch, for `async for`."""
+        state = self._state
+        for portion in await self._run(plans.tracked_versions(state, min_version)):
+            yield await self._run(plans.tracked_files(state, portion))
+            portion.tell(progress)
+
+    async def version_refs(self) -> list[VersionRef]:
+        """Numbers of all versions of the branch, oldest first."""
+        return await self._run(plans.version_refs(self._state))
+
+    async def tags(self) -> dict[str, Any]:
+        """The table's tags by name."""
+        return await self._run(plans.tags(self._state))
+
+    async def branches(self) -> dict[str, Any]:
+        """The table's branches by name."""
+        return await self._run(plans.branches(self._state))
+
+    async def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> AsyncDataset:
+        """Another version, tag or `(branch, version)` of the same table, as a new object."""
+        meter = IoMeter(self._state.location.store)
+        return type(self)._of(await self._run(checked_out(self._state, version), timeout), meter)
+
+    async def checkout_latest(self, *, timeout: Timeout = None) -> None:
+        """Move this object to the newest version of its branch."""
+        self._state = await self._run(checked_out(self._state, None), timeout)
+
+    # -- scans -------------------------------------------------------------------------------------------------------
+
+    def scanner(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Unpack[ScanKeywords],
+    ) -> AsyncScanner:
+        """A scan; parameters as for `LanceDataset.scanner`."""
+        defaults = self._state.default_scan_options
+        wanted = scanners.asked_options(defaults, columns, filter, limit, offset, **options)
+        return scanners.AsyncScanner(self._state, wanted)
+
+    async def to_table(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> pa.Table:
+        """The rows as a table; parameters as for `LanceDataset.scanner`."""
+        return await self.scanner(columns, filter, limit, offset, **options).to_table()
+
+    def to_batches(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        **options: Any,
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The rows batch by batch, for `async for`; parameters as for `LanceDataset.scanner`."""
+        return self.scanner(columns, filter, limit, offset, **options).to_batches()
+
+    async def head(self, num_rows: int, **options: Any) -> pa.Table:
+        """The first rows."""
+        return await self.scanner(**{**options, "limit": num_rows}).to_table()
+
+    async def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
+        """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
+        offset, limit = plans.row_window(start, end)
+        return await self.scanner(columns, offset=offset, limit=limit, timeout=timeout).to_table()
+
+    async def count_rows(self, filter: Any = None, **options: Any) -> int:
+        """Number of rows; see `LanceDataset.count_rows`."""
+        wanted = scanners.asked_options(None, filter=filter, **options)
+        return await scanners.AsyncScanner(self._state, wanted).count_rows()
+
+    async def to_pandas(
+        self,
+        columns: Columns = None,
+        filter: Any = None,
+        limit: int | None = None,
+        offset: int | None = None,
+        *,
+        blob_mode: str = "lazy",
+        **options: Any,
+    ) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceDataset.to_pandas`."""
+        scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
+        return await self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
+
+    # -- fragments ---------------------------------------------------------------------------------------------------
+
+    def get_fragments(self, filter: Any = None) -> list[AsyncFragment]:
+        """The fragments, in the order of the manifest; nothing is read."""
+        return [fragments.AsyncFragment(self._state, place) for place in self._places(filter)]
+
+    def get_fragment(self, fragment_id: int) -> AsyncFragment | None:
+        """The fragment with this id, or None."""
+        place = self._state.place_of(fragment_id)
+        return None if place is None else fragments.AsyncFragment(self._state, place)
+
+    async def validate(self) -> None:
+        """Check that all files of the version are there and agree with the manifest; see `LanceDataset.validate`."""
+        await self._run(plans.validate(self._state))
+
+    @property
+    def stats(self) -> AsyncStats:
+        """Statistics of the table."""
+        return table_statistics.AsyncStats(self._state)
+
+    # -- random access -----------------------------------------------------------------------------------------------
+
+    async def take(self, indices: Any, columns: Selection = None, *, timeout: Timeout = None) -> pa.Table:
+        """Rows by position, in the order asked; `timeout` and errors as `LanceDataset.take`."""
+        return await self._run(take_positions(self._state, indices, columns), timeout)
+
+    async def _take_rows(self, row_ids: Any, columns: Selection = None) -> pa.Table:
+        """Rows by row id; ids of deleted rows are left out."""
+        return await self._run(take_row_ids(self._state, row_ids, columns))
+
+    async def sample(
+        self, num_rows: int, columns: Selection = None, randomize_order: bool = True, *, timeout: Timeout = None
+    ) -> pa.Table:
+        """A random sample without repetitions."""
+        plan = plans.sample(self._state, num_rows, columns, randomize_order=randomize_order)
+        return await self._run(plan, timeout)
+
+    async def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
+        """Do ahead of the first take what it would need; see `LanceDataset.warm`."""
+        await self._run(warm(self._state, columns), timeout)
+
+    async def take_blobs(
+        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
+    ) -> list[AsyncBlobFile | None]:
+        """Blobs as awaitable files, None where the blob is null; all as for `LanceDataset.take_blobs`."""
+        found = await self._run(plans.take_blobs(self._state, blob_column, ids, addresses, indices, 0), timeout)
+        return [None if blob is None else blob_file.AsyncBlobFile(blob) for blob in found]
+
+    @asynccontextmanager
+    async def take_blob(self, blob_column: str, index: int) -> AsyncIterator[AsyncBlobFile]:
+        """`async with table.take_blob("column", 7) as file`: the blob of one row, by position; closed at the end.
+
+        Raises `ValueError` for a null.
+        """
+        (blob,) = await self.take_blobs(blob_column, indices=[index])
+        if blob is None:
+            raise UsageError(f"the blob of row {index} in column {blob_column!r} is null")
+        async with blob:
+            yield blob
+
+    async def read_blobs(
+        self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
+    ) -> list[tuple[int, bytes | None]]:
+        """The bytes of blobs, as `(row address, bytes or None)`."""
+        return await self._run(plans.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
+
+    async def read_blob_ranges(
+        self, blob_column: str, requests: Any, *, selector: str, timeout: Timeout = None
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Ranges of blobs, as `(number of the request, row address, bytes or None)`."""
+        return await self._run(plans.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
+
+    # -- writes and commits -------------------------------------------------------------------------------------------
+
+    @staticmethod
+    async def write(
+        data_obj: Any, uri: Any = None, schema: Any = None, mode: str = "create", **options: Any
+    ) -> AsyncDataset:
+        """Write rows to a table; keywords as for `write_dataset`.
+
+        data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
+        """
+        await runtime.loaded(writes.__name__)
+        return AsyncDataset._of(await writes.write_table_async(data_obj, uri, schema, mode, **options))
+
+    @staticmethod
+    async def commit(
+        base_uri: Any,
+        operation: LanceOperation.BaseOperation | Transaction,
+        read_version: int | None = None,
+        commit_lock: Any = None,
+        storage_options: dict[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        **options: Any,
+    ) -> AsyncDataset:
+        """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
+        given = {name: value for name, value in locals().items() if name != "options"}
+        await runtime.loaded(commits.__name__)
+        return AsyncDataset._of(await commits.commit_async({**given, **options}))
+
+    @staticmethod
+    async def commit_batch(
+        dest: Any,
+        transactions: list[Transaction],
+        commit_lock: Any = None,
+        storage_options: dict[str, str] | None = None,
+        enable_v2_manifest_paths: bool | None = None,
+        detached: bool | None = False,
+        max_retries: int = 20,
+        base_store_params: Any = None,
+        commit_timeout: timedelta | None = COMMIT_TIMEOUT,
+    ) -> dict[str, Any]:
+        """Commit several appends as one; see `LanceDataset.commit_batch`."""
+        given = locals()
+        await runtime.loaded(commits.__name__)
+        given = commits.batch_commit(given)
+        return {"dataset": AsyncDataset._of(await commits.commit_async(given)), "merged": given["operation"]}
+
+    # -- interop -----------------------------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (type(self), self._state, self._state.schedulers is not None)
+
+    def __repr__(self) -> str:
+        return f"<AsyncDataset {self._state.location.uri} version {self.version}>"
+
+
+async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:
+    await runtime.loaded("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
+    await load_client(uri)
+    checked = open_options(uri, version, **options)
+    meter = IoMeter(checked.location.store)
+    state = await run_async(open_steps(checked), timeout)
+    return AsyncDataset._of(_closing(state), meter)
+
+
+def _closing(state: DatasetState) -> DatasetState:
+    """The state of a dataset whose `aclose` ends its reads."""
+    return replace(state, schedulers=scheduler.OpenSchedulers("the dataset"))
+
+
+def _unpickled(cls: type[AsyncDataset], state: DatasetState, is_closing: bool) -> AsyncDataset:
+    return cls._of(_closing(state) if is_closing else state)

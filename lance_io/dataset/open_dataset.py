@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lance_io.errors import UnsupportedError, UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime, timedelta
     from os import PathLike
 
     from lance_io.dataset.lance_dataset import LanceDataset
-    from lance_io.dataset.version.open_version import OpenOptions
     from lance_io.dataset.version.session import Session
 
     Uri = str | PathLike[str]
@@ -77,62 +78,8 @@ def dataset(
 
 
 def _uri(uri: Uri | None, namespace_client: Any, table_id: list[str] | None) -> Uri:
-    from lance_io.errors import UnsupportedError, UsageError
-
     if namespace_client is not None or table_id is not None:
         raise UnsupportedError("namespaces are not part of this release; open the table by its uri")
     if uri is None:
         raise UsageError("uri must be given")
     return uri
-
-
-def open_options(
-    uri: Uri,
-    version: Ref | None = None,
-    *,
-    asof: datetime | str | None = None,
-    block_size: int | None = None,
-    commit_lock: Any = None,
-    index_cache_size: int | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    default_scan_options: Mapping[str, Any] | None = None,
-    metadata_cache_size_bytes: int | None = None,
-    index_cache_size_bytes: int | None = None,
-    read_params: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
-) -> OpenOptions:
-    """The keywords of `dataset`, checked."""
-    from lance_io.dataset.version.open_version import OpenOptions
-    from lance_io.dataset.version.session import Session, checked_size
-    from lance_io.dataset.version.timestamps import moment
-    from lance_io.store.storage_options import options_of
-
-    if default_scan_options:
-        from lance_io.dataset.scan.scan_options import scan_options
-
-        scan_options(**default_scan_options)
-    checked_size("index_cache_size", index_cache_size, 0)
-    checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
-    checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
-    is_own = session is None
-    if session is None:
-        session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
-    settings = options_of(storage_options)
-    if block_size is not None:
-        settings["block_size"] = str(block_size)
-    location = session.locate(uri, settings)
-    if is_own:
-        session.linger()
-    return OpenOptions(
-        location=location,
-        given_uri=str(uri),
-        version=version,
-        asof=None if asof is None else moment(asof),
-        session=session,
-        storage_options=storage_options,
-        default_scan_options=default_scan_options,
-        read_params=read_params,
-        base_store_params=base_store_params,
-        commit_lock=commit_lock,
-    )

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lance_io.dataset.lazy_module import later
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
+    from lance_io.dataset.scan import scan_options, scan_plan
     from lance_io.dataset.scan.scan_statistics import IoMeter, IOStats
+    from lance_io.dataset.version import describe
+    from lance_io.dataset.version import lance_schema as lance_schemas
     from lance_io.dataset.version.describe import Version
     from lance_io.dataset.version.fragment_metadata import DataFile, FragmentMetadata
     from lance_io.dataset.version.lance_schema import LanceSchema
     from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.state import DatasetState
     from lance_io.table.manifest.manifest import BasePath, Manifest
+else:
+    scan_options = later("lance_io.dataset.scan.scan_options")
+    scan_plan = later("lance_io.dataset.scan.scan_plan")
+    describe = later("lance_io.dataset.version.describe")
+    lance_schemas = later("lance_io.dataset.version.lance_schema")
 
 
-class DatasetFacts:
+class DatasetProperties:
     """Properties of the version, counters, session."""
 
     _state: DatasetState
@@ -34,18 +42,13 @@ class DatasetFacts:
         """Schema of a scan with the default scan options."""
         if not self._state.default_scan_options:
             return self._state.arrow_schema
-        from lance_io.dataset.scan.scan_options import scan_options
-        from lance_io.dataset.scan.scan_plan import scan_projection
-
-        options = scan_options().with_defaults(self._state.default_scan_options)
-        return scan_projection(self._state, options).arrow_schema
+        options = scan_options.scan_options().with_defaults(self._state.default_scan_options)
+        return scan_plan.scan_projection(self._state, options).arrow_schema
 
     @property
     def lance_schema(self) -> LanceSchema:
         """The schema with field ids."""
-        from lance_io.dataset.version.lance_schema import LanceSchema
-
-        return LanceSchema(self._state.schema)
+        return lance_schemas.LanceSchema(self._state.schema)
 
     @property
     def _manifest(self) -> Manifest:
@@ -117,16 +120,14 @@ class DatasetFacts:
 
     def get_version(self) -> Version:
         """The open version as `versions` describes it."""
-        from lance_io.dataset.version.describe import describe_version
-
-        return describe_version(self._manifest)
+        return describe.describe_version(self._manifest)
 
     def fragment_ids(self) -> set[int]:
         """Ids of all fragments."""
         return set(self._state.fragment_ids)
 
 
-class FragmentFacts:
+class FragmentProperties:
     """What the manifest says about a fragment."""
 
     _state: DatasetState
@@ -140,9 +141,7 @@ class FragmentFacts:
     @property
     def metadata(self) -> FragmentMetadata:
         """What the manifest says about it."""
-        from lance_io.dataset.version.describe import fragment_metadata
-
-        return fragment_metadata(self._state.manifest.fragments[self._place])
+        return describe.fragment_metadata(self._state.manifest.fragments[self._place])
 
     @property
     def schema(self) -> pa.Schema:
@@ -170,13 +169,3 @@ class FragmentFacts:
         """Path of the deletion file relative to the table, or None."""
         metadata = self.metadata
         return None if metadata.deletion_file is None else metadata.deletion_file.path(self.fragment_id)
-
-
-def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
-    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
-    ids = []
-    for fragment in fragments:
-        if not isinstance(fragment, FragmentFacts):
-            raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
-        ids.append(fragment.fragment_id)
-    return tuple(ids)

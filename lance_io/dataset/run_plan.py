@@ -1,28 +1,91 @@
-"""Running a plan for a dataset: in this thread where the store answers at once, else on the engine's loop."""
+"""Running plans: in this thread where the store answers at once, else on the engine's loop.
+
+Every object that users hold has two faces, a synchronous class and an asynchronous one. Both make the same plans; a
+face adds how they are run.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
+from lance_io.dataset.lazy_module import later
 from lance_io.plans.plan import drive_async, drive_sync
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+    from datetime import timedelta
+
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
+    from lance_io.runtime import feeding
+
+    Timeout = float | timedelta | None
+else:
+    feeding = later("lance_io.runtime.feeding")
 
 T = TypeVar("T")
 
 
-def run(state: DatasetState, plan: Plan[T], timeout: Any = None) -> T:
-    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does."""
-    if timeout is None and state.answers_sync:
-        return drive_sync(plan)
-    return runtime.run(runtime.within(runtime.seconds(timeout), drive_async(plan)))
+class SyncFace:
+    """What runs the plans of a synchronous class."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
+        """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does."""
+        if timeout is None and self._state.answers_sync:
+            return drive_sync(plan)
+        return runtime.run(_within(timeout, plan))
 
 
-async def run_async(plan: Plan[T], timeout: Any = None) -> T:
-    """`run` on any loop."""
-    return await runtime.wrap(
-        drive_async(plan) if timeout is None else runtime.within(runtime.seconds(timeout), drive_async(plan))
-    )
+class AsyncFace:
+    """What runs the plans of an asynchronous class, on the engine, whatever loop awaits them."""
+
+    def __init__(self, state: DatasetState) -> None:
+        self._state = state
+
+    async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
+        """Run a plan and await it; cancelling the caller cancels it."""
+        return await runtime.wrap(_within(timeout, plan))
+
+
+def run(state: DatasetState, plan: Plan[T]) -> T:
+    """Run a plan that concerns an open table and wait for it."""
+    return run_sync(plan, answers_sync=state.answers_sync)
+
+
+def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T:
+    """Run a plan and wait for it.
+
+    answers_sync  whether the store answers in the caller's thread
+    """
+    return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+async def run_async(plan: Plan[T], timeout: Timeout = None) -> T:
+    """Run a plan on the engine and await it."""
+    return await runtime.wrap(_within(timeout, plan))
+
+
+async def run_change(plan: Plan[T]) -> T:
+    """Run a change on the engine and await its result.
+
+    Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
+    return is then visible, and nothing is written or removed any more.
+    """
+    await runtime.loaded(feeding.__name__)
+    return await feeding.wrap_fed(_nothing(), lambda _: drive_async(plan))
+
+
+async def _nothing() -> AsyncIterator[Any]:
+    """A change that takes no rows asks for none."""
+    for item in list[Any]():
+        yield item
+
+
+def _within(timeout: Timeout, plan: Plan[T]) -> Coroutine[Any, Any, T]:
+    if timeout is None:
+        return drive_async(plan)
+    return runtime.within(runtime.seconds(timeout), drive_async(plan))

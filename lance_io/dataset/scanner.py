@@ -1,15 +1,17 @@
-"""`LanceScanner` and its builder: one scan, with pylance's names, as a `pyarrow.dataset.Scanner`."""
+"""One scan, with pylance's names: `LanceScanner`, a `pyarrow.dataset.Scanner`, `AsyncScanner`, and a builder."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
-from lance_io.dataset.bases import Scanner
+from lance_io import runtime
+from lance_io.dataset.lazy_module import later, load
 from lance_io.dataset.not_offered import ScannerBuilderNotOffered
-from lance_io.dataset.properties import fragment_ids
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.properties import FragmentProperties
+from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
@@ -17,32 +19,56 @@ from lance_io.errors import UnsupportedError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
     from typing import Self
 
     import pandas as pd
 
+    from lance_io.dataset.bases import Scanner
     from lance_io.dataset.lance_dataset import LanceDataset
+    from lance_io.dataset.scan import data_frames
+    from lance_io.dataset.scan import explain as explanations
     from lance_io.dataset.scan.io_plan import IoPlan
     from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
+else:
+    data_frames = later("lance_io.dataset.scan.data_frames")
+    explanations = later("lance_io.dataset.scan.explain")
 
 
-class LanceScanner(Scanner):  # type: ignore[misc]
-    """One scan of a dataset. Made by `LanceDataset.scanner`; may be run any number of times."""
+def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
+    """Ids of fragments given as `LanceFragment`s or `AsyncFragment`s; `TypeError` for anything else."""
+    ids = []
+    for fragment in fragments:
+        if not isinstance(fragment, FragmentProperties):
+            raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
+        ids.append(fragment.fragment_id)
+    return tuple(ids)
+
+
+def asked_options(
+    defaults: Mapping[str, Any] | None,
+    /,
+    columns: Any = None,
+    filter: Any = None,
+    limit: int | None = None,
+    offset: int | None = None,
+    **others: Any,
+) -> ScanOptions:
+    """`scan_options` of what a caller gives, who names fragments by themselves; `TypeError` for anything else.
+
+    defaults  `default_scan_options` for what is left open; None for scans that these are not for
+    """
+    if others.get("fragments") is not None:
+        others["fragments"] = fragment_ids(others["fragments"])
+    return scan_options(columns=columns, filter=filter, limit=limit, offset=offset, **others).with_defaults(defaults)
+
+
+class _Scan:
+    """What both faces of a scan have in common."""
 
     _state: DatasetState
     _options: ScanOptions
-
-    @classmethod
-    def _of(cls, state: DatasetState, options: ScanOptions, defaults: Mapping[str, Any] | None = None) -> Self:
-        # pyarrow's constructor would want a C++ scanner; every inherited method is overridden
-        scanner: Self = cls.__new__(cls)
-        scanner._state = state
-        scanner._options = options.with_defaults(defaults)
-        return scanner
-
-    def __init__(self, *_: object, **__: object) -> None:
-        raise TypeError("a scanner is made by dataset.scanner(...)")
 
     @property
     def projected_schema(self) -> pa.Schema:
@@ -53,6 +79,33 @@ class LanceScanner(Scanner):  # type: ignore[misc]
     def dataset_schema(self) -> pa.Schema:
         """Schema of the dataset."""
         return self._state.arrow_schema
+
+    def _explain_plan(self) -> Plan[str]:
+        plan = yield from plan_scan(self._state, self._options)
+        return explain(self._state, plan, self._options)
+
+    def _explain_io(self, *, cold: bool) -> Plan[IoPlan]:
+        yield load(explanations)
+        return (yield from explanations.explain_scan(self._state, self._options, cold=cold))
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"<{name} of {self._state.location.uri} version {self._state.manifest.version}>"
+
+
+class SyncScanner(_Scan, SyncFace):
+    """One scan of a dataset. Made by `LanceDataset.scanner`; may be run any number of times."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        raise TypeError("a scanner is made by dataset.scanner(...)")
+
+    @classmethod
+    def _of(cls, state: DatasetState, options: ScanOptions) -> Self:
+        # pyarrow's constructor would want a C++ scanner; every inherited method is overridden
+        scanner: Self = cls.__new__(cls)
+        scanner._state = state
+        scanner._options = options
+        return scanner
 
     def to_table(self) -> pa.Table:
         """All rows, as a table over what was decoded, without copies where there is no filter."""
@@ -65,8 +118,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The batches as an Arrow reader."""
-        schema = self.projected_schema
-        return pa.RecordBatchReader.from_batches(schema, execute.stream(self._state, self._options, schema))
+        return pa.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def scan_batches(self) -> NoReturn:
         """Not offered; use `to_batches`."""
@@ -78,9 +130,7 @@ class LanceScanner(Scanner):  # type: ignore[misc]
         blob_mode  "lazy": blob columns hold `BlobFile`s, "bytes": their bytes, "descriptions": where they are
         kwargs     handed to `pyarrow.Table.to_pandas`
         """
-        from lance_io.dataset.scan.data_frames import to_pandas
-
-        return to_pandas(self._state, self._options, blob_mode, kwargs)
+        return data_frames.to_pandas(self._state, self._options, blob_mode, kwargs)
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the scan."""
@@ -96,17 +146,14 @@ class LanceScanner(Scanner):  # type: ignore[misc]
 
     def explain_plan(self, verbose: bool = False) -> str:
         """What the scan will read, as text."""
-        plan = run(self._state, plan_scan(self._state, self._options))
-        return explain(self._state, plan, self._options)
+        return self._run(self._explain_plan())
 
     def explain_io(self, *, cold: bool = False) -> IoPlan:
         """The requests of the scan, round by round; reads the metadata that this needs, never data.
 
         cold  as if nothing had been read before; otherwise what is in the search cache is not asked for again
         """
-        from lance_io.dataset.scan.explain import explain_scan
-
-        return run(self._state, explain_scan(self._state, self._options, cold=cold))
+        return self._run(self._explain_io(cold=cold))
 
     def analyze_plan(self, count_rows: bool = False) -> str:
         """Run the scan and say what it read, as text."""
@@ -123,9 +170,6 @@ class LanceScanner(Scanner):  # type: ignore[misc]
     def __copy__(self) -> Self:
         return type(self)._of(self._state, self._options)
 
-    def __repr__(self) -> str:
-        return f"<LanceScanner of {self._state.location.uri} version {self._state.manifest.version}>"
-
     @staticmethod
     def from_batches(*args: object, **kwargs: object) -> NoReturn:
         """Not offered: a scanner is made by a dataset."""
@@ -140,6 +184,82 @@ class LanceScanner(Scanner):  # type: ignore[misc]
     def from_fragment(*args: object, **kwargs: object) -> NoReturn:
         """Not offered: a scanner is made by a fragment."""
         raise NotImplementedError("from fragment")
+
+
+if TYPE_CHECKING:
+
+    class LanceScanner(SyncScanner, Scanner):  # type: ignore[misc]
+        """The public class; see `SyncScanner`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LanceScanner":
+        return _lance_scanner()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _lance_scanner() -> type[LanceScanner]:
+    from lance_io.dataset import bases
+
+    made: type[LanceScanner] = bases.subclass(SyncScanner, bases.Scanner)
+    return made
+
+
+class AsyncScanner(_Scan, AsyncFace):
+    """One scan of an `AsyncDataset` or `AsyncFragment`; may be run any number of times, also by `async for`."""
+
+    def __init__(self, state: DatasetState, options: ScanOptions) -> None:
+        super().__init__(state)
+        self._options = options
+
+    async def _schema(self) -> pa.Schema:
+        """`projected_schema`; texts are parsed in a thread, and the parser is imported there."""
+        if isinstance(self._options.columns, Mapping):
+            await runtime.in_thread(scan_projection, self._state, self._options)  # which is kept
+        return self.projected_schema
+
+    async def to_table(self) -> pa.Table:
+        """All rows."""
+        return await execute.collect_async(self._state, self._options, await self._schema())
+
+    async def to_batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The rows batch by batch; leaving the loop early cancels the reads under way."""
+        found = execute.stream_async(self._state, self._options, await self._schema())
+        try:
+            async for batch in found:
+                yield batch
+        finally:
+            await found.aclose()
+
+    def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        return self.to_batches()
+
+    async def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> pd.DataFrame:
+        """The rows as a data frame; parameters as for `LanceScanner.to_pandas`."""
+        await runtime.loaded(data_frames.__name__)
+        return await data_frames.to_pandas_async(self._state, self._options, blob_mode, kwargs)
+
+    async def head(self, num_rows: int) -> pa.Table:
+        """The first rows of the scan."""
+        return await AsyncScanner(self._state, limited(self._options, num_rows)).to_table()
+
+    async def count_rows(self) -> int:
+        """How many rows the scan gives."""
+        return await execute.count_async(self._state, self._options)
+
+    async def explain_plan(self, verbose: bool = False) -> str:
+        """What the scan will read, as text."""
+        return await self._run(self._explain_plan())
+
+    async def explain_io(self, *, cold: bool = False) -> IoPlan:
+        """The requests of the scan, round by round; see `LanceScanner.explain_io`."""
+        return await self._run(self._explain_io(cold=cold))
+
+    async def analyze_plan(self, count_rows: bool = False) -> str:
+        """Run the scan and say what it read, as text."""
+        with io_stats() as spent:
+            num_rows = await self.count_rows() if count_rows else (await self.to_table()).num_rows
+        return f"{await self.explain_plan()}{execute.metrics(num_rows, spent)}"
 
 
 class ScannerBuilder(ScannerBuilderNotOffered):
@@ -267,4 +387,4 @@ class ScannerBuilder(ScannerBuilderNotOffered):
 
     def to_scanner(self) -> LanceScanner:
         """The scanner. Raises what `scan_options` raises."""
-        return LanceScanner._of(self._dataset._state, scan_options(**self._given))
+        return _lance_scanner()._of(self._dataset._state, scan_options(**self._given).with_defaults(None))

@@ -126,9 +126,11 @@ def open_table(options: ReadOptions, ref: Any = None) -> DatasetState:
     Raises what opening a table raises, and `NotFound` when no version is as old as `timestampAsOf`; of a version that a
     cleanup has removed, it says that.
     """
-    from lance_io.dataset.open_dataset import open_options  # planners open tables, tasks get what they need of them
     from lance_io.dataset.version.object_keys import branch_location
-    from lance_io.dataset.version.open_version import open_steps
+    from lance_io.dataset.version.open_version import (
+        open_options,  # planners open tables, tasks get what they need of them
+        open_steps,
+    )
     from lance_io.dataset.version.versions import manifest_times
 
     if ref is None:

@@ -9,9 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from lance_io.dataset.async_dataset import AsyncDataset
-from lance_io.dataset.lance_dataset import LanceDataset
-from lance_io.dataset.open_dataset import open_options
+from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
 from lance_io.dataset.rows.take_rows import take_positions
 from lance_io.dataset.run_plan import run
 from lance_io.dataset.scan import execute
@@ -19,7 +17,7 @@ from lance_io.dataset.scan.explain import explain_scan, explain_take
 from lance_io.dataset.scan.io_plan import counted
 from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
 from lance_io.dataset.scan.scan_plan import scan_projection
-from lance_io.dataset.version.open_version import open_steps
+from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.dataset.version.session import Session
 from lance_io.plans.plan import drive_sync
 from lance_io.store.api import CLOUD

@@ -18,10 +18,10 @@ from lance.dataset import ScannerBuilder as PeerBuilder
 
 import lance_io
 from lance_io.dataset import ScannerBuilder
-from lance_io.dataset.async_fragments import AsyncFragment
-from lance_io.dataset.async_scanner import AsyncScanner
+from lance_io.dataset.fragment import AsyncFragment
 from lance_io.dataset.not_offered import NotOffered, NotOfferedProperty
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
+from lance_io.dataset.scanner import AsyncScanner
 from lance_io.file import AsyncFileReader, LanceFileReader
 
 PEERS = {

@@ -22,7 +22,7 @@ import pytest
 
 import lance_io
 from lance_io import limits, runtime
-from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.errors import FormatError, UnsupportedError
 from lance_io.file import LanceFileReader

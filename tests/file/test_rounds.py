@@ -20,7 +20,7 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.encodings.v2_1 import fullzip
 from lance_io.io.stats import io_stats

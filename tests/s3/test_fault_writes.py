@@ -15,10 +15,9 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
-from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
-from lance_io.dataset.write.write_dataset import write_fragments_async
+from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitUnknownError, LanceError
 from tests.s3.proxy import HARMS, FaultyProxy
 from tests.simulate.world import CASES, SIZE, Case, commit_of, numbers
@@ -70,7 +69,7 @@ async def test_appends_end_well_or_clearly(s3: S3Server, s3_uri: str, faulty: Fa
             await AsyncDataset.write(row(number), s3_uri, mode="append", **how)
         except CommitUnknownError as error:
             transaction = error.transaction
-            await until_it_goes(lambda transaction=transaction: commit_async(s3_uri, transaction, **how))
+            await until_it_goes(lambda transaction=transaction: AsyncDataset.commit(s3_uri, transaction, **how))
         except LanceError:
             continue
         done.append(number)
@@ -88,7 +87,7 @@ async def test_every_transaction_goes_at_last(s3: S3Server, s3_uri: str, faulty:
         transaction = await until_it_goes(
             lambda: write_fragments_async(row(number), s3_uri, return_transaction=True, **how)
         )
-        await until_it_goes(lambda: commit_async(s3_uri, transaction, **how))
+        await until_it_goes(lambda: AsyncDataset.commit(s3_uri, transaction, **how))
 
     for start in range(0, APPENDS, 5):
         await asyncio.gather(*(append(number) for number in range(start, start + 5)))

@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 
 import lance_io
-from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from tests.commit.dynalite import dynalite_server
 from tests.commit.test_dynamodb import make_table

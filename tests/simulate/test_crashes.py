@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.change_tags import RefConflict
-from lance_io.dataset.changes.commit_calls import commit_async
-from lance_io.dataset.write.write_dataset import write_fragments_async
+from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import AccessDenied, CommitUnknownError, LanceError
 from lance_io.table.manifest.paths import parse_manifest_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore, is_write
@@ -151,7 +150,7 @@ def test_the_same_transaction_is_applied_once(mode: str, fault: Fault, database:
             made.append(await write_fragments_async(rows(50), URI, SCHEMA, mode=mode, **options))
 
         async def commit(session: Session, made: list[Any] = made) -> None:
-            await commit_async(URI, made[0], session=session)
+            await AsyncDataset.commit(URI, made[0], session=session)
 
         assert run(world.session(), write) is None
         if number == 0:
@@ -190,7 +189,7 @@ def test_failing_to_commit_again_damages_nothing(mode: str, database: bool) -> N
         )
 
     async def commit(session: Session) -> None:
-        await commit_async(URI, made[0], session=session)
+        await AsyncDataset.commit(URI, made[0], session=session)
 
     assert run(world.session(), write) is None
     assert run(world.session(), commit) is None

@@ -19,9 +19,8 @@ import pytest
 
 import lance_io
 from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
-from lance_io.dataset.changes.commit_calls import commit_async
-from lance_io.dataset.write.write_dataset import write_fragments_async
+from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitUnknownError
 from lance_io.file.write.blob_pages import sidecar_name
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
@@ -202,7 +201,7 @@ def test_what_stays_while_nobody_knows_the_outcome(name: str, fault: Fault) -> N
     assert isinstance(outcome, CommitUnknownError)
     assert world.newest()[0] == version + (fault is Fault.LOST_ANSWER)
     transaction = outcome.transaction
-    assert run(world.session(), lambda session: commit_async(URI, transaction, session=session)) is None
+    assert run(world.session(), lambda session: AsyncDataset.commit(URI, transaction, session=session)) is None
     assert world.newest()[0] == version + 1
     check(world)
     check_cleaned(world)
@@ -231,7 +230,7 @@ def test_a_commit_that_fails_keeps_what_others_have_written() -> None:
     before = keys(start)
 
     async def commit(session: Session) -> None:
-        await commit_async(URI, transaction, session=session)
+        await AsyncDataset.commit(URI, transaction, session=session)
 
     for fault in FAULTS:
         for number in range(REQUESTS_MAX):

@@ -23,10 +23,9 @@ from hypothesis import strategies as st
 from lance_io import runtime
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget, SystemClock
-from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.change_tags import create_tag
-from lance_io.dataset.changes.commit_calls import commit_async
-from lance_io.dataset.write.write_dataset import write_fragments_async
+from lance_io.dataset.lance_dataset import AsyncDataset
+from lance_io.dataset.write.write_fragments import write_fragments_async
 from lance_io.errors import CommitConflictError, NotFound
 from lance_io.plans.plan import drive_async
 from lance_io.table.manifest.index_section import IndexMetadata, decode_indices
@@ -125,7 +124,7 @@ def _made(changes: tuple[str, ...], *, database: bool) -> History:
             await index(session)
             how = {"mode": "append", "session": session, "return_transaction": True}
             transaction = await write_fragments_async(rows(10), URI, SCHEMA, **how)
-            await commit_async(URI, transaction, session=session)
+            await AsyncDataset.commit(URI, transaction, session=session)
             for change in changes:
                 await CHANGES[change](session)
             return transaction
@@ -199,7 +198,7 @@ class Party:
         await self.handle.delete("a < 2", conflict_retries=100)
 
     async def repeat(self) -> None:
-        await commit_async(URI, self.history.committed, session=self.session)
+        await AsyncDataset.commit(URI, self.history.committed, session=self.session)
 
 
 PARTIES = ("restore", "tag", "clean", "append", "stale append", "delete", "stale delete", "repeat")

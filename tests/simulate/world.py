@@ -16,9 +16,8 @@ import pyarrow as pa
 import lance_io
 from lance_io.commit.external import ExternalHandler, MemoryManifestStore
 from lance_io.commit.put_absent import PutAbsentHandler
-from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
-from lance_io.dataset.changes.commit_calls import commit_async
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.memory import MemoryStore
@@ -246,7 +245,7 @@ async def clean(session: Session) -> None:
 def commit_of(unknown: CommitUnknownError) -> Callable[[Session], Awaitable[Any]]:
     """The commit that nobody knows the end of, to be made again, perhaps by another process."""
     transaction = pickle.loads(pickle.dumps(unknown)).transaction
-    return lambda session: commit_async(URI, transaction, session=session)
+    return lambda session: AsyncDataset.commit(URI, transaction, session=session)
 
 
 FIRST, SECOND = tuple(range(6)), tuple(range(10, 16))

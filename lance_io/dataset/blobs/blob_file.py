@@ -1,4 +1,4 @@
-"""Blobs by row: as files that read on demand, as bytes, as ranges of bytes."""
+"""Blobs by row: as files that read on demand (`BlobFile`, `AsyncBlobFile`), as bytes, as ranges of bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lance_io.dataset.blobs.blob_values import blob_steps, locate_blobs, read_lo
 from lance_io.dataset.rows.read_rows import RowReader, bytes_of, read_bytes
 from lance_io.dataset.rows.row_arithmetic import Grouped, addresses, group_rows
 from lance_io.dataset.rows.take_rows import RowNotFound, group_positions, locate_addresses, locate_row_ids
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.run_plan import run, run_async
 from lance_io.dataset.version.column_lists import extract
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection
@@ -81,12 +81,8 @@ class BlobFile(io.BufferedIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that is left without a size."""
-        self._check_open("read of closed file")
-        left = max(0, self._size - self._position)
-        wanted = left if size is None or size < 0 else min(size, left)
-        if not wanted:
-            return b""
-        data = self._buffered(self._position, wanted)
+        wanted = self._wanted(size)
+        data = self._buffered(self._position, wanted) if wanted else b""
         self._position += wanted
         return data
 
@@ -111,26 +107,31 @@ class BlobFile(io.BufferedIOBase):
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Several `(offset, length)` ranges at once, without moving."""
+        return run(self._state, self._reading(ranges))
+
+    def _wanted(self, size: int | None) -> int:
+        """How many bytes a read of this size gives."""
+        self._check_open("read of closed file")
+        left = max(0, self._size - self._position)
+        return left if size is None or size < 0 else min(size, left)
+
+    def _reading(self, ranges: Sequence[tuple[int, int]]) -> Plan[list[bytes]]:
         self._check_open("Blob file is already closed")
         for offset, length in ranges:
             check_range(offset, length, self._size)
         starts = [self._start + offset for offset, _ in ranges]
         wanted = Ranges.of(*((start, start + length) for start, (_, length) in zip(starts, ranges, strict=True)))
-        return self._fetch(wanted)
+        fetched = yield from read_object(self._state, self._object, wanted)
+        return bytes_of(fetched, wanted)
 
     def _buffered(self, position: int, length: int) -> bytes:
         begin = position - self._ahead_at
         if not 0 <= begin <= begin + length <= len(self._ahead):
             if length >= self._buffer_size:
-                return self._fetch(Ranges.of((self._start + position, self._start + position + length)))[0]
-            end = min(self._size, position + self._buffer_size)
-            self._ahead = self._fetch(Ranges.of((self._start + position, self._start + end)))[0]
+                return self.read_range(position, length)
+            self._ahead = self.read_range(position, min(self._size - position, self._buffer_size))
             self._ahead_at, begin = position, 0
         return self._ahead[begin : begin + length]
-
-    def _fetch(self, ranges: Ranges) -> list[bytes]:
-        fetched = run(self._state, read_object(self._state, self._object, ranges))
-        return bytes_of(fetched, ranges)
 
     def _check_open(self, message: str) -> None:
         if self.closed:
@@ -138,6 +139,53 @@ class BlobFile(io.BufferedIOBase):
 
     def __repr__(self) -> str:
         return f"<BlobFile size={self._size}>"
+
+
+class AsyncBlobFile:
+    """One blob; positions as in `BlobFile`, reads are coroutines. Leaving an `async with` block closes it."""
+
+    def __init__(self, blob: BlobFile) -> None:
+        self._blob = blob
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return self._blob.size()
+
+    def tell(self) -> int:
+        """The position of the next read."""
+        return self._blob.tell()
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; behind the end is allowed and reads nothing there."""
+        return self._blob.seek(offset, whence)
+
+    async def read(self, size: int = -1) -> bytes:
+        """The next `size` bytes, fewer at the end; all that is left without a size."""
+        position, wanted = self.tell(), self._blob._wanted(size)
+        data = await self.read_range(position, wanted) if wanted else b""
+        self.seek(position + wanted)
+        return data
+
+    async def read_range(self, offset: int, length: int) -> bytes:
+        """Bytes `offset .. offset + length`, without moving. Raises `ValueError` beyond the end."""
+        return (await self.read_ranges([(offset, length)]))[0]
+
+    async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Several `(offset, length)` ranges at once, without moving."""
+        return await run_async(self._blob._reading(ranges))
+
+    async def aclose(self) -> None:
+        """Close; nothing can be read any more."""
+        self._blob.close()
+
+    async def __aenter__(self) -> AsyncBlobFile:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<AsyncBlobFile size={self.size()}>"
 
 
 def check_range(offset: int, length: int, size: int) -> None:
@@ -228,7 +276,7 @@ def take_blobs(
 
 
 def read_blobs(
-    state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any, preserve_order: bool | None
+    state: DatasetState, name: str, ids: Any, addresses_: Any, indices: Any
 ) -> Plan[list[tuple[int, bytes | None]]]:
     """The bytes of blobs; see `LanceDataset.read_blobs`. The order asked for is always kept."""
     steps = blob_steps(state, name)
@@ -243,7 +291,7 @@ def read_blobs(
 
 
 def read_blob_ranges(
-    state: DatasetState, name: str, requests: Sequence[tuple[int, int, int]], selector: str, preserve_order: bool | None
+    state: DatasetState, name: str, requests: Sequence[tuple[int, int, int]], selector: str
 ) -> Plan[list[tuple[int, int, bytes | None]]]:
     """Ranges of blobs; see `LanceDataset.read_blob_ranges`."""
     if selector not in ("ids", "addresses", "indices"):

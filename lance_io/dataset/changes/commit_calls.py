@@ -1,4 +1,4 @@
-"""`commit` and `commit_batch`, in plain code and awaitable: operations that somebody prepared become versions."""
+"""Commits of operations that somebody prepared: their keywords, checked, and the version that they make."""
 
 from __future__ import annotations
 
@@ -6,65 +6,52 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.commit_operation import commit_operation
 from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction, as_transaction
-from lance_io.dataset.changes.uncancelled import finished
-from lance_io.dataset.lance_dataset import dataset_class
+from lance_io.dataset.run_plan import run_change, run_sync
 from lance_io.dataset.write.write_arguments import check_known, check_not_here, write_target
 from lance_io.errors import OperationError
-from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.store.url import load_client
 from lance_io.table.transaction.transaction import Transaction as StoredTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lance_io.dataset.lance_dataset import LanceDataset
-    from lance_io.dataset.version.session import Session
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.write.write_arguments import Destination
     from lance_io.plans.plan import Plan
 
 COMMIT_TIMEOUT: Final = timedelta(minutes=30)
+MAX_RETRIES: Final = 20
+
+# those of `LanceDataset.commit`, and `session`
+KEYWORDS: Final = frozenset(
+    (
+        *("base_uri", "operation", "read_version", "commit_lock", "storage_options", "enable_v2_manifest_paths"),
+        *("detached", "max_retries", "commit_message", "enable_stable_row_ids", "namespace_client", "table_id"),
+        *("namespace_client_managed_versioning", "base_store_params", "commit_timeout", "session"),
+    )
+)
 
 
-def commit(
-    base_uri: Destination,
-    operation: LanceOperation.BaseOperation | Transaction,
-    read_version: int | None = None,
-    commit_lock: Any = None,
-    storage_options: Mapping[str, str] | None = None,
-    enable_v2_manifest_paths: bool | None = None,
-    detached: bool | None = False,
-    max_retries: int = 20,
-    *,
-    commit_message: str | None = None,
-    enable_stable_row_ids: bool | None = None,
-    namespace_client: Any = None,
-    table_id: list[str] | None = None,
-    namespace_client_managed_versioning: bool = False,
-    base_store_params: Any = None,
-    commit_timeout: timedelta | None = COMMIT_TIMEOUT,
-    session: Session | None = None,
-) -> LanceDataset:
-    """See `LanceDataset.commit`."""
-    plan, is_sync = _commit(locals())
-    return dataset_class()._of(drive_sync(plan) if is_sync else runtime.run(drive_async(plan)))
+def commit(given: Mapping[str, Any]) -> DatasetState:
+    """Commit an operation and wait for the version that it makes; keywords as for `LanceDataset.commit`.
+
+    session  shares caches with other tables
+    """
+    plan, answers_sync = _commit(given)
+    return run_sync(plan, answers_sync=answers_sync)
 
 
-async def commit_async(
-    base_uri: Destination, operation: Any, read_version: int | None = None, **options: Any
-) -> AsyncDataset:
-    """See `AsyncDataset.commit`."""
-    check_known(options, commit)
-    await load_client(base_uri)
-    plan, _ = _commit({"base_uri": base_uri, "operation": operation, "read_version": read_version, **options})
-    return AsyncDataset._of(await finished(plan))
+async def commit_async(given: Mapping[str, Any]) -> DatasetState:
+    """`commit` on any loop."""
+    await load_client(given["base_uri"])
+    plan, _ = _commit(given)
+    return await run_change(plan)
 
 
-def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
+def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
+    """The plan, and whether it can run in the caller's thread."""
+    check_known(given, KEYWORDS, "commit")
     check_not_here(given)
     transaction = given["operation"]
     is_repeated = not isinstance(transaction, LanceOperation.BaseOperation)
@@ -79,7 +66,7 @@ def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
         transaction,
         scheme="V1" if given.get("enable_v2_manifest_paths") is False else "V2",
         detached=bool(given.get("detached")),
-        max_retries=given.get("max_retries", 20),
+        max_retries=given.get("max_retries", MAX_RETRIES),
         stable_row_ids=bool(given.get("enable_stable_row_ids")),
         timeout_seconds=None if timeout is None else timeout.total_seconds(),
         is_repeated=is_repeated,
@@ -87,16 +74,13 @@ def _commit(given: dict[str, Any]) -> tuple[Plan[DatasetState], bool]:
     return plan, target.answers_sync
 
 
-def commit_batch(
-    dest: Destination, transactions: Any, commit_lock: Any = None, storage_options: Any = None, **options: Any
-) -> dict[str, Any]:
-    """See `LanceDataset.commit_batch`."""
-    merged = merged_appends(list(transactions))
-    committed = commit(dest, merged, commit_lock=commit_lock, storage_options=storage_options, **options)
-    return {"dataset": committed, "merged": merged}
+def batch_commit(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of the commit that stands for those of several transactions; see `LanceDataset.commit_batch`."""
+    others = {name: value for name, value in given.items() if name not in ("dest", "transactions")}
+    return {"base_uri": given["dest"], "operation": _merged_appends([*given["transactions"]]), **others}
 
 
-def merged_appends(transactions: list[Transaction]) -> Transaction:
+def _merged_appends(transactions: list[Transaction]) -> Transaction:
     """One append of the fragments of several. Raises `OperationError` for anything but appends."""
     if not transactions:
         raise OperationError("expected at least one transaction")

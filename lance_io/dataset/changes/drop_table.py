@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io import runtime
 from lance_io.commit.cleanup import unfinished_files
+from lance_io.dataset.run_plan import run_async, run_sync
 from lance_io.dataset.version.session import Session
 from lance_io.errors import NotFound
-from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.store_requests import List, OwnFiles, Remove, RemoveEmptyFolders
 from lance_io.store.api import HoldsFolders, SyncReads
 from lance_io.store.storage_options import options_of
@@ -21,29 +20,24 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
 
+    Place = str | PathLike[str]
+
 KEYS_AT_ONCE: Final = 10_000
 
 
-def drop(uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool) -> None:
+def drop(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
     """See `LanceDataset.drop`."""
     location = Session().locate(uri, options_of(storage_options))
-    plan = _drop(location, ignore_not_found)
-    if isinstance(location.store, SyncReads):
-        drive_sync(plan)
-    else:
-        runtime.run(drive_async(plan))
+    run_sync(_drop(location, ignore_not_found), answers_sync=isinstance(location.store, SyncReads))
 
 
-async def drop_async(
-    uri: str | PathLike[str], storage_options: Mapping[str, str] | None, *, ignore_not_found: bool
-) -> None:
+async def drop_async(uri: Place, storage_options: Mapping[str, str] | None, ignore_not_found: bool | None) -> None:
     """See `AsyncDataset.drop`."""
     await load_client(uri)
-    location = Session().locate(uri, dict(storage_options or {}))
-    await runtime.wrap(drive_async(_drop(location, ignore_not_found)))
+    await run_async(_drop(Session().locate(uri, options_of(storage_options)), ignore_not_found))
 
 
-def _drop(location: Location, ignore_not_found: bool) -> Plan[None]:
+def _drop(location: Location, ignore_not_found: bool | None) -> Plan[None]:
     """Manifests first: a drop that is interrupted leaves garbage, not versions whose files are missing.
 
     What is behind a link in the table's folder is not the table's; the link is.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from lance_io.dataset.properties import fragment_ids
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.limits import BATCH_ROWS, from_environment
 from lance_io.runtime import seconds
@@ -126,13 +125,6 @@ class ScanOptions:
 
 
 _NAMES: Final = frozenset(one.name for one in fields(ScanOptions)) - {"hints"}
-
-
-def asked_options(given: dict[str, Any]) -> ScanOptions:
-    """`scan_options` of what a caller gives, who names fragments by themselves; `TypeError` for anything else."""
-    if given.get("fragments") is not None:
-        given = {**given, "fragments": fragment_ids(given["fragments"])}
-    return scan_options(**given)
 
 
 def scan_options(**given: Any) -> ScanOptions:

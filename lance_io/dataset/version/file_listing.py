@@ -64,6 +64,11 @@ class Portion:
     num_read: int
     num_versions: int
 
+    def tell(self, progress: Progress | None) -> None:
+        """Say that these have been read, to whoever wants to know."""
+        if progress is not None:
+            progress(self.num_read, self.num_versions)
+
 
 def reader(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
     """The batches as pylance gives them."""

@@ -13,23 +13,33 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import branch_location
+from lance_io.dataset.version.session import Session, checked_size
 from lance_io.dataset.version.state import DatasetState
-from lance_io.dataset.version.timestamps import latest_before
+from lance_io.dataset.version.timestamps import latest_before, moment
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
 from lance_io.errors import FormatError, NotFound, StoreError, UsageError
 from lance_io.plans.store_requests import Read
 from lance_io.records import dataclass
+from lance_io.store.storage_options import options_of
 from lance_io.table.manifest.manifest import VERSION_MAX, Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
+    from os import PathLike
 
-    from lance_io.dataset.version.session import Session
+    from lance_io.dataset.scan import scan_options
     from lance_io.plans.plan import Plan
     from lance_io.store.url import Location
+    from lance_io.table.manifest import refs
     from lance_io.table.manifest.refs import Tag
+
+    Uri = str | PathLike[str]
+else:
+    refs = later("lance_io.table.manifest.refs")
+    scan_options = later("lance_io.dataset.scan.scan_options")
 
 Ref: TypeAlias = "int | str | tuple[str | None, int | None] | None"
 
@@ -54,6 +64,51 @@ class OpenOptions:
     read_params: Mapping[str, Any] | None = None
     base_store_params: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False)
     commit_lock: Any = None
+
+
+def open_options(
+    uri: Uri,
+    version: Ref = None,
+    *,
+    asof: datetime | str | None = None,
+    block_size: int | None = None,
+    commit_lock: Any = None,
+    index_cache_size: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
+    metadata_cache_size_bytes: int | None = None,
+    index_cache_size_bytes: int | None = None,
+    read_params: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+    base_store_params: Mapping[str, Mapping[str, str]] | None = None,
+) -> OpenOptions:
+    """The keywords of `dataset`, checked."""
+    if default_scan_options:
+        scan_options.scan_options(**default_scan_options)
+    checked_size("index_cache_size", index_cache_size, 0)
+    checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+    checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
+    is_own = session is None
+    if session is None:
+        session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
+    settings = options_of(storage_options)
+    if block_size is not None:
+        settings["block_size"] = str(block_size)
+    location = session.locate(uri, settings)
+    if is_own:
+        session.linger()
+    return OpenOptions(
+        location=location,
+        given_uri=str(uri),
+        version=version,
+        asof=None if asof is None else moment(asof),
+        session=session,
+        storage_options=storage_options,
+        default_scan_options=default_scan_options,
+        read_params=read_params,
+        base_store_params=base_store_params,
+        commit_lock=commit_lock,
+    )
 
 
 class VersionNotFound(NotFound, StoreError):
@@ -137,14 +192,12 @@ def checked_number(version: Any) -> int:
 
 def tag_of(root: Location, tag: str) -> Plan[Tag]:
     """A tag of the table. Raises `NotFound` when there is none of that name."""
-    from lance_io.table.manifest.refs import decode_tag, tag_path
-
     try:
-        data = yield Read(root.store, root.key(tag_path(tag)))
+        data = yield Read(root.store, root.key(refs.tag_path(tag)))
     except (NotFound, UsageError) as error:
         raise NotFound(f"Ref not found error: tag {tag} does not exist", path=root.uri) from error
     try:
-        return decode_tag(data, tag)
+        return refs.decode_tag(data, tag)
     except FormatError as error:
-        error.path = root.key(tag_path(tag))
+        error.path = root.key(refs.tag_path(tag))
         raise

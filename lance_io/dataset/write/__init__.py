@@ -1,11 +1,8 @@
-"""CHANGES: what turns data and wishes into new table versions.
+"""ROWS INTO TABLES: any form of data as record batches, data files, and the version that holds them.
 
-entry, commits         the functions that users call; keywords: what they may say
-methods                the methods of datasets that change the table
-input, fit             any form of data as record batches; against the schema of the table that it joins
-datafiles              record batches to data files, one fragment each
-rows, fragments        create, append, overwrite; files without a commit
-changes, deleting      changes of an open table
-committing, operations, convert   operations that somebody else prepared
-tagging, cleaning, history, dropping
+write_dataset, write_fragments     the functions that users call
+write_arguments, run_write         their keywords, checked; rows pulled in the caller's thread, or on its loop
+input_data, pydantic_schema, blob_arrays, schema_fit   any form of data as record batches; against the table's schema
+data_files, write_progress         record batches to data files, one fragment each
+write_rows, uncommitted_fragments  create, append, overwrite; files without a commit
 """

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from lance_io.dataset.async_dataset import AsyncDataset
 from lance_io.dataset.changes.lance_operation import LANCE_COMMIT_MESSAGE_KEY
-from lance_io.dataset.lance_dataset import SyncDataset
+from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.version.session import Session
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE, FileLimits
 from lance_io.dataset.write.write_rows import WriteOptions, WriteTarget
@@ -18,12 +16,10 @@ from lance_io.store.storage_options import options_of
 from lance_io.table.transaction.auto_cleanup import INTERVAL_KEY, OLDER_THAN_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Container, Mapping
     from os import PathLike
 
-    from lance_io.dataset.lance_dataset import LanceDataset
-
-    Destination = str | PathLike[str] | LanceDataset | AsyncDataset
+    Destination = str | PathLike[str] | DatasetProperties
 
 # keywords of pylance that name what this release does not have, with the values that ask for nothing
 _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
@@ -38,6 +34,17 @@ _NOT_HERE: Final[dict[str, tuple[Any, ...]]] = {
     "namespace_client_managed_versioning": (False,),
 }
 
+# those of `write_dataset`, for the functions that hand them on
+TABLE_KEYWORDS: Final = frozenset(
+    (
+        *("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "data_cache_bytes", "max_page_bytes"),
+        *("commit_lock", "progress", "storage_options", "data_storage_version", "use_legacy_format"),
+        *("enable_v2_manifest_paths", "enable_stable_row_ids", "auto_cleanup_options"),
+        *("commit_message", "transaction_properties", "initial_bases", "target_bases", "target_all_bases"),
+        *("base_store_params", "external_blob_mode", "allow_external_blob_outside_bases"),
+        *("blob_pack_file_size_threshold", "namespace_client", "table_id", "session", "durability"),
+    )
+)
 CLEANUP_INTERVAL: Final = 20  # versions
 CLEANUP_AGE: Final = "14days"
 
@@ -94,11 +101,11 @@ class Write:
         return cls(target, options)
 
 
-def check_known(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
-    """Raise `TypeError`, as Python would, for a keyword that `function` does not have."""
-    unknown = given.keys() - inspect.signature(function).parameters.keys()
+def check_known(given: Mapping[str, Any], known: Container[str], function: str) -> None:
+    """Raise `TypeError`, as Python would, for a keyword that the function of this name does not have."""
+    unknown = [name for name in given if name not in known]
     if unknown:
-        raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+        raise TypeError(f"{function}() got an unexpected keyword argument {min(unknown)!r}")
 
 
 def check_not_here(given: Mapping[str, Any]) -> None:
@@ -142,7 +149,7 @@ def write_target(
     """Where to write: a place, or an open version. Raises `ValueError` for no place."""
     if uri is None:
         raise UsageError("Must specify 'uri': where the table is, or is to be")
-    if isinstance(uri, (SyncDataset, AsyncDataset)):
+    if isinstance(uri, DatasetProperties):
         state = uri._state
         lock = commit_lock or state.commit_lock
         return WriteTarget(

@@ -16,6 +16,8 @@ import pytest
 
 import lance_io
 import lance_io.progress
+from lance_io.dataset.changes import commit_calls
+from lance_io.dataset.write import write_arguments
 from lance_io.errors import CommitConflictError, LanceError
 from lance_io.fragment import write_fragments, write_fragments_async
 
@@ -487,6 +489,13 @@ def test_a_version_made_meanwhile_is_built_on(tmp_path: Path) -> None:
     with pytest.raises(CommitConflictError, match="incompatible with concurrent transaction Overwrite"):
         lance_io.write_dataset(overwriting(), tmp_path / "t", TABLE.schema, "append")
     assert lance.dataset(tmp_path / "t").count_rows() == 4
+
+
+def test_functions_that_hand_keywords_on_know_them_all() -> None:
+    taken = set(inspect.signature(lance_io.write_dataset).parameters)
+    assert taken == write_arguments.TABLE_KEYWORDS | {"data_obj", "uri", "schema", "mode"}
+    taken = set(inspect.signature(lance_io.LanceDataset.commit).parameters)
+    assert taken == commit_calls.KEYWORDS - {"session"}
 
 
 async def test_unknown_keywords_are_refused(tmp_path: Path) -> None:

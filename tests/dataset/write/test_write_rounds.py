@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io import runtime
-from lance_io.dataset.async_dataset import AsyncDataset
+from lance_io.dataset.lance_dataset import AsyncDataset
 from lance_io.dataset.version.session import Session
 from lance_io.store.api import CLOUD
 from lance_io.store.memory import MemoryStore

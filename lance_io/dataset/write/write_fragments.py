@@ -1,0 +1,125 @@
+"""`write_fragments`, in plain code and awaitable: rows become data files that no version refers to yet.
+
+Keywords are pylance's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
+from lance_io.dataset.write.run_write import run_write, run_write_async
+from lance_io.dataset.write.uncommitted_fragments import fragments_of, write_new_fragments
+from lance_io.dataset.write.write_arguments import Write, check_known
+from lance_io.errors import OperationError
+from lance_io.file.row_indices import count
+from lance_io.store.url import load_client
+from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from lance_io.dataset.changes.lance_operation import Transaction
+    from lance_io.dataset.version.fragment_metadata import FragmentMetadata
+    from lance_io.dataset.version.session import Session
+    from lance_io.dataset.write.uncommitted_fragments import NewFragments
+    from lance_io.dataset.write.write_arguments import Destination
+    from lance_io.dataset.write.write_progress import FragmentWriteProgress
+    from lance_io.store.api import Durability
+
+
+def write_fragments(
+    data: Any,
+    dataset_uri: Destination,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: bool = False,
+    mode: str = "append",
+    max_rows_per_file: int = ROWS_PER_FILE,
+    max_rows_per_group: int | None = 1024,
+    max_bytes_per_file: int = BYTES_PER_FILE,
+    data_cache_bytes: int | None = None,
+    max_page_bytes: int | None = None,
+    progress: FragmentWriteProgress | None = None,
+    data_storage_version: str | None = None,
+    use_legacy_format: bool | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    enable_stable_row_ids: bool = False,
+    target_bases: Any = None,
+    target_all_bases: bool | None = None,
+    initial_bases: Any = None,
+    base_store_params: Any = None,
+    external_blob_mode: str = "reference",
+    allow_external_blob_outside_bases: bool = False,
+    namespace_client: Any = None,
+    table_id: list[str] | None = None,
+    session: Session | None = None,
+    durability: Durability | None = None,
+) -> list[FragmentMetadata] | Transaction:
+    """Write data files that no version refers to yet: what the tasks of a distributed write do.
+
+    Keywords as for `write_dataset`. Gives the fragments, of id 0, to be committed with `LanceOperation.Append` or
+    `Overwrite`; with `return_transaction` the transaction that would commit them.
+    """
+    write = Write.of({**locals(), "uri": dataset_uri})
+    written = run_write(write, data, schema, write_new_fragments)
+    return written.transaction if return_transaction else fragments_of(written)
+
+
+async def write_fragments_async(
+    data: Any,
+    dataset_uri: Destination,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: bool = False,
+    mode: str = "append",
+    **options: Any,
+) -> list[FragmentMetadata] | Transaction:
+    """`write_fragments`, awaitable; `data` may also be an asynchronous iterable of record batches."""
+    check_known(options, signature(write_fragments).parameters, "write_fragments")
+    await load_client(dataset_uri)
+    write = Write.of({"uri": dataset_uri, "mode": mode, **options})
+    written = await run_write_async(write, data, schema, write_new_fragments)
+    return written.transaction if return_transaction else fragments_of(written)
+
+
+def write_fragment(
+    dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
+) -> FragmentMetadata:
+    """See `LanceFragment.create`."""
+    number = _fragment_number(fragment_id)
+    return _only(run_write(_one_file(dataset_uri, options), data, schema, write_new_fragments), number)
+
+
+async def write_fragment_async(
+    dataset_uri: Destination, data: Any, fragment_id: int | None, schema: pa.Schema | None, **options: Any
+) -> FragmentMetadata:
+    """See `AsyncFragment.create`."""
+    await load_client(dataset_uri)
+    number, write = _fragment_number(fragment_id), _one_file(dataset_uri, options)
+    return _only(await run_write_async(write, data, schema, write_new_fragments), number)
+
+
+def _one_file(dataset_uri: Destination, options: dict[str, Any]) -> Write:
+    check_known(options, signature(write_fragments).parameters, "write_fragments")
+    unbounded = {"max_rows_per_file": FRAGMENT_ROWS_MAX, "max_bytes_per_file": 1 << 62}
+    return Write.of({**options, "uri": dataset_uri, **unbounded})
+
+
+def _fragment_number(fragment_id: int | None) -> int:
+    """The id of a new fragment. Raises `TypeError` and `OverflowError` for what is none."""
+    number = 0 if fragment_id is None else count(fragment_id)
+    if number >= 1 << 64:
+        raise OverflowError("int too big to convert")
+    return number
+
+
+def _only(written: NewFragments, fragment_id: int) -> FragmentMetadata:
+    fragments = fragments_of(written)
+    if not fragments:
+        raise OperationError("no rows: a fragment has at least one")
+    return replace(fragments[0], id=fragment_id)
