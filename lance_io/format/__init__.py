@@ -14,4 +14,5 @@ schema           the tree of fields, its column numbering, projection, Arrow for
 schema_messages  a schema from and to protobuf
 error_context    errors told where in a file they happened
 schema_arrow     a schema with fresh ids out of an Arrow schema
+per_schema       what rooms keep with a schema
 """

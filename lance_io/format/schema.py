@@ -252,11 +252,6 @@ class Schema:
         for each in self.fields:
             yield from each.column_fields()
 
-    @cached_property
-    def derived(self) -> dict[str, Any]:
-        """What follows from the schema and is worth keeping with it; whoever puts something there bounds it."""
-        return {}
-
     def __reduce__(self) -> tuple[Any, ...]:
         return Schema, (self.fields, self.metadata)
 

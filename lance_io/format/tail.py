@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from lance_io.format.footer import ALIGNMENT_BYTES, FOOTER_BYTES, MAGIC, TABLE_ENTRY_BYTES
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema_messages import encode_schema
 from lance_io.format.version import V2_0, FileVersion
 from lance_io.proto import file_pb2
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 PAD: Final = b"H"  # what other writers fill up to the alignment with; no reader looks at it
 
-_DESCRIBED: Final = "descriptor"  # in `Schema.derived`: the schema's part of it
+_DESCRIBED: Final[PerSchema[bytes]] = PerSchema("its part of file descriptors")
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _ENTRY = struct.Struct("<QQ")
@@ -45,9 +46,9 @@ def encode_file_descriptor(schema: Schema, num_rows: int, metadata: Mapping[str,
     length = file_pb2.FileDescriptor(length=num_rows).SerializeToString()
     if metadata != schema.metadata:
         return _encode_described(schema, metadata) + length
-    described: bytes | None = schema.derived.get(_DESCRIBED)
+    described = _DESCRIBED.get(schema)
     if described is None:
-        described = schema.derived[_DESCRIBED] = _encode_described(schema, metadata)
+        described = _DESCRIBED.keep(schema, _encode_described(schema, metadata))
     return described + length
 
 

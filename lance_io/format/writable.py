@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
 from lance_io.format.version import V2_1, V2_2
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 WRITABLE: Final = frozenset({V2_1, V2_2})
+_CHECKED: Final[PerSchema[frozenset[FileVersion]]] = PerSchema("file versions that can hold it")
 _EMPTY_BINARY: Final = "fixed_size_binary:0"
 _DICTIONARY: Final = "dict:"
 _ITEMS: Final = frozenset(
@@ -32,7 +34,8 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
     Raises `UnsupportedError` for versions that are not written and types that the version does not have,
     `SchemaError` for names and shapes that no version takes.
     """
-    if (checked := f"writable {version}") in schema.derived:
+    checked = _CHECKED.get(schema) or frozenset()
+    if version in checked:
         return
     if version not in WRITABLE:
         writable = " and ".join(sorted(each.name for each in WRITABLE))
@@ -45,7 +48,7 @@ def check_writable(schema: Schema, version: FileVersion) -> None:
     check_shape(schema)
     for field in schema.fields:
         _check_field(field, version, in_list=False, below="")
-    schema.derived[checked] = True
+    _CHECKED.keep(schema, checked | {version})
 
 
 def check_shape(schema: Schema) -> None:

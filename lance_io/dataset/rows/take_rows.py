@@ -8,7 +8,7 @@ Everything is an array; no Python object exists per row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from lance_io.dataset.version.state import Prepared
 from lance_io.errors import StoreError, UsageError
 from lance_io.file.open.leaf_projection import Projection as FileProjection
 from lance_io.file.row_indices import row_numbers
+from lance_io.format.per_schema import PerSchema
 from lance_io.levels.arrays import numbers
 from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from lance_io.file.take.take_files import Taken
     from lance_io.plans.plan import Plan
     from lance_io.spans import IntArray
+
+
+_SHARED: Final[PerSchema[Prepared]] = PerSchema("takes of its columns")
 
 
 class RowNotFound(StoreError, UsageError):
@@ -199,7 +203,7 @@ def _prepare(state: DatasetState, columns: Any, blob_handling: str | None = None
 
 def _columns(state: DatasetState, key: Any, columns: Any, blob_handling: str | None) -> TakeColumns:
     """What a column list means in the version's schema, remembered with that: most versions share one."""
-    shared: Prepared = state.schema.derived.setdefault("takes", Prepared())
+    shared = _SHARED.get(state.schema) or _SHARED.keep(state.schema, Prepared())
     found: TakeColumns | None = shared.get(key)
     if found is None:
         found = TakeColumns.of(state, state.shown(project_taken(state.schema, columns), blob_handling))

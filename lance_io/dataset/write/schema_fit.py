@@ -15,6 +15,7 @@ from lance_io.dataset.version.system_columns import SYSTEM_COLUMNS
 from lance_io.errors import SchemaError, UnsupportedDataError, UnsupportedError
 from lance_io.format.keys import check_primary_key
 from lance_io.format.logical_types import EXTENSION_METADATA, EXTENSION_NAME
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, Field, Schema, numbered
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from lance_io.format.version import FileVersion
 
 DEFAULT_VERSION: Final = V2_2  # of the files of a new table
-_FITTED: Final = "fitted"  # in `Schema.derived`: the table's schema, and this one fitted to it
+# of the schema of rows: that of the table and the file version that it was last fitted to, and what came of it
+_FITTED: Final[PerSchema[tuple[Schema, FileVersion | None, Schema]]] = PerSchema("fit to a table")
 _BLOB_MEMBERS: Final = (Field(-1, "data", "large_binary"), Field(-1, "uri", "string"))
 _BY_PLACE: Final = ("map", "fixed_size_list")  # Arrow schemas do not tell how their only member is called
 _EXTENSION_METADATA: Final = EXTENSION_METADATA.decode()
@@ -107,10 +109,9 @@ def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> 
     Field ids, nullability and metadata are the table's, the order is that of `given`. Raises `SchemaError` naming
     every difference that matters.
     """
-    known = given.derived.get(_FITTED)  # rows that join one table mostly do so again
+    known = _FITTED.get(given)  # rows that join one table mostly do so again
     if known is not None and known[0] is table and known[1] == version:
-        fit: Schema = known[2]
-        return fit
+        return known[2]
     check_shape(given)
     stored = given if version is None else of_version(given, version)
     problems: list[str] = []
@@ -120,7 +121,7 @@ def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> 
     if version is not None and (marks := list(_other_extensions(stored.fields, fields, ""))):
         raise SchemaError(f"{', '.join(marks)}. Give these columns the types that the table's schema shows")
     fit = Schema(fields, dict(table.metadata))
-    given.derived[_FITTED] = table, version, fit
+    _FITTED.keep(given, (table, version, fit))
     return fit
 
 

@@ -7,10 +7,11 @@ does not begin with looking at all fields.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lance_io.encodings.options import column_options
 from lance_io.errors import SchemaError
+from lance_io.format.per_schema import PerSchema
 from lance_io.format.writable import check_writable
 from lance_io.levels.ingest import ingester
 from lance_io.levels.path import leaf_paths
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Ingest = Callable[[pa.Array], pa.Array]
 
+_PLANS: Final[PerSchema[dict[FileVersion, FilePlan]]] = PerSchema("file plans by version")
+
 
 def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
     """The plan of files of this schema and version, made when it is first asked for.
@@ -32,10 +35,12 @@ def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
     Raises `SchemaError` and `UnsupportedError` for schemas that such files cannot hold, `UsageError` for encoding
     options that make no sense.
     """
-    key = f"file plan {version}"
-    plan: FilePlan | None = schema.derived.get(key)
+    plans = _PLANS.get(schema)
+    if plans is None:
+        plans = _PLANS.keep(schema, {})
+    plan = plans.get(version)
     if plan is None:
-        plan = schema.derived[key] = FilePlan(schema, version)
+        plan = plans[version] = FilePlan(schema, version)
     return plan
 
 
