@@ -1,7 +1,8 @@
-"""One data file by itself: `LanceFileReader` and its async twin (names and defaults are pylance's).
+"""One data file by itself: `LanceFileReader` and `AsyncFileReader` (names and defaults are pylance's).
 
-Both are thin faces over `FileAccess`, which opens the file once and reads it through `TableReader` as a fragment of one
-file. On stores whose bytes are at hand the synchronous reader works in the caller's thread, else on the engine.
+Both are faces of `FileAccess`, which opens the file once and reads it through `TableReader` as a fragment of one file:
+what it computes they run, each in its way. On stores whose bytes are at hand the synchronous reader works in the
+caller's thread, else on the engine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import operator
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
     from types import TracebackType
 
-    from lance_io.file.file_steps import FileSteps, Tail
+    from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.data_file import OpenedFile
     from lance_io.file.scan.batches import ScanBatch
     from lance_io.spans import Fetched, IntArray
 
+T = TypeVar("T")
 BATCH_ROWS = 1024  # pylance's default for files
 
 
@@ -65,6 +67,12 @@ class FileAccess:
         self.retype = needs_retyping(self.arrow_schema)
         self.portable = Portable(self.arrow_schema)
         self.reader = TableReader(context, self.schema.fields)
+
+    @classmethod
+    def opened(cls, context: ReadContext, ref: FileRef, columns: Sequence[str] | None) -> FileSteps[FileAccess]:
+        """Open the file."""
+        file, _ = yield from opened(context, ref, [])
+        return cls(context, ref, file, columns)
 
     @property
     def key(self) -> str:
@@ -108,14 +116,31 @@ class FileAccess:
             arrays = [array.take(order) for array in arrays]
         return self.batch(arrays)
 
-    def global_buffer(self, index: int) -> Ranges:
-        """Where a global buffer lies; raises UsageError for one that the file lacks, TypeError for no number."""
+    def metadata(self) -> FileSteps[FileMetadata]:
+        """What the file consists of."""
+        yield from self._every_column()
+        return file_metadata(self.file)
+
+    def statistics(self) -> FileSteps[FileStatistics]:
+        """Pages and bytes per column."""
+        yield from self._every_column()
+        return file_statistics(self.file)
+
+    def _every_column(self) -> FileSteps[None]:
+        """Parse all columns (their metadata is there, or is read now)."""
+        missing = self.file.missing(list(range(len(self.file.paths))))
+        if missing:
+            yield from load_columns(self.file, missing)
+
+    def global_buffer(self, index: int) -> FileSteps[bytes]:
+        """A global buffer; raises UsageError for one that the file lacks, TypeError for no number."""
         index = operator.index(index)
         table = self.file.global_buffers
         if not 0 <= index < len(table.positions):
             raise UsageError(f"global buffer {index}; the file has {len(table.positions)}", path=self.key)
-        start = int(table.positions[index])
-        return Ranges.of((start, start + int(table.sizes[index])), purpose="metadata")
+        start, size = int(table.positions[index]), int(table.sizes[index])
+        fetched: Fetched = yield Ranges.of((start, start + size), purpose="metadata")
+        return bytes(fetched.piece(0, size))
 
 
 def _names(columns: Sequence[str]) -> list[str]:
@@ -137,18 +162,6 @@ def _context(path: str | os.PathLike[str], options: Mapping[str, str] | None) ->
     store = location.store
     context = ReadContext(store, SearchCache(METADATA_CACHE_BYTES))
     return context, FileRef(location.path, 0, (), ())
-
-
-def _fetch(ranges: Ranges) -> FileSteps[bytes]:
-    fetched: Fetched = yield ranges
-    return bytes(fetched.piece(0, int(ranges.ends[0] - ranges.starts[0])))
-
-
-def _every_column(file: OpenedFile) -> FileSteps[None]:
-    """Parse all columns (their metadata is there, or is read now)."""
-    missing = file.missing(list(range(len(file.paths))))
-    if missing:
-        yield from load_columns(file, missing)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,11 +204,11 @@ class LanceFileReader:
         context, ref = _context(Path(path) if isinstance(path, os.PathLike) else path, storage_options)
         self._is_sync = isinstance(context.store, SyncReads)
         self._context = context
-        file, _ = self._drive(opened(context, ref, []), ref.key)
-        self._access = FileAccess(context, ref, file, columns)
+        self._key = ref.key
+        self._access = self._drive(FileAccess.opened(context, ref, columns))
 
-    def _drive(self, steps: FileSteps[Any], key: str) -> Any:
-        reading = ReadFile(self._context, key, steps)
+    def _drive(self, steps: FileSteps[T]) -> T:
+        reading = ReadFile(self._context, self._key, steps)
         return reading.answer_sync() if self._is_sync else run(reading.answer_async())
 
     def num_rows(self) -> int:
@@ -226,7 +239,7 @@ class LanceFileReader:
     def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
         """The columns with the bytes of blobs."""
         access = self._access
-        return self._drive(access.with_blobs(arrays), access.key) if access.has_blobs else arrays
+        return self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
 
     def take_rows(
         self, indices: Sequence[int], *, batch_size: int = BATCH_ROWS, batch_readahead: int = 16
@@ -245,25 +258,22 @@ class LanceFileReader:
 
     def metadata(self) -> FileMetadata:
         """What the file consists of: schema, columns, pages, buffers, encodings."""
-        self._drive(_every_column(self._access.file), self._access.key)
-        return file_metadata(self._access.file)
+        return self._drive(self._access.metadata())
 
     def file_statistics(self) -> FileStatistics:
         """Pages and bytes per column."""
-        self._drive(_every_column(self._access.file), self._access.key)
-        return file_statistics(self._access.file)
+        return self._drive(self._access.statistics())
 
     def read_global_buffer(self, index: int) -> bytes:
         """Contents of a global buffer; 0 is the file's own description. Raises UsageError for one that is not there."""
-        data: bytes = self._drive(_fetch(self._access.global_buffer(index)), self._access.key)
-        return data
+        return self._drive(self._access.global_buffer(index))
 
     def __repr__(self) -> str:
         return f"LanceFileReader({self._access.key!r}, {self.num_rows()} rows)"
 
 
 class AsyncFileReader:
-    """The async twin of `LanceFileReader`: `async with AsyncFileReader(path) as reader`.
+    """`LanceFileReader`, awaitable: `async with AsyncFileReader(path) as reader`.
 
     Methods may be awaited from any event loop.
     """
@@ -291,8 +301,7 @@ class AsyncFileReader:
         """Read the file's metadata; `async with` does it."""
         await load_client(self._given[0])
         self._context, self._ref = _context(*self._given)
-        opening: tuple[OpenedFile, Tail | None] = await self._drive(opened(self._context, self._ref, []))
-        self._access = FileAccess(self._context, self._ref, opening[0], self._columns)
+        self._access = await self._drive(FileAccess.opened(self._context, self._ref, self._columns))
         return self
 
     @property
@@ -301,7 +310,7 @@ class AsyncFileReader:
             raise UsageError("the file is not open: use `async with AsyncFileReader(...)`, or await `open()` first")
         return self._access
 
-    async def _drive(self, steps: FileSteps[Any]) -> Any:
+    async def _drive(self, steps: FileSteps[T]) -> T:
         return await wrap(ReadFile(self._context, self._ref.key, steps).answer_async())
 
     def num_rows(self) -> int:
@@ -347,15 +356,12 @@ class AsyncFileReader:
 
     async def _whole(self, arrays: list[pa.Array]) -> list[pa.Array]:
         access = self._opened
-        found: list[pa.Array] = await self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
-        return found
+        return await self._drive(access.with_blobs(arrays)) if access.has_blobs else arrays
 
     async def metadata(self) -> FileMetadata:
         """What the file consists of."""
-        await self._drive(_every_column(self._opened.file))
-        return file_metadata(self._opened.file)
+        return await self._drive(self._opened.metadata())
 
     async def read_global_buffer(self, index: int) -> bytes:
         """Contents of a global buffer; 0 is the file's own description."""
-        data: bytes = await self._drive(_fetch(self._opened.global_buffer(index)))
-        return data
+        return await self._drive(self._opened.global_buffer(index))
