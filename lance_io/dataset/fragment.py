@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
-    from lance_io.dataset.bases import Fragment
+    from lance_io.dataset import bases
     from lance_io.dataset.changes import delete_rows as deletions
     from lance_io.dataset.lance_dataset import AsyncDataset, LanceDataset
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import Fragment as StoredFragment
 else:
+    bases = later("lance_io.dataset.bases")
     deletions = later("lance_io.dataset.changes.delete_rows")
     describe = later("lance_io.dataset.version.describe")
     validation = later("lance_io.dataset.version.validation")
@@ -257,21 +258,14 @@ class SyncFragment(_Fragment, SyncFace):
 
 if TYPE_CHECKING:
 
-    class LanceFragment(SyncFragment, Fragment):  # type: ignore[misc]
+    class LanceFragment(SyncFragment, bases.Fragment):  # type: ignore[misc]
         """The public class; see `SyncFragment`."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "LanceFragment":
-        return _lance_fragment()
+        return bases.subclass(SyncFragment, bases.Fragment)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _lance_fragment() -> type[LanceFragment]:
-    from lance_io.dataset import bases
-
-    made: type[LanceFragment] = bases.subclass(SyncFragment, bases.Fragment)
-    return made
 
 
 class AsyncFragment(_Fragment, AsyncFace):

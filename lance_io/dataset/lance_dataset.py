@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Unpack
 
+    from lance_io.dataset import bases
     from lance_io.dataset import fragment as fragments
     from lance_io.dataset import scanner as scanners
-    from lance_io.dataset.bases import Dataset
     from lance_io.dataset.blobs import blob_file
     from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
     from lance_io.dataset.changes import commit_calls as commits
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.write import run_write as writes
     from lance_io.io import scheduler
 else:
+    bases = later("lance_io.dataset.bases")
     fragments = later("lance_io.dataset.fragment")
     scanners = later("lance_io.dataset.scanner")
     blob_file = later("lance_io.dataset.blobs.blob_file")
@@ -480,7 +481,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
 if TYPE_CHECKING:
 
-    class LanceDataset(SyncDataset, Dataset):  # type: ignore[misc]
+    class LanceDataset(SyncDataset, bases.Dataset):  # type: ignore[misc]
         """A snapshot of a table; see `SyncDataset`."""
 
 
@@ -491,8 +492,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _lance_dataset() -> type[LanceDataset]:
-    from lance_io.dataset import bases
-
     # pyarrow's constructor would want a C++ dataset; every inherited method is overridden
     made: type[LanceDataset] = bases.subclass(SyncDataset, bases.Dataset)
     return made

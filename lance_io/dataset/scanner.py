@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lance_io.dataset.bases import Scanner
+    from lance_io.dataset import bases
     from lance_io.dataset.lance_dataset import LanceDataset
     from lance_io.dataset.scan import data_frames
     from lance_io.dataset.scan import explain as explanations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
 else:
+    bases = later("lance_io.dataset.bases")
     data_frames = later("lance_io.dataset.scan.data_frames")
     explanations = later("lance_io.dataset.scan.explain")
 
@@ -188,7 +189,7 @@ class SyncScanner(_Scan, SyncFace):
 
 if TYPE_CHECKING:
 
-    class LanceScanner(SyncScanner, Scanner):  # type: ignore[misc]
+    class LanceScanner(SyncScanner, bases.Scanner):  # type: ignore[misc]
         """The public class; see `SyncScanner`."""
 
 
@@ -199,8 +200,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _lance_scanner() -> type[LanceScanner]:
-    from lance_io.dataset import bases
-
     made: type[LanceScanner] = bases.subclass(SyncScanner, bases.Scanner)
     return made
 

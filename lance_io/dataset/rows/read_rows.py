@@ -12,6 +12,7 @@ from lance_io.file.file_steps import fetch
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.spans import Ranges
 
 ROWS_WITHOUT_COLUMNS_MAX: Final = 1 << 20  # row ids are made batch by batch: a fragment may claim any number of rows
 ROWS_BY_TAKE_MAX: Final = 1024  # so few rows are cheaper to take than to decode pages for
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from lance_io.format.schema import Field
     from lance_io.levels.layout import BatchLayout
     from lance_io.plans.plan import Plan
-    from lance_io.spans import Fetched, IntArray, Ranges
+    from lance_io.spans import Fetched, IntArray
 
 
 class RowReader:
@@ -165,7 +166,5 @@ def bytes_of(fetched: Fetched, ranges: Ranges) -> list[bytes]:
 
 def ranges_of(starts: IntArray, lengths: IntArray) -> Ranges:
     """Ranges from starts and lengths."""
-    from lance_io.spans import Ranges
-
     starts = np.ascontiguousarray(starts, dtype=np.int64)
     return Ranges(starts, starts + lengths)
