@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from lance_io.dataset.fragment import AsyncFragment, LanceFragment
     from lance_io.dataset.run_plan import Timeout
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
-    from lance_io.dataset.scanner import AsyncScanner, LanceScanner
+    from lance_io.dataset.scan.scan_options import ScanOptions
+    from lance_io.dataset.scanner import AsyncScanner, LanceScanner, SyncScanner
     from lance_io.dataset.version import file_listing, table_statistics, tags_and_branches
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
@@ -93,6 +94,10 @@ class _Dataset(DatasetProperties):
         dataset._state = state
         dataset._meter = meter or IoMeter(state.location.store)
         return dataset
+
+    def _asked(self, *given: Any, **options: Any) -> ScanOptions:
+        """The options of a scan, with the dataset's defaults; parameters as for `scanner`."""
+        return scanners.asked_options(self._state.default_scan_options, *given, **options)
 
     def _places(self, filter: Any) -> Sequence[int]:
         """Places of the fragments, as `get_fragments` gives them."""
@@ -206,9 +211,17 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
                                batches included; then it is cancelled and frees what it holds. Batches that were read
                                by then still come, and `DeadlineExceeded` after them
         """
-        defaults = self._state.default_scan_options
-        wanted = scanners.asked_options(defaults, columns, filter, limit, offset, **options)
-        return scanners.LanceScanner._of(self._state, wanted)
+        return scanners.LanceScanner._of(self._state, self._asked(columns, filter, limit, offset, **options))
+
+    def _scan(self, *given: Any, **options: Any) -> SyncScanner:
+        """A scan that nobody sees: it need not be a scanner of pyarrow's, which takes long to load.
+
+        One that computes is: functions of pyarrow load pandas where that is installed, which `bases.py` has done by a
+        thread, so that no Ctrl-C ends it half way.
+        """
+        wanted = self._asked(*given, **options)
+        computes = wanted.filter is not None or isinstance(wanted.columns, dict)
+        return (scanners.LanceScanner if computes else scanners.SyncScanner)._of(self._state, wanted)
 
     def to_table(
         self,
@@ -219,7 +232,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         **options: Unpack[ScanKeywords],
     ) -> pa.Table:
         """The rows as a table; parameters as for `scanner`."""
-        return self.scanner(columns, filter, limit, offset, **options).to_table()
+        return self._scan(columns, filter, limit, offset, **options).to_table()
 
     def to_batches(
         self,
@@ -230,7 +243,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         **options: Unpack[ScanKeywords],
     ) -> Iterator[pa.RecordBatch]:
         """The rows batch by batch; parameters as for `scanner`."""
-        return self.scanner(columns, filter, limit, offset, **options).to_batches()
+        return self._scan(columns, filter, limit, offset, **options).to_batches()
 
     def to_pandas(
         self,
@@ -244,16 +257,16 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
     ) -> pd.DataFrame:
         """The rows as a data frame; scan keywords as for `scanner`, others go to `pyarrow.Table.to_pandas`."""
         scan = {name: options.pop(name) for name in list(options) if name in SCAN_KEYWORDS}
-        return self.scanner(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
+        return self._scan(columns, filter, limit, offset, **scan).to_pandas(blob_mode=blob_mode, **options)
 
     def head(self, num_rows: int, **options: Any) -> pa.Table:
         """The first rows; keywords as for `scanner`."""
-        return self.scanner(**{**options, "limit": num_rows}).to_table()
+        return self._scan(**{**options, "limit": num_rows}).to_table()
 
     def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
         offset, limit = plans.row_window(start, end)
-        return self.scanner(columns, offset=offset, limit=limit, timeout=timeout).to_table()
+        return self._scan(columns, offset=offset, limit=limit, timeout=timeout).to_table()
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
@@ -429,7 +442,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
     # -- interop -----------------------------------------------------------------------------------------------------
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.scanner().__arrow_c_stream__(requested_schema)
+        return self._scan().__arrow_c_stream__(requested_schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._of, (self._state,)
@@ -607,9 +620,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         **options: Unpack[ScanKeywords],
     ) -> AsyncScanner:
         """A scan; parameters as for `LanceDataset.scanner`."""
-        defaults = self._state.default_scan_options
-        wanted = scanners.asked_options(defaults, columns, filter, limit, offset, **options)
-        return scanners.AsyncScanner(self._state, wanted)
+        return scanners.AsyncScanner(self._state, self._asked(columns, filter, limit, offset, **options))
 
     async def to_table(
         self,

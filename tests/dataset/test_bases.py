@@ -1,4 +1,4 @@
-"""What opening a table and taking a row load, and what users get all the same."""
+"""What opening a table, taking a row and a scan load, and what users get all the same."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import lance
 import pyarrow as pa
 import pyarrow.dataset
+import pytest
 
 import lance_io
 from lance_io.dataset import bases
@@ -24,6 +25,7 @@ table = lance_io.dataset(sys.argv[1])
 assert table.schema.names == ["i", "j"]
 assert table.take([2]).num_rows == 1
 assert table.count_rows() == 3
+assert table.to_table().num_rows == len([*table.to_batches(batch_size=1)]) == 3 and table.head(1).num_rows == 1
 heavy = {"pandas", "pyarrow.dataset", "pyarrow._dataset", "pyarrow.compute", "aiobotocore", "botocore", "aiohttp"}
 loaded = heavy & sys.modules.keys()
 assert not loaded, loaded
@@ -84,16 +86,16 @@ for name, values in before.items():
 """
 
 
-def ran_in_new_process(program: str, folder: Path) -> None:
+def ran_in_new_process(program: str, folder: Path, *arguments: str) -> None:
     uri = folder / "small.lance"
     lance.write_dataset(pa.table({"i": [1, 2, 3], "j": pa.array(["1", "[]", None], pa.json_())}), str(uri))
     ran = subprocess.run(
-        [sys.executable, "-c", program, str(uri)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program, str(uri), *arguments], capture_output=True, text=True, check=False, timeout=60
     )
     assert ran.returncode == 0, ran.stderr
 
 
-def test_opening_and_taking_load_no_cloud_clients_and_no_pandas(tmp_path: Path) -> None:
+def test_opening_taking_and_scanning_load_no_cloud_clients_and_no_pandas(tmp_path: Path) -> None:
     """`pyarrow._dataset` loads pandas where that is installed, as `pyarrow.array` does, too."""
     ran_in_new_process(_OPEN_AND_TAKE, tmp_path)
 
@@ -154,13 +156,15 @@ class Finder:
 
 found = {}
 sys.meta_path.insert(0, Finder())
-assert lance_io.dataset(sys.argv[1]).to_table().num_rows
+table = lance_io.dataset(sys.argv[1])
+assert (table.scanner().to_table() if sys.argv[2] == "scanner" else table.to_table(filter="i > 1")).num_rows
 assert {"pyarrow._dataset"} <= found.keys() and threading.main_thread() not in found.values(), found
 """
 
 
-def test_ctrl_c_in_a_first_scan_does_not_end_the_import_of_pandas_half_way(tmp_path: Path) -> None:
-    ran_in_new_process(_SCANNED, tmp_path)
+@pytest.mark.parametrize("scan", ["scanner", "filter"])
+def test_ctrl_c_in_a_first_scan_does_not_end_the_import_of_pandas_half_way(scan: str, tmp_path: Path) -> None:
+    ran_in_new_process(_SCANNED, tmp_path, scan)
 
 
 def test_nothing_of_other_packages_is_replaced(tmp_path: Path) -> None:
