@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from lance_io import runtime
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.file.file_requests import ReadFile
 from lance_io.file.open.open_file import opened
 from lance_io.plans.plan import Together
-from lance_io.plans.plan import drive_async as drive_plan
 
 if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
@@ -44,34 +42,28 @@ class DataStatistics:
     fields: list[FieldStatistics]
 
 
-class LanceStats:
+class LanceStats(SyncFace):
     """Statistics of a dataset version."""
-
-    def __init__(self, state: DatasetState) -> None:
-        self._state = state
 
     def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
         """Counts of rows and fragments; a fragment below `max_rows_per_group` rows is small."""
-        return run(self._state, dataset_stats(self._state, max_rows_per_group))
+        return self._run(dataset_stats(self._state, max_rows_per_group))
 
     def data_stats(self) -> DataStatistics:
         """Bytes per field; reads the metadata of every data file."""
-        return run(self._state, data_stats(self._state))
+        return self._run(data_stats(self._state))
 
 
-class AsyncStats:
+class AsyncStats(AsyncFace):
     """`LanceStats`, awaitable."""
-
-    def __init__(self, state: DatasetState) -> None:
-        self._state = state
 
     async def dataset_stats(self, max_rows_per_group: int = 1024) -> DatasetStats:
         """See `LanceStats.dataset_stats`."""
-        return await runtime.wrap(drive_plan(dataset_stats(self._state, max_rows_per_group)))
+        return await self._run(dataset_stats(self._state, max_rows_per_group))
 
     async def data_stats(self) -> DataStatistics:
         """See `LanceStats.data_stats`."""
-        return await runtime.wrap(drive_plan(data_stats(self._state)))
+        return await self._run(data_stats(self._state))
 
 
 def dataset_stats(state: DatasetState, max_rows_per_group: int) -> Plan[DatasetStats]:

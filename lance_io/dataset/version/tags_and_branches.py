@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, replace_tag_metadata, update_tag
-from lance_io.dataset.run_plan import run
+from lance_io.dataset.run_plan import SyncFace
 from lance_io.dataset.version.open_version import tag_of
 from lance_io.dataset.version.timestamps import parse_time
 from lance_io.errors import FormatError, UsageError
@@ -52,15 +52,12 @@ class Branch(TypedDict):
     metadata: dict[str, str]
 
 
-class Tags:
+class Tags(SyncFace):
     """The tags of a table. A reference is a version number, a tag, `(branch, version)`, or None: the open version."""
-
-    def __init__(self, state: DatasetState) -> None:
-        self._state = state
 
     def list(self) -> dict[str, Tag]:
         """All tags by name."""
-        return run(self._state, list_tags(self._state))
+        return self._run(list_tags(self._state))
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Tag]]:
         """All tags by version, newest first ("desc", the default) or oldest first ("asc"), then by name."""
@@ -68,36 +65,33 @@ class Tags:
 
     def get_version(self, tag: str) -> int:
         """The version that a tag names. Raises `ValueError` when there is no such tag."""
-        return run(self._state, tag_of(self._state.root, tag)).version
+        return self._run(tag_of(self._state.root, tag)).version
 
     def create(self, tag: str, reference: Reference = None) -> None:
         """Name a version. Raises `ValueError` for a tag that is there and a version that is not, `OSError` for a name
         that no tag may have.
         """
-        run(self._state, create_tag(self._state, tag, reference))
+        self._run(create_tag(self._state, tag, reference))
 
     def update(self, tag: str, reference: Reference = None) -> None:
         """Let a tag name another version. Raises `ValueError` for a tag or version that is not there."""
-        run(self._state, update_tag(self._state, tag, reference))
+        self._run(update_tag(self._state, tag, reference))
 
     def delete(self, tag: str) -> None:
         """Remove a tag. Raises `ValueError` when there is none."""
-        run(self._state, delete_tag(self._state, tag))
+        self._run(delete_tag(self._state, tag))
 
     def replace_metadata(self, tag: str, metadata: dict[str, str]) -> None:
         """Give a tag other metadata. Raises `ValueError` when there is no such tag."""
-        run(self._state, replace_tag_metadata(self._state, tag, metadata))
+        self._run(replace_tag_metadata(self._state, tag, metadata))
 
 
-class Branches:
+class Branches(SyncFace):
     """The branches of a table; changing them comes with writing."""
-
-    def __init__(self, state: DatasetState) -> None:
-        self._state = state
 
     def list(self) -> dict[str, Branch]:
         """All branches but the main one, by name."""
-        return run(self._state, list_branches(self._state))
+        return self._run(list_branches(self._state))
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Branch]]:
         """All branches by the version they left at, newest first ("desc", the default) or oldest first ("asc")."""
