@@ -17,13 +17,12 @@ from __future__ import annotations
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from lance_io import runtime
 from lance_io.dataset import dataset_plans as plans
-from lance_io.dataset.changes.change_methods import AsyncDatasetChanges, DatasetChanges
+from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.not_offered import DatasetNotOffered
 from lance_io.dataset.opening import Opening
@@ -39,6 +38,7 @@ from lance_io.store.url import load_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from datetime import timedelta
     from os import PathLike
     from typing import Self
 
@@ -80,7 +80,6 @@ else:
     writes = later("lance_io.dataset.write.run_write")
     scheduler = later("lance_io.io.scheduler")
 
-COMMIT_TIMEOUT: Final = timedelta(minutes=30)
 # what methods of `AsyncDataset` use that are no coroutines, imported before they are called: they may be on a loop
 _USED_BY_FUNCTIONS: Final = (fragments.__name__, scanners.__name__)
 
@@ -754,7 +753,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
         data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
         """
-        await runtime.loaded(writes.__name__)
+        await runtime.loaded(writes.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(await writes.write_table_async(data_obj, uri, schema, mode, **options))
 
     @staticmethod
@@ -771,7 +770,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     ) -> AsyncDataset:
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
         given = {name: value for name, value in locals().items() if name != "options"}
-        await runtime.loaded(commits.__name__)
+        await runtime.loaded(commits.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(await commits.commit_async({**given, **options}))
 
     @staticmethod
@@ -788,7 +787,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
         given = locals()
-        await runtime.loaded(commits.__name__)
+        await runtime.loaded(commits.__name__, *_USED_BY_FUNCTIONS)
         given = commits.batch_commit(given)
         return {"dataset": AsyncDataset._of(await commits.commit_async(given)), "merged": given["operation"]}
 

@@ -35,6 +35,7 @@ else:
 
 CONFLICT_RETRIES = 10
 RETRY_TIMEOUT = timedelta(seconds=30)
+COMMIT_TIMEOUT = timedelta(minutes=30)
 
 
 def _deprecated(old: str, new: str) -> None:

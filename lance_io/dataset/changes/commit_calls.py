@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT
 from lance_io.dataset.changes.commit_operation import commit_operation
 from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction, as_transaction
 from lance_io.dataset.run_plan import run_change, run_sync
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
 
-COMMIT_TIMEOUT: Final = timedelta(minutes=30)
 MAX_RETRIES: Final = 20
 
 # those of `LanceDataset.commit`, and `session`
