@@ -1,4 +1,4 @@
-"""What Spark tells a task: its number, the settings of its session, and what it is part of.
+"""What Spark tells a task: the settings of its session, and what it is part of.
 
 Settings of the session reach tasks as properties; planners are told nothing. Outside of Spark's workers nobody says
 anything.
@@ -47,12 +47,6 @@ def this_task() -> TaskContext | None:
     from pyspark import TaskContext
 
     return TaskContext.get() if is_daemons() else None
-
-
-def task_number() -> int | None:
-    """The number that the task of this worker has in its stage; None outside of Spark's workers."""
-    task = this_task()
-    return None if task is None else task.partitionId()
 
 
 def property_of_task(name: str) -> str | None:

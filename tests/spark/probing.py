@@ -7,8 +7,7 @@ a batch before, so that its process has loaded all that it needs. Workers import
     sessions      addresses of the sessions of the process (one), likewise `loops`, `clients`
     clients_before  those that the process had when the task began
     engines       threads of the engine
-    reads         requests of this task, those included that it made before it had a partition
-    begun         whether it had begun with the partition that it was given; null if it had begun with none
+    reads         requests of this task
     frozen        objects that the garbage collector does not look at
     workers       tasks that share the executor
     pool_bytes    what its scans may hold together
@@ -74,19 +73,12 @@ class ProbedReader(LanceReader):
     probes = ""
     is_warm = False
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        from lance_io.io.stats import process_stats
-
-        self.reads_before = process_stats().num_reads
-        super().__setstate__(state)
-
     def read(self, partition: Any) -> Iterator[Any]:
-        begun = None if self._begun is None else self._begun.part == partition.value
         if self.is_warm:
             batches: Any = super().read(partition)
             next(batches)
             batches.close()
-        with probed(self.probes, self.reads_before, begun=begun):
+        with probed(self.probes):
             yield from super().read(partition)
 
 
@@ -99,11 +91,8 @@ class ProbedWriter(LanceWriter):
 
 
 @contextmanager
-def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterator[None]:
-    """Write down what the process is like when the block has ended, and `more`.
-
-    reads_before  requests of the process before the task; None counts those of the block
-    """
+def probed(folder: str) -> Iterator[None]:
+    """Write down what the process is like when the block has ended."""
     global _tasks
     from lance_io import runtime
     from lance_io.io.budget import process_pool
@@ -113,7 +102,7 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
     clients_before = _clients()
     Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts
     before = _status_bytes("VmRSS")
-    reads_before = process_stats().num_reads if reads_before is None else reads_before
+    reads_before = process_stats().num_reads
     yield
     frozen = gc.get_freeze_count()
     told = {
@@ -132,7 +121,6 @@ def probed(folder: str, reads_before: int | None = None, **more: Any) -> Iterato
         "delays": _delays(),
         "reads": process_stats().num_reads - reads_before,
         "grown": _status_bytes("VmHWM") - before,
-        **more,
     }
     _tasks += 1
     Path(folder, f"{uuid4().hex}.json").write_text(json.dumps(told))

@@ -60,16 +60,12 @@ def planned(uri: str, **options: Any) -> LanceReader:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader, int | None], LanceReader]:
-    """Gives a reader as the worker unpickles it whose task has a certain number; None is not in a worker.
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader], LanceReader]:
+    """Gives a reader as a worker unpickles it, which knows nothing of the reads of other tests."""
 
-    The process knows nothing of the reads of other tests.
-    """
-    monkeypatch.setattr(engine, "_session", None)
-
-    def send(reader: LanceReader, task: int | None) -> LanceReader:
+    def send(reader: LanceReader) -> LanceReader:
         pickled = pickle.dumps(reader)
-        monkeypatch.setattr(reader_module, "task_number", lambda: task)
+        monkeypatch.setattr(engine, "_session", None)
         found: LanceReader = pickle.loads(pickled)
         return found
 
@@ -79,68 +75,41 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader, int | None],
 # -- beginning ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_begins_before_it_has_a_partition(uri: str, sent: Any) -> None:
-    """And reads nothing twice: what it began is what it goes on with."""
+def test_nothing_happens_before_a_task_reads(uri: str, sent: Any) -> None:
+    """Neither where the reader is unpickled nor where it is given a partition: whoever asks for rows begins."""
     reader = planned(uri, num_partitions=4, batch_size=1000)
     partitions = reader.partitions()
-    for one in partitions:
-        list(reader.read(one))  # from now on only rows are read
-    for number, partition in enumerate(partitions):
-        with io_stats() as plain:
-            expected = list(reader.read(partition))
-        with io_stats() as early:
-            task = sent(reader, number)
-            reads_before = early.num_reads
-            assert list(task.read(partition)) == expected
-        assert 0 < reads_before <= early.num_reads == plain.num_reads
-        assert early.bytes_read == plain.bytes_read
+    for partition in partitions:
+        expected = list(reader.read(partition))
+        with io_stats() as spent:
+            task = sent(reader)
+            assert engine._session is None  # nothing was opened
+            batches = task.read(partition)
+            assert spent.num_reads == 0
+            assert list(batches) == expected != []
+            assert spent.num_reads > 0
         assert list(task.read(partition)) == expected  # a second time from its beginning
 
 
-def test_a_task_that_began_with_another_partition_reads_its_own(uri: str, sent: Any) -> None:
-    """Its process begins early no more with this read; with others it does."""
-    reader = planned(uri, num_partitions=4, batch_size=999)
-    partitions = reader.partitions()
-    expected = [list(reader.read(one)) for one in partitions]
-    assert list(sent(reader, 1).read(partitions[0])) == expected[0]
-    for number in range(4):
-        assert list(quiet(sent, reader, number).read(partitions[number])) == expected[number]
-    with io_stats() as spent:
-        sent(planned(uri, num_partitions=4, batch_size=998), 1)
-    assert spent.num_reads > 0
-
-
-@pytest.mark.parametrize("number", [4, None])
-def test_a_task_without_a_partition_of_its_number_begins_with_none(uri: str, sent: Any, number: int | None) -> None:
-    quiet(sent, planned(uri, num_partitions=4), number)
-
-
-def test_many_partitions_do_not_travel_with_every_task(uri: str, sent: Any) -> None:
+def test_partitions_do_not_travel_with_every_task(uri: str, sent: Any) -> None:
+    """Spark gives each task its own."""
     reader = planned(uri, num_partitions=1000, columns=["id"])
     partitions = reader.partitions()
-    assert len(pickle.dumps(partitions)) > 2 * reader_module.CARRIED_BYTES_MAX > 30 * len(pickle.dumps(reader))
-    assert list(quiet(sent, reader, 7).read(partitions[7])) == list(reader.read(partitions[7])) != []
+    assert len(pickle.dumps(partitions)) > 30 * len(pickle.dumps(reader))
+    assert list(sent(reader).read(partitions[7])) == list(reader.read(partitions[7])) != []
 
 
-def quiet(sent: Any, reader: LanceReader, number: int | None) -> Any:
-    """The reader in a worker, which has read nothing yet."""
-    with io_stats() as spent:
-        task = sent(reader, number)
-    assert spent.num_reads == 0
-    return task
-
-
-def test_errors_of_an_early_beginning_are_told_by_read(tmp_path: Path, sent: Any) -> None:
+def test_errors_are_told_by_read(tmp_path: Path, sent: Any) -> None:
     place = tmp_path / "broken.lance"
     dataset = lance.write_dataset(pa.table({"a": range(5000)}), str(place), max_rows_per_file=1000)
     reader = planned(str(place), num_partitions=5)
     partitions = reader.partitions()
     (place / "data" / dataset.get_fragments()[3].data_files()[0].path).unlink()
-    task = sent(reader, 3)
+    task = sent(reader)
     with pytest.raises(NotFound) as caught:
         list(task.read(partitions[3]))
     assert any("fragment 3 rows 0 to 1000" in note for note in caught.value.__notes__)
-    assert [len(one) for one in sent(reader, 3).read(partitions[2])] == [1000]
+    assert [len(one) for one in sent(reader).read(partitions[2])] == [1000]
 
 
 def test_a_cleanup_between_planning_and_tasks(tmp_path: Path) -> None:
@@ -275,9 +244,8 @@ def test_leaving_early_closes_the_scan(uri: str) -> None:
     assert list(batches) == []
 
 
-@pytest.mark.parametrize("how", ["left", "begun and left", "begun for another", "begun for none"])
-def test_leaving_early_leaves_nothing_under_way(far: tuple[str, dict[str, Any]], sent: Any, how: str) -> None:
-    """No request of the scan goes on, on the engine, when Spark has its rows, or does not want those that are there."""
+def test_leaving_early_leaves_nothing_under_way(far: tuple[str, dict[str, Any]], sent: Any) -> None:
+    """No request of the scan goes on, on the engine, when Spark has its rows."""
     reader = planned(far[0], num_partitions=2, **far[1])
     partitions = reader.partitions()
 
@@ -290,13 +258,8 @@ def test_leaving_early_leaves_nothing_under_way(far: tuple[str, dict[str, Any]],
 
     before = runtime.run(under_way())
     with io_stats() as spent:
-        task = sent(reader, None if how == "left" else 1)
-        if how == "begun for another":
-            task.read(partitions[0])  # reads nothing before it is asked
-        elif how != "begun for none":
-            batches = task.read(partitions[1])
-            assert next(batches).num_rows == 10
-            batches.close()
-        del task
+        batches = sent(reader).read(partitions[1])
+        assert next(batches).num_rows == 10
+        batches.close()
         assert runtime.run(ended(before))
     assert 0 < spent.bytes_read < 4_000_000

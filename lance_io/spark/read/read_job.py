@@ -35,14 +35,12 @@ class ReadJob:
 
     options, declared  as for `LanceReader`
     header, branch     of the version, as `carrying.header_of` and the manifest give them
-    begins_early       whether partitions have the numbers of their tasks, as far as this process has seen
     """
 
     options: ReadOptions
     declared: StructType
     header: bytes = field(repr=False)
     branch: str | None
-    begins_early: bool = field(default=True, init=False)
     _prepared: PreparedRead | None = field(default=None, init=False, repr=False)
 
     @classmethod

@@ -1,9 +1,5 @@
 """`LanceReader`: made and asked for partitions by a planner, then unpickled and asked for batches by every task.
 
-Spark sends a task the reader first and its partition 40 ms later (`docs/spark.md`, Tuning). So a reader that is
-unpickled in a worker begins to read the partition that has the task's number, and goes on when it is given that one.
-Spark does not promise that it is: tasks of a union, or of partitions that are coalesced, have other numbers.
-
 A task reads its partition in one scan: page after page is read and decoded ahead while earlier batches cross into the
 JVM, and at most a batch more than that waits. Batches have about `batch_bytes`, whatever the pages are like. Leaving
 early (Spark does, at a limit) closes the scan, which cancels what is under way.
@@ -17,8 +13,6 @@ connection, because they were enough (`taken`).
 from __future__ import annotations
 
 import math
-import pickle
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,7 +35,7 @@ from lance_io.spark.options import StreamReadOptions
 from lance_io.spark.read.partition_state import header_of, open_pinned
 from lance_io.spark.read.read_columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.read.read_job import ReadJob
-from lance_io.spark.task_context import task_number, warn_of_credentials
+from lance_io.spark.task_context import warn_of_credentials
 from lance_io.spark.types import arrow_to_spark
 
 if TYPE_CHECKING:
@@ -59,7 +53,6 @@ if TYPE_CHECKING:
     from lance_io.spark.read.partition_state import PartitionPlan, Pinned
     from lance_io.spark.read.read_job import PreparedRead
 
-CARRIED_BYTES_MAX: Final = 32 << 10  # of partitions that travel with the reader, to every task
 HEAD_BYTES: Final = 320 << 10  # of the rows that the first partition begins with, about
 HEAD_ROWS_MIN: Final = 32  # of them: `show()` wants 21
 HEAD_PARTITION_BYTES_MIN: Final = 4 << 20  # a smaller partition is read in as many requests as its head
@@ -89,7 +82,6 @@ class LanceReader(DataSourceReader):
         with cleanups_told(state.location, state.manifest.version):
             self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).parts
         self._job = ReadJob(options, declared, header_of(state, options), state.manifest.branch).packed()
-        self._begun: _Begun | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
@@ -99,55 +91,10 @@ class LanceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
         part: PartitionPlan = partition.value
-        job = ReadJob.unpacked(self._job)
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            if begun.part == part:
-                return begun.batches()
-            begun.close()
-            job.begins_early = False
-        return read_partition(job, part)
+        return read_partition(ReadJob.unpacked(self._job), part)
 
     def __getstate__(self) -> dict[str, Any]:
-        carried = self._parts if len(pickle.dumps(self._parts)) <= CARRIED_BYTES_MAX else ()
-        return {**self.__dict__, "_parts": carried, "_begun": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        number = task_number()
-        if number is not None and number < len(self._parts):
-            job = ReadJob.unpacked(self._job)
-            self._begun = _Begun(job, self._parts[number]) if job.begins_early else None
-
-
-class _Begun:
-    """A read of a partition up to its first batch, in a task that has not been given a partition yet.
-
-    part  the partition
-    """
-
-    def __init__(self, job: ReadJob, part: PartitionPlan) -> None:
-        self.part = part
-        self._rest = read_partition(job, part)
-        self._first: list[pa.RecordBatch] = []
-        self._error: Exception | None = None
-        try:
-            self._first.extend(islice(self._rest, 1))
-        except Exception as error:  # whoever reads this partition is told; the task may get another
-            self._error = error
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches of the partition."""
-        if self._error is not None:
-            raise self._error
-        while self._first:
-            yield self._first.pop()
-        yield from self._rest
-
-    def close(self) -> None:
-        """End the read."""
-        self._first.clear()
-        self._rest.close()
+        return {**self.__dict__, "_parts": ()}  # Spark gives each task its own
 
 
 def _found(projection: Projection, options: ReadOptions) -> StructType:
