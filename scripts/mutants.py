@@ -74,6 +74,7 @@ _SPARK: Final = tuple(
         "write_jobs",
         "local_writing",
         "told",
+        "worker_tuning",
     )
 )
 # Which tests know a room best, and which wider ones are asked where these notice nothing.

@@ -2,7 +2,7 @@
 
 Spark ends a task that has enough rows without a word: it closes the connection. Until then nobody says whether it is
 still busy with what was sent, or has enough. But both ends of the connection are on this machine, which tells how many
-bytes wait at the other end: none are left when it wants more.
+bytes wait at the other end: none are left when it wants more. The connection is looked at, and left as it is.
 
     TCP    /proc/net/tcp, tcp6   the queues of both ends, found by the ports
     Unix   TIOCOUTQ              what was sent and not read
@@ -14,7 +14,7 @@ import os
 import select
 import socket
 import stat
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -31,7 +31,7 @@ _WAIT_MS_MAX: Final = 50
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED: Final = "01"
 
-_found: set[int] = set()  # inodes of what `settle_connection` has found, in this process: forked ones settle anew
+_found: set[int] = set()  # inodes of what `find_connection` has found, in this process: forked ones look anew
 
 
 def buffer_bytes() -> int:
@@ -40,22 +40,22 @@ def buffer_bytes() -> int:
     return int(text) if text.isdecimal() else BUFFER_BYTES
 
 
-def settle_connection() -> None:
-    """Find the connection of a worker that has no other yet, and keep TCP from holding back what is written to it.
-
-    Otherwise the last bytes of a task wait until those before them are acknowledged, which a system that waits for
-    something to answer puts off: 40 ms, in one of three small queries.
-    """
+def find_connection() -> None:
+    """Find the connection of a worker that has no other yet."""
     global _found
     tcp, unix = set(), set()
     for inode, one in _connections():
         with one:
-            if one.family == socket.AF_UNIX:
-                unix.add(inode)  # or an event loop's own
-            else:
-                tcp.add(inode)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            (unix if one.family == socket.AF_UNIX else tcp).add(inode)  # Unix: or an event loop's own
     _found = tcp or unix
+
+
+@contextmanager
+def connection_to_spark() -> Iterator[socket.socket | None]:
+    """A duplicate of the connection, for the time of the block; None where it was not found, or has been closed."""
+    with ExitStack() as opened:
+        near = {inode: opened.enter_context(one) for inode, one in _connections()} if len(_found) == 1 else {}
+        yield next((one for inode, one in near.items() if inode in _found), None)
 
 
 def wants_more() -> bool:
@@ -65,11 +65,8 @@ def wants_more() -> bool:
     """
     if this_task() is None or len(_found) != 1 or not hasattr(select, "POLLRDHUP"):
         return True
-    for inode, one in _connections():
-        with one:
-            if inode in _found:
-                return _is_taken(one)
-    return False
+    with connection_to_spark() as connection:
+        return connection is not None and _is_taken(connection)
 
 
 def _is_taken(connection: socket.socket) -> bool:

@@ -7,10 +7,7 @@ from a process that has imported this.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
-import sys
 from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -21,8 +18,8 @@ from lance_io.errors import LanceError, NotFound
 from lance_io.io.budget import share_process_pool
 from lance_io.limits import IO_BUFFER_BYTES, METADATA_CACHE_BYTES
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.spark.consumed import settle_connection
-from lance_io.spark.task_context import executor_workers, is_daemons, this_task
+from lance_io.spark.consumed import find_connection
+from lance_io.spark.task_context import executor_workers, this_task
 from lance_io.store.api import CLOUD, offers_sync_reads
 
 if TYPE_CHECKING:
@@ -37,14 +34,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-KEPT_BYTES_MAX: Final = 64 << 20  # freed memory that a worker keeps; larger blocks than half of it go back at once
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 REQUESTS_MIN: Final = 16  # per worker process, however many share the machine
 
 _session: Session | None = None
 _session_pid = 0
-_settled_pid = 0
-_frozen: tuple[int, int] = (0, 0)  # the process, and how many modules it had
+_fitted_pid = 0
 
 
 def process_session() -> Session:
@@ -56,43 +50,22 @@ def process_session() -> Session:
     return _session
 
 
-def freeze_loaded() -> None:
-    """Take what a process of Spark's daemon has loaded out of the garbage collector's sight, once it has loaded more.
-
-    The daemon's processes collect garbage after every task or plan, and that takes 20 ms for the hundred thousand
-    objects of modules, which never become garbage. Frozen objects are still freed when nothing refers to them.
-    """
-    global _frozen
-    found = (os.getpid(), len(sys.modules))
-    if _frozen == found or not is_daemons():
-        return
-    _frozen = found
-    gc.collect()
-    gc.freeze()
-
-
-def settle_in_worker() -> None:
-    """Fit this process to the task that it has been given; nothing outside of Spark's workers.
+def fit_to_task() -> None:
+    """Fit the engine of this process to the task that it has been given; nothing outside of Spark's workers.
 
     It takes the processors of one task (`spark.task.cpus`), and of the memory its share: the executor's others are for
-    the tasks beside it. What a
-    batch has freed is kept for the next one, within bounds: fresh memory costs a page fault for each 4 KiB, which
-    takes as long as decoding into it. And what it writes leaves at once (`settle_connection`).
+    the tasks beside it.
     """
-    global _settled_pid
+    global _fitted_pid
     task = this_task()
     if task is None:
         return
     runtime.use_cpus(task.cpus())
-    if _settled_pid == os.getpid():
+    if _fitted_pid == os.getpid():
         return
-    _settled_pid = os.getpid()
+    _fitted_pid = os.getpid()
     share_process_pool(memory_bytes() // executor_workers())
-    settle_connection()
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of the GNU C library; others have nothing like it
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, KEPT_BYTES_MAX // 2)
-        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)
+    find_connection()
 
 
 def memory_bytes() -> int:

@@ -58,11 +58,13 @@ class TargetOptions:
     path      URI of the table
     storage   storage options by name; not shown, because credentials are among them
     io_concurrency  requests in flight per worker process, None for the store's default
+    tune_worker     may change settings of Spark's processes that are not ours, see `worker_tuning`
     """
 
     path: str
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
     io_concurrency: int | None = None
+    tune_worker: bool = False
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -197,6 +199,7 @@ _ALL: Final[tuple[Purpose, ...]] = (*_READS, *_WRITES)
 OPTIONS: Final[Mapping[str, _Option]] = {
     "path": _Option("path", text_value, _ALL),
     "io_concurrency": _Option("io_concurrency", whole_number(1), _ALL),
+    "tune_worker": _Option("tune_worker", switch_value, _ALL),
     # which version
     "version": _Option("version", whole_number(0), _READ),
     "versionAsOf": _Option("version", whole_number(0), _READ),

@@ -40,16 +40,16 @@ class LanceDataSource(DataSource):
 
         Raises what `parse_options` and opening a table raise.
         """
-        from lance_io.spark.engine import freeze_loaded
         from lance_io.spark.options import parse_schema_options
         from lance_io.spark.read.partition_state import open_pinned, pinned
         from lance_io.spark.read.read_columns import read_schema
+        from lance_io.spark.worker_tuning import freeze_loaded
 
         options = parse_schema_options(self._given)
         state = open_pinned(options, None)
         self._pinned = pinned(state)
         schema = read_schema(state, options)
-        freeze_loaded()
+        freeze_loaded(options)
         return schema
 
     def reader(self, schema: StructType) -> DataSourceReader:

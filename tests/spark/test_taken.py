@@ -74,6 +74,26 @@ def test_a_connection_that_was_closed_wants_nothing(ends: tuple[socket.socket, .
     assert not taken.wants_more()
 
 
+def test_the_connection_is_found_and_left_as_it_is(
+    ends: tuple[socket.socket, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By looking at this process's sockets, of which it may have others, too; and it stays open."""
+    ours, theirs = ends
+    inode = os.fstat(ours.fileno()).st_ino
+    near = [(inode, ours.dup())]
+    monkeypatch.setattr(taken, "_connections", lambda: iter(near))
+    monkeypatch.setattr(taken, "_found", set())
+    taken.find_connection()
+    assert taken._found == {inode}
+    near = [(inode, ours.dup())]
+    with taken.connection_to_spark() as found:
+        assert found is not None and os.fstat(found.fileno()).st_ino == inode
+    if ours.family != socket.AF_UNIX:
+        assert not ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    ours.sendall(b"still open")
+    assert theirs.recv(10, socket.MSG_WAITALL) == b"still open"
+
+
 def test_nobody_is_waited_for_for_ever(ends: tuple[socket.socket, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """A second passes between any two looks at the clock."""
     ours, _ = ends

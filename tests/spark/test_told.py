@@ -95,11 +95,11 @@ def test_credentials_are_warned_of_once(
 
 def test_a_worker_takes_the_processors_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LANCE_CPU_THREADS", raising=False)
-    monkeypatch.setattr(engine, "_settled_pid", os.getpid())
+    monkeypatch.setattr(engine, "_fitted_pid", os.getpid())
     try:
         for cpus in (3, 2):  # tasks of another stage may come to the same worker
             monkeypatch.setattr(engine, "this_task", lambda cpus=cpus: SimpleNamespace(cpus=lambda: cpus))
-            engine.settle_in_worker()
+            engine.fit_to_task()
             assert runtime.cpu_count() == cpus
     finally:
         runtime.use_cpus(None)

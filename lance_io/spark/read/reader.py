@@ -30,13 +30,14 @@ from lance_io.dataset.scan.stream import ScanRun
 from lance_io.errors import LanceError
 from lance_io.plans.streams import iterate_async, iterate_sync
 from lance_io.spark.consumed import buffer_bytes, wants_more
-from lance_io.spark.engine import cleanups_told, freeze_loaded, settle_in_worker
+from lance_io.spark.engine import cleanups_told, fit_to_task
 from lance_io.spark.options import StreamReadOptions
 from lance_io.spark.read.partition_state import header_of, open_pinned
 from lance_io.spark.read.read_columns import FRAGMENT_ID, check_declared, read_projection, shown_schema
 from lance_io.spark.read.read_job import ReadJob
 from lance_io.spark.task_context import warn_of_credentials
 from lance_io.spark.types import arrow_to_spark
+from lance_io.spark.worker_tuning import freeze_loaded, tune_worker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -82,10 +83,10 @@ class LanceReader(DataSourceReader):
         with cleanups_told(state.location, state.manifest.version):
             self._parts: Sequence[PartitionPlan] = plan_read(state, options, projection).parts
         self._job = ReadJob(options, declared, header_of(state, options), state.manifest.branch).packed()
+        freeze_loaded(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The partitions, at least one."""
-        freeze_loaded()
         return [LancePartition(one) for one in self._parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -106,11 +107,12 @@ def read_partition(job: ReadJob, part: PartitionPlan) -> Generator[pa.RecordBatc
 
     Errors say which table, version and rows they come from.
     """
-    settle_in_worker()  # before there are other connections
+    fit_to_task()  # before there are other connections
+    tune_worker(job.options)
     try:
         with cleanups_told(job.state(part).location, part.version):
             yield from _batches(job, part)
-        freeze_loaded()
+        freeze_loaded(job.options)
     except (LanceError, pa.ArrowInvalid) as error:
         ranges = ", ".join(f"fragment {one} rows {first} to {first + rows}" for one, first, rows in part.ranges[:3])
         more = f" and {len(part.ranges) - 3} more" if len(part.ranges) > 3 else ""

@@ -25,8 +25,9 @@ from lance_io.dataset.write.input_data import AsyncRows, Rows
 from lance_io.errors import LanceError
 from lance_io.plans.plan import RollBackOnError, drive_async
 from lance_io.runtime.feeding import run_fed
-from lance_io.spark.engine import freeze_loaded, settle_in_worker
+from lance_io.spark.engine import fit_to_task
 from lance_io.spark.task_context import refuse_catalog_table
+from lance_io.spark.worker_tuning import freeze_loaded, tune_worker
 from lance_io.spark.write.task_files import TaskFiles
 from lance_io.spark.write.write_casts import WriteCast
 from lance_io.spark.write.write_job import open_target, plan_job, run_plan
@@ -76,7 +77,7 @@ class LanceWriter(DataSourceArrowWriter):
         self.given = schema
         target = open_target(options)
         self.job = run_plan(target, plan_job(target, options, schema, overwrite))
-        freeze_loaded()
+        freeze_loaded(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task.
@@ -94,7 +95,7 @@ class LanceWriter(DataSourceArrowWriter):
         target = open_target(self.options)
         told = checked_messages(messages)
         run_plan(target, commit_job(target, self.options, self.job, told))
-        freeze_loaded()
+        freeze_loaded(self.options)
 
     def abort(self, messages: Sequence[Any]) -> None:
         """Remove what the tasks have written, unless a version refers to it."""
@@ -140,7 +141,8 @@ def write_task(
         for _ in batches:  # Spark expects its rows to be taken
             pass
         return TaskMessage(job, partition, attempt, (), (), 0, 0)
-    settle_in_worker()
+    fit_to_task()
+    tune_worker(options)
     target = open_target(options)
     limits = FileLimits(rows=options.max_rows_per_file, num_bytes=options.max_bytes_per_file)
     files = TaskFiles(target.location, job, limits, is_rows_hard=options.rows_per_file_given)
@@ -157,7 +159,7 @@ def write_task(
         run_plan(target, keeping(rows))
     else:
         run_fed(rows.batches, lambda feed: drive_async(keeping(AsyncRows(rows.schema, feed))))
-    freeze_loaded()
+    freeze_loaded(options)
     return TaskMessage(
         job=job,
         partition=partition,
