@@ -43,7 +43,8 @@ def buffer_bytes() -> int:
 def find_connection() -> None:
     """Find the connection of a worker that has no other yet."""
     global _found
-    tcp, unix = set(), set()
+    tcp: set[int] = set()
+    unix: set[int] = set()
     for inode, one in _connections():
         with one:
             (unix if one.family == socket.AF_UNIX else tcp).add(inode)  # Unix: or an event loop's own

@@ -60,13 +60,13 @@ def plan(uri: str, **options: Any) -> ReadPlan:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.spark.engine import open_table
+    from lance_io.spark.engine import open_version
     from lance_io.spark.read.partitions import plan_read
-    from lance_io.spark.read.read_columns import read_projection
+    from lance_io.spark.read.read_columns import read_scan
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
-    state = open_table(checked)
-    return plan_read(state, checked, read_projection(state, checked))
+    version = open_version(checked)
+    return plan_read(version, checked, read_scan(version, checked))
 
 
 def count(uri: str, **options: Any) -> int:
@@ -78,16 +78,12 @@ def count(uri: str, **options: Any) -> int:
     uri, options  as for `read_table`
     Raises what loading the table would raise.
     """
-    from lance_io.dataset.scan.execute import count as counted
-    from lance_io.dataset.scan.scan_options import scan_options
-    from lance_io.spark.engine import io_buffer_bytes, open_table
-    from lance_io.spark.read.read_columns import read_projection
+    from lance_io.spark.engine import io_buffer_bytes, open_version
+    from lance_io.spark.read.read_columns import read_scan
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
-    state = open_table(checked)
-    read_projection(state, checked)  # none of the columns is read, yet a wrong name stays a mistake
-    rows = counted(state, scan_options(columns=[], filter=checked.filter, io_buffer_size=io_buffer_bytes(checked)))
-    return rows if checked.limit is None else min(rows, checked.limit)
+    version = open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake
+    return version.count(read_scan(version, checked), io_buffer_bytes=io_buffer_bytes(checked))
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -22,13 +22,11 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from lance_io.spark.read.partition_state import Pinned
-
 
 class LanceDataSource(DataSource):
     """A Lance table as a data source of Spark; the options are those of `lance_io.spark.options`."""
 
-    _pinned: Pinned | None = None
+    _version: bytes | None = None  # which one every use of a DataFrame reads, as `TableVersion.to_bytes` names it
 
     @classmethod
     def name(cls) -> str:
@@ -40,15 +38,15 @@ class LanceDataSource(DataSource):
 
         Raises what `parse_options` and opening a table raise.
         """
+        from lance_io.spark.engine import open_version
         from lance_io.spark.options import parse_schema_options
-        from lance_io.spark.read.partition_state import open_pinned, pinned
         from lance_io.spark.read.read_columns import read_schema
         from lance_io.spark.worker_tuning import freeze_loaded
 
         options = parse_schema_options(self._given)
-        state = open_pinned(options, None)
-        self._pinned = pinned(state)
-        schema = read_schema(state, options)
+        version = open_version(options)
+        self._version = version.to_bytes()
+        schema = read_schema(version, options)
         freeze_loaded(options)
         return schema
 
@@ -57,7 +55,7 @@ class LanceDataSource(DataSource):
         from lance_io.spark.options import parse_options
         from lance_io.spark.read.reader import LanceReader
 
-        return LanceReader(parse_options(self._given, "read"), schema, self._pinned)
+        return LanceReader(parse_options(self._given, "read"), schema, self._version)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """The writer of a batch query."""

@@ -59,7 +59,7 @@ class ProbedSource(LanceDataSource):
         return self.kept
 
     def reader(self, schema: Any) -> Any:
-        reader = ProbedReader(parse_options(self._given, "read"), schema, self._pinned)
+        reader = ProbedReader(parse_options(self._given, "read"), schema, self._version)
         reader.probes, reader.is_warm = self.probes, self.is_warm
         return reader
 
@@ -95,9 +95,9 @@ def probed(folder: str) -> Iterator[None]:
     """Write down what the process is like when the block has ended."""
     global _tasks
     from lance_io import runtime
+    from lance_io.dataset.distributed.table_place import process_session
     from lance_io.io.budget import process_pool
     from lance_io.io.stats import process_stats
-    from lance_io.spark.engine import process_session
 
     clients_before = _clients()
     Path("/proc/self/clear_refs").write_text("5")  # from here on a new highest resident size counts

@@ -74,6 +74,8 @@ NEEDLESS = {
     "pandas",
     "aiobotocore",
     "lance_io.spark.read.partitions",
+    "lance_io.dataset.distributed.scan_parts",
+    "lance_io.dataset.distributed.table_version",
     "lance_io.dataset.version.versions",
     "lance_io.dataset.write",
 }

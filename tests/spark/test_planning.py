@@ -26,16 +26,17 @@ from pyspark.sql import types as spark
 
 import lance_io.spark
 from lance_io import filters
+from lance_io.dataset.distributed import read_part, table_place, table_version
+from lance_io.dataset.distributed.scan_parts import cut
+from lance_io.dataset.distributed.table_scan import decoded_width
+from lance_io.dataset.scan.rebatch import rebatch_by_bytes
+from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError
 from lance_io.io.stats import io_stats
 from lance_io.spark import engine
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
-from lance_io.spark.read import partition_state as carrying
-from lance_io.spark.read.partitions import cut
-from lance_io.spark.read.read_columns import decoded_width
-from lance_io.spark.read.read_job import ReadJob
-from lance_io.spark.read.reader import sized
+from lance_io.spark.read.reader import unpacked_job
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.api import CLOUD
 
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lance_io.dataset.distributed import ScanPart
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.spark.read.partition_state import PartitionPlan
     from lance_io.spark.read.reader import LanceReader
 
 ROWS = 20_000
@@ -286,6 +287,15 @@ def test_fragment_ids(table: lance.LanceDataset) -> None:
     assert found.schema.field("_fragid").type == pa.int64()
 
 
+def test_a_column_called_as_fragment_ids_are_is_read_as_it_is(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"id": [1, 2], "_fragid": [70, None]}), uri)
+    (batch,) = read(uri)
+    assert batch["_fragid"].to_pylist() == [70, None]
+    with pytest.raises(BindError, match="occur twice"):
+        read(uri, with_fragment_id=True)
+
+
 @pytest.fixture
 def far_east() -> Iterator[None]:
     """The zone of this process is 14 hours ahead."""
@@ -402,10 +412,10 @@ def test_tasks_share_a_session_and_read_no_manifest(table: lance.LanceDataset) -
     source = LanceDataSource({"path": table.uri, "num_partitions": "50"})
     reader = source.reader(schema=source.schema())
     partitions = reader.partitions()
-    session = engine.process_session()
+    session = table_place.process_session()
     with io_stats() as first:
         batches = [batch for one in partitions for batch in reader.read(one)]
-    assert engine.process_session() is session
+    assert table_place.process_session() is session
     assert sum(batch.num_rows for batch in batches) == table.count_rows()
     with io_stats() as second:
         [batch for one in partitions for batch in reader.read(one)]
@@ -430,11 +440,11 @@ def test_what_was_loaded_is_planned_without_a_request(
     """The manifest travels from planner to planner; a long one is read again."""
     source = LanceDataSource({"path": table.uri, "num_partitions": "3", "filter": "id % 2 = 0"})
     schema = source.schema()
-    monkeypatch.setattr(engine, "_session", None)  # as in the other process
+    monkeypatch.setattr(table_place, "_session", None)  # as in the other process
     with without_manifests(table.uri), io_stats() as spent:
         partitions = pickle.loads(pickle.dumps(source)).reader(schema=schema).partitions()
     assert spent.num_reads == 0
-    monkeypatch.setattr(carrying, "CARRIED_BYTES_MAX", 0)
+    monkeypatch.setattr(table_version, "CARRIED_BYTES_MAX", 0)
     source.schema()
     again = pickle.loads(pickle.dumps(source)).reader(schema=schema).partitions()
     assert [one.value for one in again] == [one.value for one in partitions]
@@ -449,8 +459,9 @@ def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.La
     again = LanceDataSource({"path": table.uri, "num_partitions": "50", "columns": "id"})
     other = again.reader(schema=again.schema())
 
-    def opened(reader: LanceReader, plan: PartitionPlan) -> DatasetState:
-        return ReadJob.unpacked(reader._job).state(plan)
+    def opened(reader: LanceReader, part: ScanPart) -> DatasetState:
+        job = unpacked_job(reader._job)
+        return job.scan.state(engine.table_place(job.options), part)
 
     states = {plan.fragments: opened(reader, plan) for plan in plans}
     assert 1 < len(states) < len(plans)
@@ -471,10 +482,11 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
 
     assert pa.Table.from_batches(found)["id"].to_pylist() == table.to_table(filter="id % 2 = 0")["id"].to_pylist()
     assert len(compiled) == 1
-    job = ReadJob.unpacked(planned._job)
-    assert job is ReadJob.unpacked(bytes(planned._job))
-    kept = job.prepared(job.state(partitions[0].value))
-    first, second = kept.columns(), kept.columns()
+    job = unpacked_job(planned._job)
+    assert job is unpacked_job(bytes(planned._job))
+    state = job.scan.state(engine.table_place(job.options), partitions[0].value)
+    first, second = (read_part._planned_columns(job.scan, state, scan_options()) for _ in range(2))
+    assert len(compiled) == 1
     assert first.predicate is second.predicate
     assert first.early_read is not second.early_read  # these remember every file that they have seen
 
@@ -484,11 +496,11 @@ def test_a_forked_process_has_its_own_session(table: lance.LanceDataset) -> None
     reader = source.reader(schema=source.schema())
     (partition,) = reader.partitions()
     expected = sum(batch.num_rows for batch in reader.read(partition))
-    inherited = engine.process_session()
+    inherited = table_place.process_session()
     child = os.fork()
     if child == 0:
         num_rows = sum(batch.num_rows for batch in reader.read(partition))
-        os._exit(0 if num_rows == expected and engine.process_session() is not inherited else 1)
+        os._exit(0 if num_rows == expected and table_place.process_session() is not inherited else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -509,7 +521,7 @@ def test_pickles_are_small_and_hold_no_secrets_of_the_process(table: lance.Lance
 )
 def test_batches_have_the_wanted_size(sizes: list[list[int]], bytes_max: int, rows_max: int | None) -> None:
     batches = [pa.RecordBatch.from_pydict({"b": pa.array([b"x" * n for n in one], pa.binary())}) for one in sizes]
-    found = list(sized(iter(batches), bytes_max, rows_max))
+    found = list(rebatch_by_bytes(iter(batches), bytes_max, rows_max))
     assert [n for one in sizes for n in one] == [len(value) for batch in found for value in batch["b"].to_pylist()]
     for batch in found:
         assert 0 < batch.num_rows <= (rows_max or batch.num_rows)

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 
 from lance_io import limits, runtime
+from lance_io.dataset.distributed import table_place
 from lance_io.errors import NotFound
 from lance_io.io.stats import io_stats
-from lance_io.spark import engine
 from lance_io.spark.consumed import BUFFER_BYTES
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.read import reader as reader_module
@@ -65,7 +65,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[[LanceReader], LanceReader
 
     def send(reader: LanceReader) -> LanceReader:
         pickled = pickle.dumps(reader)
-        monkeypatch.setattr(engine, "_session", None)
+        monkeypatch.setattr(table_place, "_session", None)
         found: LanceReader = pickle.loads(pickled)
         return found
 
@@ -83,7 +83,7 @@ def test_nothing_happens_before_a_task_reads(uri: str, sent: Any) -> None:
         expected = list(reader.read(partition))
         with io_stats() as spent:
             task = sent(reader)
-            assert engine._session is None  # nothing was opened
+            assert table_place._session is None  # nothing was opened
             batches = task.read(partition)
             assert spent.num_reads == 0
             assert list(batches) == expected != []
@@ -161,7 +161,7 @@ def heavy(tmp_path_factory: pytest.TempPathFactory) -> str:
 def begun(reader: LanceReader) -> tuple[pa.Table, int]:
     """The first two batches of the first partition, and the bytes that they take in a new process."""
     with pytest.MonkeyPatch.context() as patch, io_stats() as spent:
-        patch.setattr(engine, "_session", None)
+        patch.setattr(table_place, "_session", None)
         batches: Any = reader.read(reader.partitions()[0])
         first = pa.Table.from_batches([next(batches), next(batches)])
         batches.close()
@@ -172,7 +172,7 @@ def test_the_first_rows_are_read_alone(heavy: str, monkeypatch: pytest.MonkeyPat
     """The chunks that hold them and the file's metadata; a scan begins with pages, and whole ones it goes on with."""
     reader = planned(heavy)
     first, bytes_read = begun(reader)
-    width = sum(one.bytes for one in reader._parts) / 60_000
+    width = sum(one.num_bytes for one in reader._parts) / 60_000
     assert first.num_rows == reader_module.HEAD_BYTES // width
     assert first["id"][:2].to_pylist() == [5000, 5001]
     assert first["v"].chunk(1).nbytes > 2 * BUFFER_BYTES  # does not vanish in the buffers of both ends
@@ -225,7 +225,7 @@ def test_the_first_rows_cost_a_few_requests_in_one_task(far: tuple[str, dict[str
     for least in (1, 1 << 60):
         with pytest.MonkeyPatch.context() as patch, io_stats() as spent:
             patch.setattr(reader_module, "HEAD_PARTITION_BYTES_MIN", least)
-            patch.setattr(engine, "_session", None)
+            patch.setattr(table_place, "_session", None)
             reader = planned(far[0], num_partitions=4, storage=far[1]["storage"])
             assert sum(len(batch) for one in reader.partitions() for batch in reader.read(one)) == 1_000_000
         requests[least] = spent.num_reads

@@ -132,10 +132,10 @@ def test_however_it_is_cut_each_row_comes_once(history: str, sizes: list[int], f
             break
         again = VersionRows(rows.options)  # as after a restart
         for part in again.between(start, end):
-            state = again.state(part.version)
+            opened = again.opened(part.version)
             for place in part.places:
                 fragment = lance_io.dataset(history, version=part.version).get_fragments()[place]
-                assert fragment.fragment_id == state.fragment_ids[place]
+                assert fragment.fragment_id == opened.fragment_ids[place]
                 seen += fragment.to_table(columns=["id"])["id"].to_pylist()
         start = end
     assert seen == list(range(11))

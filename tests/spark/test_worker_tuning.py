@@ -115,4 +115,4 @@ def test_other_systems_have_another_allocator(monkeypatch: pytest.MonkeyPatch) -
 def test_it_is_an_option_of_every_kind_of_job() -> None:
     for purpose, more in (("read", {}), ("write", {}), ("stream_read", {}), ("stream_write", {"stream_id": "s"})):
         given: dict[str, Any] = {"path": "t", "tuneWorker": "true", **more}
-        assert parse_options(given, purpose).tune_worker  # type: ignore[call-overload]
+        assert parse_options(given, purpose).tune_worker

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from lance_io.dataset import compute as pc
 from lance_io.levels.lists import validity
 from lance_io.spark.nested_arrays import list_convert, rebuilt_map
 from lance_io.spark.types import BFLOAT16, carried_schema, extension_name
@@ -104,16 +103,17 @@ def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> C
     if cut and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
         return lambda array: _divided(array, 1000).view(target)
     if pa.types.is_date64(dtype):
-        return lambda array: pc.cast(_divided(array, MS_PER_DAY), pa.int32()).view(pa.date32())
-    return lambda array: pc.cast(array, target)
+        return lambda array: _divided(array, MS_PER_DAY).cast(pa.int32()).view(pa.date32())
+    return lambda array: array.cast(target)
 
 
 def _divided(array: pa.Array, by: int) -> pa.Array:
     """The numbers below a type of time, divided and rounded down, so that times before 1970 keep their order."""
-    numbers = array.view(pa.int64())
-    toward_zero = pc.divide(numbers, by)
-    too_high = pc.greater(pc.multiply(toward_zero, by), numbers)
-    return pc.subtract(toward_zero, pc.cast(too_high, pa.int64()))
+    if not len(array):
+        return pa.array([], pa.int64())
+    numbers = np.frombuffer(array.buffers()[1], dtype="<i8", count=array.offset + len(array))[array.offset :]
+    values = pa.py_buffer(numbers // by)
+    return pa.Array.from_buffers(pa.int64(), len(array), [validity(array), values], array.null_count)
 
 
 def _bfloat16_to_float(array: pa.Array) -> pa.Array:
@@ -131,7 +131,7 @@ def _rebuilt_struct(array: pa.Array, converts: list[Convert], target: pa.DataTyp
     for number, convert in enumerate(converts):
         member = array.field(number)
         is_required = not target.field(number).nullable and member.null_count
-        if is_required and pc.any(pc.and_(array.is_valid(), member.is_null())).as_py():
+        if is_required and member.filter(array.is_valid()).null_count:
             raise _null_in(target.field(number))
         members.append(convert(member))
     return pa.Array.from_buffers(target, len(array), [validity(array)], array.null_count, children=members)

@@ -1,4 +1,4 @@
-"""The streaming source: the rows of a table, and then those that later versions add (`versionrows` says which).
+"""The streaming source: the rows of a table, and then those that later versions add (`version_rows` says which).
 
     planner process    initialOffset, latestOffset(start, limit), partitions(start, end): one process for a whole query
     worker processes   read(partition)
@@ -15,13 +15,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from lance_io.errors import UnsupportedError
-from lance_io.spark.read.partition_state import header_of
 from lance_io.spark.read.partitions import plan_read
-from lance_io.spark.read.read_columns import check_declared, read_projection, shown_schema
-from lance_io.spark.read.read_job import ReadJob
-from lance_io.spark.read.reader import read_partition
+from lance_io.spark.read.read_columns import check_declared, read_scan, shown_schema
+from lance_io.spark.read.reader import ReadJob, read_partition
 from lance_io.spark.stream.version_rows import Allowance, Offset, VersionRows
-from lance_io.spark.types import arrow_to_spark
 
 try:
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -37,8 +34,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from lance_io.dataset.distributed import ScanPart, TableScan
     from lance_io.spark.options import StreamReadOptions
-    from lance_io.spark.read.partition_state import PartitionPlan
     from lance_io.spark.stream.version_rows import Part
 
 
@@ -46,14 +43,12 @@ if TYPE_CHECKING:
 class StreamPartition(InputPartition):
     """What one task of a batch reads.
 
-    plan    rows of one version
-    header  of the version whose schema is read, see `carrying`
-    branch  of the table
+    part  rows of one version
+    scan  of the version whose schema is read
     """
 
-    plan: PartitionPlan
-    header: bytes
-    branch: str | None
+    part: ScanPart
+    scan: TableScan
 
 
 def stream_reader(options: StreamReadOptions, declared: StructType) -> LanceStreamReader:
@@ -128,31 +123,24 @@ class LanceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [one for part in parts if part.places for one in self._partitions(part)]
 
     def _partitions(self, part: Part) -> list[StreamPartition]:
-        state = self._versions.state(part.version)
-        shown = state
-        if not self._has_columns(part.version):
-            shown = self._versions.state(self._versions.newest())
-        projection = read_projection(shown, self._options, self._declared.names)
-        found = arrow_to_spark(
-            shown_schema(projection), uint64=self._options.uint64, timestamp_ns=self._options.timestamp_ns
-        )
-        check_declared(self._declared, found)
-        header, branch = header_of(shown, self._options), state.manifest.branch
-        plan = plan_read(state, self._options, projection, part.places)
-        return [StreamPartition(one, header, branch) for one in plan.parts if one.ranges]
+        version = self._versions.opened(part.version)
+        shown = version if self._has_columns(part.version) else self._versions.opened(self._versions.newest())
+        scan = read_scan(shown, self._options, self._declared.names)
+        check_declared(self._declared, shown_schema(shown, scan, self._options))
+        plan = plan_read(version, self._options, scan, part.places)
+        return [StreamPartition(one, scan) for one in plan.parts if one.ranges]
 
     def _has_columns(self, version: int) -> bool:
         """Whether a version has all columns at the top level that are read."""
         columns = self._options.columns
         wanted = {path[0] for path in columns} if columns is not None else set(self._declared.names)
-        known = set(self._versions.state(version).schema.names)
+        known = set(self._versions.opened(version).column_names)
         return all(name in known or name.startswith("_") for name in wanted)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
         assert isinstance(partition, StreamPartition)
-        job = ReadJob(self._options, self._declared, partition.header, partition.branch)
-        return read_partition(job, partition.plan)
+        return read_partition(ReadJob(self._options, self._declared, partition.scan), partition.part)
 
 
 class UnlimitedStreamReader(LanceStreamReader):

@@ -18,29 +18,16 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.dataset.changes.transaction_history import transaction_of
 from lance_io.errors import LanceError, NotFound, UsageError
-from lance_io.spark.engine import open_table, run
-from lance_io.table.transaction import operations as ops
+from lance_io.spark.engine import open_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lance_io.dataset.version.state import DatasetState
+    from lance_io.dataset.distributed import TableVersion
     from lance_io.spark.options import StreamReadOptions
-    from lance_io.table.transaction.transaction import Transaction
 
 REMEMBERED_MAX: Final = 64  # versions whose additions are kept: Spark asks for offsets, then for the rows between them
-
-_NOTHING_NEW: Final = (
-    ops.Rewrite,
-    ops.CreateIndex,
-    ops.ReserveFragments,
-    ops.UpdateConfig,
-    ops.UpdateBases,
-    ops.UpdateMemWalState,
-    ops.Project,
-)
 
 
 @dataclass(frozen=True)
@@ -95,16 +82,16 @@ class VersionRows:
 
     def __init__(self, options: StreamReadOptions) -> None:
         self.options = options
-        self._states: OrderedDict[int, DatasetState] = OrderedDict()
+        self._opened: OrderedDict[int, TableVersion] = OrderedDict()
         self._added: OrderedDict[int, tuple[int, ...]] = OrderedDict()
 
     # -- offsets -----------------------------------------------------------------------------------------------------
 
     def newest(self) -> int:
         """Number of the newest version."""
-        state = open_table(self.options)
-        _remember(self._states, state.manifest.version, state)
-        return state.manifest.version
+        found = open_version(self.options)
+        _remember(self._opened, found.version, found)
+        return found.version
 
     def after(self, start: Offset, newest: int, allowance: Allowance) -> Offset:
         """The end of the batch that begins at `start`; `start` itself when there is nothing new.
@@ -149,17 +136,18 @@ class VersionRows:
             )
 
     def _after_snapshot(self, start: Offset, allowance: Allowance) -> Offset:
-        places = self.state(start.version).all_places
+        places = self._all_places(start.version)
         for done in range(start.done, len(places)):
             if not allowance.take(*self._size(start.version, places[done])):
                 return Offset(start.version, done, snapshot=True)
         return Offset(start.version)
 
+    def _all_places(self, version: int) -> range:
+        return range(len(self.opened(version).fragment_ids))
+
     def _size(self, version: int, place: int) -> tuple[int, int]:
-        """Live rows and bytes of a fragment; the deleted ones count where the manifest does not say how many."""
-        fragment = self.state(version).manifest.fragments[place]
-        rows = fragment.num_rows if fragment.num_rows is not None else fragment.physical_rows or 0
-        return rows, sum(file.size_bytes or 0 for file in fragment.files)
+        """Rows and bytes of a fragment."""
+        return self.opened(version).fragment_size(place)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -170,7 +158,7 @@ class VersionRows:
         start = self._begun(start, end.version)
         self._check_order(start, end.version)
         if start.snapshot:
-            places = tuple(self.state(start.version).all_places)
+            places = tuple(self._all_places(start.version))
             yield Part(start.version, places[start.done : end.done if end.snapshot else None])
             return
         for version in range(start.version, end.version + 1):
@@ -179,16 +167,16 @@ class VersionRows:
             if last != 0:
                 yield Part(version + 1, self.added(version + 1)[first:last])
 
-    def state(self, version: int) -> DatasetState:
+    def opened(self, version: int) -> TableVersion:
         """A version, open. Raises `UsageError` for one that is not there."""
-        state = self._states.get(version)
-        if state is None:
+        found = self._opened.get(version)
+        if found is None:
             try:
-                state = open_table(self.options, version)
+                found = open_version(self.options, version)
             except NotFound as error:
                 raise self._gone(version) from error
-            _remember(self._states, version, state)
-        return state
+            _remember(self._opened, version, found)
+        return found
 
     def added(self, version: int) -> tuple[int, ...]:
         """Places of the fragments that a version added."""
@@ -199,48 +187,25 @@ class VersionRows:
         return places
 
     def _read_added(self, version: int) -> tuple[int, ...]:
-        state = self.state(version)
-        transaction = run(state.location.store, transaction_of(state, version))
-        if transaction is None:
+        opened = self.opened(version)
+        change = opened.change()
+        if change is None:
             raise self._gone(version)
-        operation = transaction.operation
-        if isinstance(operation, ops.Append):
-            return _places_of(state, operation)
-        if isinstance(operation, (ops.Overwrite, ops.Clone)) and version == 1:
-            return tuple(state.all_places)
-        if isinstance(operation, _NOTHING_NEW) or self.options.skip_changes or self._adds_columns(transaction, version):
+        if change.added is not None:
+            return change.added
+        if self.options.skip_changes or (change.may_extend and opened.extends(self.opened(version - 1))):
             return ()
         raise UsageError(
-            f"version {version} of {self.options.path} was made by {transaction.name}, which changes rows that this "
+            f"version {version} of {self.options.path} was made by {change.operation}, which changes rows that this "
             "stream has already given. Set skip_changes=true to leave such versions out, or begin a new stream with a "
             "new checkpoint"
         )
-
-    def _adds_columns(self, transaction: Transaction, version: int) -> bool:
-        """Whether a version did nothing but add nullable columns."""
-        if not isinstance(transaction.operation, ops.Merge):
-            return False
-        before, after = self.state(version - 1).schema, self.state(version).schema
-        known = {field.id for field in before.fields}
-        kept = tuple(field for field in after.fields if field.id in known)
-        return kept == before.fields and all(field.nullable for field in after.fields if field.id not in known)
 
     def _gone(self, version: int) -> LanceError:
         return UsageError(
             f"version {version} of {self.options.path} was cleaned up before this stream has read it. Begin a new "
             "stream with a new checkpoint, and keep versions for longer than the stream may stand still"
         )
-
-
-def _places_of(state: DatasetState, operation: ops.Append) -> tuple[int, ...]:
-    """Where the fragments of an append are in its version: told by their files."""
-    paths = {file.path for fragment in operation.fragments for file in fragment.files}
-    fragments = state.manifest.fragments
-    tail = range(max(0, len(fragments) - len(operation.fragments)), len(fragments))
-    found = tuple(place for place in tail if any(file.path in paths for file in fragments[place].files))
-    if len(found) == len(operation.fragments):
-        return found
-    return tuple(place for place in range(len(fragments)) if any(file.path in paths for file in fragments[place].files))
 
 
 def _remember(values: OrderedDict[int, Any], version: int, value: Any) -> None:

@@ -25,7 +25,7 @@ from lance_io.file.write.writers import version_for_files
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.spark.engine import process_session, storage_options
+from lance_io.spark.engine import storage_options, table_place
 from lance_io.spark.types import spark_to_arrow
 from lance_io.spark.write.job_history import find_job
 from lance_io.table.transaction.field_ids import first_free_id
@@ -96,7 +96,7 @@ def job_digits(job_id: str) -> str:
 
 def open_target(options: TargetOptions) -> WriteTarget:
     """Where a job writes; stores and caches are shared by all that this process does."""
-    return write_target(options.path, storage_options(options) or None, process_session())
+    return write_target(options.path, storage_options(options) or None, table_place(options).session)
 
 
 def run_plan(target: WriteTarget, plan: Plan[T]) -> T:

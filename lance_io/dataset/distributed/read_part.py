@@ -1,0 +1,147 @@
+"""Reading one part of a scan: all at once, or first the rows that it begins with and then the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import runtime
+from lance_io.dataset import compute as pc
+from lance_io.dataset.blobs.blob_values import wanted_binaries
+from lance_io.dataset.distributed.table_scan import FRAGMENT_ID, scan_projection
+from lance_io.dataset.rows.deletions_and_ids import load_live
+from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
+from lance_io.dataset.scan.pipeline import Span
+from lance_io.dataset.scan.rebatch import rebatch_by_bytes
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scan.scan_plan import plan_columns, plan_rows
+from lance_io.dataset.scan.stream import ScanRun
+from lance_io.plans.streams import iterate_async, iterate_sync
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from lance_io.dataset.distributed.table_scan import ScanPart, TableScan
+    from lance_io.dataset.rows.row_arithmetic import LiveRows
+    from lance_io.dataset.scan.pipeline import ScanPlan
+    from lance_io.dataset.scan.scan_options import ScanOptions
+    from lance_io.dataset.version.column_lists import Projection
+    from lance_io.dataset.version.state import DatasetState
+    from lance_io.plans.plan import Plan
+    from lance_io.plans.streams import Stream
+
+FILTERED_ROWS_MIN: Final = 1024
+BLOB_ROWS: Final = 64  # blobs are read whole, however large: few at a time
+
+
+def read_part(
+    scan: TableScan,
+    state: DatasetState,
+    part: ScanPart,
+    *,
+    batch_bytes: int,
+    batch_rows: int | None,
+    io_buffer_bytes: int | None,
+    first_rows: int,
+    skip_rows: int,
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a part; see `TableScan.read`.
+
+    state  the part of the version that is read
+    """
+    request = scan.request
+    options = scan_options(
+        filter=request.filter,
+        limit=request.limit,  # of rows that pass the filter; without one who plans has cut the ranges
+        io_buffer_size=io_buffer_bytes,
+        blob_handling="all_binary" if request.blobs_as_bytes else "blobs_descriptions",
+    )
+    columns = _planned_columns(scan, state, options)
+    rows_at_once = _rows_at_once(scan, state, columns.projection, batch_bytes)
+    found = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows).batches()
+    try:
+        for batch in rebatch_by_bytes(found, batch_bytes, batch_rows):
+            yield _with_fragment_ids(scan, batch)
+    finally:
+        found.close()
+
+
+def _planned_columns(scan: TableScan, state: DatasetState, options: ScanOptions) -> ScanPlan:
+    """What the scan does with the rows of any part: found out once in a process, for the schema is the same."""
+    if scan.prepared is None:
+        scan.prepared = plan_columns(state, options, scan_projection(state, scan.request))
+    early, late = scan.prepared.early_read, scan.prepared.late_read  # they remember the files that they have seen
+    return replace(scan.prepared, early_read=early and early.again(), late_read=late and late.again())
+
+
+def _rows_at_once(scan: TableScan, state: DatasetState, projection: Projection, batch_bytes: int) -> int | None:
+    """Rows that are filtered together, or whose blobs are read together; None for pages as they come."""
+    if wanted_binaries(state, projection) is not None:
+        return BLOB_ROWS
+    if scan.request.filter is None:
+        return None
+    return max(FILTERED_ROWS_MIN, int(batch_bytes / max(scan.row_width[0], 64)))
+
+
+def _with_fragment_ids(scan: TableScan, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Row addresses that are shown as fragment ids are cut to these."""
+    place = batch.schema.get_field_index(FRAGMENT_ID) if FRAGMENT_ID in scan.system_columns else -1
+    if place < 0:
+        return batch
+    ids = pc.shift_right(batch.column(place), pa.scalar(OFFSET_BITS, pa.uint64()))
+    return batch.set_column(place, FRAGMENT_ID, ids)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartRead:
+    """One run of the scan of a part, or of the rows that it begins with, or of those behind them.
+
+    columns       the plan before it has rows
+    rows_at_once  rows that are filtered together, or whose blobs are read together
+    """
+
+    state: DatasetState
+    part: ScanPart
+    columns: ScanPlan
+    options: ScanOptions
+    rows_at_once: int | None
+    first_rows: int
+    skip_rows: int
+
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """What the scan gives, as it is decoded; closing it ends the scan."""
+        if self.state.answers_sync:
+            yield from (batch for _, batch in iterate_sync(self._stream()))
+            return
+        with runtime.iterate(lambda: iterate_async(self._stream())) as found:
+            yield from (batch for _, batch in found)
+
+    def _stream(self) -> Stream:
+        plan = yield from self._plan()
+        yield from ScanRun(self.state, plan, self.options, self.rows_at_once).batches()
+
+    def _plan(self) -> Plan[ScanPlan]:
+        live = yield from load_live(self.state, range(len(self.part.ranges)))
+        spans = [
+            Span(place, first, first + rows)
+            for place, (_, first, rows) in enumerate(self.part.ranges)
+            if live[place].num_live
+        ]
+        num_rows = self.first_rows or self.skip_rows
+        if num_rows and spans:
+            head = _head_of(live[spans[0].place], spans[0], num_rows)
+            rest = [Span(head.place, head.end, spans[0].end), *spans[1:]]
+            spans = [one for one in ([head] if self.first_rows else rest) if one.start < one.end]
+        return (yield from plan_rows(self.state, self.columns, tuple(spans), live))
+
+
+def _head_of(live: LiveRows, span: Span, num_rows: int) -> Span:
+    """The part of a span with so many rows that are left, or all of them, from the first of these on."""
+    if live.deleted is None:
+        return Span(span.place, span.start, min(span.start + num_rows, span.end))
+    before = span.start - int(np.searchsorted(live.deleted, span.start))
+    start, end = live.span(before, min(before + num_rows, live.num_live))
+    return Span(span.place, min(max(start, span.start), span.end), max(min(end, span.end), span.start))

@@ -1,0 +1,96 @@
+"""Where a table is, and what a process reaches it with; how plans about it are run there."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from lance_io import runtime
+from lance_io.dataset.version.session import Session
+from lance_io.errors import LanceError, NotFound
+from lance_io.limits import METADATA_CACHE_BYTES
+from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.store.api import offers_sync_reads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from lance_io.plans.plan import Plan
+    from lance_io.store.api import ObjectStore
+    from lance_io.store.url import Location
+
+T = TypeVar("T")
+
+_session: Session | None = None
+_session_pid = 0
+
+
+def process_session(metadata_cache_bytes: int = METADATA_CACHE_BYTES) -> Session:
+    """The session that all tasks of this process share; a forked child has its own.
+
+    Nothing is made before somebody asks: an engine may fork its workers from a process that has imported this.
+
+    metadata_cache_bytes  bound of its cache, for the one that asks first
+    """
+    global _session, _session_pid
+    if _session is None or _session_pid != os.getpid():
+        _session = Session(metadata_cache_size_bytes=metadata_cache_bytes)
+        _session_pid = os.getpid()
+    return _session
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table's place as this process reaches it. Every process makes its own, from what travels with its task.
+
+    uri              of the table
+    storage_options  credentials and settings of the store
+    session          what is kept from task to task: connections, metadata of files, deletion vectors
+    """
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    session: Session = field(repr=False)
+
+    @classmethod
+    def of_process(
+        cls, uri: str, storage_options: Mapping[str, str], metadata_cache_bytes: int = METADATA_CACHE_BYTES
+    ) -> TablePlace:
+        """The place in the session of this process.
+
+        metadata_cache_bytes  of this session, where it is made by this call
+        """
+        return cls(uri, storage_options, process_session(metadata_cache_bytes))
+
+    @property
+    def location(self) -> Location:
+        """The table's folder."""
+        return self.session.locate(self.uri, self.storage_options)
+
+
+def run_reads(store: ObjectStore, plan: Plan[T]) -> T:
+    """Run a plan that reads and wait for it: in this thread where the store answers at once, else on the engine."""
+    return drive_sync(plan) if offers_sync_reads(store) else runtime.run(drive_async(plan))
+
+
+@contextmanager
+def cleanups_told(location: Location, version: int) -> Iterator[None]:
+    """Where something is not found in the block, and the version neither, say that a cleanup has removed it.
+
+    A cleanup removes manifests before files: of a version whose files it has removed, the manifest is gone.
+    """
+    try:
+        yield
+    except NotFound as error:
+        from lance_io.dataset.version.versions import removed_by_cleanup  # tasks that go well load nothing of versions
+
+        try:
+            told = run_reads(location.store, removed_by_cleanup(location, version))
+        except LanceError:  # the table itself is gone, or nobody can tell
+            raise error from None
+        if told is None:
+            raise
+        advice = "Load the table again; cleanups should keep versions for longer than queries use them"
+        raise NotFound(f"{told}. {advice}", path=location.uri) from error
