@@ -9,6 +9,7 @@ On top the public objects, each with its two faces, the synchronous class and th
     run_plan                       the drivers of plans: in the caller's thread, or on the engine's loop
     bases, lazy_module             classes of pyarrow that ours are subclasses of, and modules: loaded when first used
     compute                        functions of pyarrow
+    distributed/                   what engines of many processes need; Spark stands on it
 
 and below them, one folder each: `version/` (an open version), `scan/`, `rows/` (takes), `blobs/`,
 `changes/` and `write/`.

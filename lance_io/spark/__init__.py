@@ -1,17 +1,17 @@
 """SPARK: `format("lance_io")`, a data source in plain Python, and helpers for the driver program.
 
-    options, optionvalues     texts by name, checked
-    types                     which Spark type stands for which Arrow type
-    readcast, writecast, nesting   batches converted to Spark's types, and to the table's
+    options, option_values    texts by name, checked
+    types, nested_arrays      which Spark type stands for which Arrow type
     source                    the class that Spark finds through the package `pyspark_lance_io`
-    columns, planning         what a read gives, and how it is cut into tasks of about the same bytes
-    carrying, engine          what travels to the tasks, and the engine that those of one process share
-    told, taken               what Spark tells a task, and whether it wants more of it
-    reader                    what a task does: batches of one partition
-    writer, jobs, taskfiles, committing, history   writes in two phases: files by tasks, one version by the driver
-    streamsink, streamsource, versionrows          streams into a table, and out of its versions
-    helpers, writehelpers     for the driver program
+    engine                    what the tasks of one process share, and how tables are reached and opened in it
+    task_context, consumed    what Spark tells a task, and whether it wants more of it
+    worker_tuning             settings of Spark's processes, changed where the user asks for it only
+    read/                     what a read gives, how it is cut, and what a task does: batches of one partition
+    write/                    writes in two phases: files by tasks, one version by the driver
+    stream/                   streams into a table, and out of its versions
+    helpers                   for the driver program
 
+Of the dataset room it uses `dataset.distributed` and nothing else, which is what any distributed engine needs.
 Importing this room loads neither pyspark nor pyarrow; `pyspark_lance_io` loads pyspark's base class and no more,
 because Spark starts several processes that all import it.
 """
@@ -22,20 +22,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lance_io.spark.helpers import count, plan, read_table, register
+    from lance_io.spark.helpers import cleanup_job, count, plan, read_table, register, write_table
     from lance_io.spark.read.partitions import ReadPlan
     from lance_io.spark.source import LanceDataSource
-    from lance_io.spark.write.write_helpers import cleanup_job, write_table
 
 _HOMES = {
     "LanceDataSource": "source",
     "ReadPlan": "read.partitions",
-    "cleanup_job": "write.write_helpers",
+    "cleanup_job": "helpers",
     "count": "helpers",
     "plan": "helpers",
     "read_table": "helpers",
     "register": "helpers",
-    "write_table": "write.write_helpers",
+    "write_table": "helpers",
 }
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""For the driver program: registering the source, reading a table, counting its rows, and how a read would be cut."""
+"""For the driver program: registering the source, reading and writing a table, and what needs no Spark session.
+
+Counting rows, how a read would be cut, and removing what a job that failed has left.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from lance_io.spark.read.partitions import ReadPlan
 
 _NAME = "lance_io"
+_MODES = ("append", "overwrite")
 _OFFSET = re.compile(r"(?:Z|UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2})(?::?(\d{2}))?)?)?")  # +05:30, GMT-8
 
 
@@ -84,6 +88,42 @@ def count(uri: str, **options: Any) -> int:
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     version = open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake
     return version.count(read_scan(version, checked), io_buffer_bytes=io_buffer_bytes(checked))
+
+
+def write_table(df: DataFrame, uri: str, mode: str = "append", *, files: int | None = None, **options: Any) -> None:
+    """`df.write.format("lance_io")` with options of any type: numbers, switches and dicts become their text.
+
+    uri      of the table
+    mode     "append" or "overwrite"
+    files    how many tasks write at most, and so how many files there are at least; None leaves it to Spark
+    options  as in docs/spark.md
+    Raises `UsageError` for options that make no sense, before Spark starts anything.
+    """
+    if mode not in _MODES:
+        raise UsageError(f"mode must be append or overwrite, got {mode!r}")
+    if files is not None and files < 1:
+        raise UsageError(f"files must be at least 1, got {files}")
+    texts = option_texts(options)
+    parse_options({**texts, "path": uri}, "write")
+    rows = df if files is None else df.coalesce(files)
+    rows.write.format(_NAME).mode(mode).options(**texts).save(uri)
+
+
+def cleanup_job(uri: str, job_id: str, **options: Any) -> list[str]:
+    """Remove the data files of a job that no version refers to, and those of blobs beside them; gives their paths.
+
+    To be called when no task of the job runs any more. Lost attempts and killed tasks leave files; a file of the job
+    is known by its name, and one that counts by the manifests, all of which are read.
+
+    job_id   as it was given to the write, or as the transaction's property `lance_io.job` says
+    options  `storage` and others of where the table is
+    Raises what reading the table raises: nothing is removed on a guess. `UsageError` for a table with branches.
+    """
+    from lance_io.dataset import distributed
+    from lance_io.spark.engine import table_place
+
+    checked = parse_options({**option_texts(options), "path": uri}, "write")
+    return distributed.remove_job_files(table_place(checked), job_id)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -203,14 +203,14 @@ def test_another_query_in_between(path: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def _commit_before(monkeypatch: pytest.MonkeyPatch, other: Any) -> None:
     """Let `other` commit after the mark was read and before the batch is committed."""
-    inner = streamsink.commit_job  # type: ignore[attr-defined]
+    inner = streamsink.commit_messages  # type: ignore[attr-defined]
 
-    def commit_job(*args: Any, **options: Any) -> Any:
-        monkeypatch.setattr(streamsink, "commit_job", inner)
+    def commit_messages(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(streamsink, "commit_messages", inner)
         other()
-        return (yield from inner(*args, **options))
+        return inner(*args, **options)
 
-    monkeypatch.setattr(streamsink, "commit_job", commit_job)
+    monkeypatch.setattr(streamsink, "commit_messages", commit_messages)
 
 
 def test_complete_mode_replaces_the_rows(path: str) -> None:

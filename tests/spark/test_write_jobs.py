@@ -15,13 +15,15 @@ from pyspark.sql import types as spark
 import lance_io
 from lance_io import runtime
 from lance_io.commit.loop import commit
+from lance_io.dataset.distributed import job_commit as committing
+from lance_io.dataset.distributed.job_commit import CommitOptions, commit_steps
+from lance_io.dataset.distributed.job_files import abort_steps
+from lance_io.dataset.distributed.write_job import job_digits, write_target
 from lance_io.errors import AlreadyExists, CommitConflictError, LanceError, NotFound, SchemaError
 from lance_io.plans.plan import drive_async
 from lance_io.spark import cleanup_job
-from lance_io.spark.write import commit_job as committing
-from lance_io.spark.write.commit_job import abort_job, commit_job
+from lance_io.spark.engine import table_place
 from lance_io.spark.write.write_casts import RowMisfit
-from lance_io.spark.write.write_job import job_digits, open_target
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
 from tests.spark.jobs import ID, Job, batch, files, ids, referenced, struct
 
@@ -101,10 +103,10 @@ def test_an_attempt_that_fails_leaves_nothing(path: str) -> None:
 def test_two_attempts_share_no_file(path: str) -> None:
     job = Job(path)
     one, two = job.write(range(3), range(3))
-    assert not set(one.paths) & set(two.paths)
+    assert not set(one.files.paths) & set(two.files.paths)
     job.writer.commit([one])
     assert ids(path) == [0, 1, 2]
-    assert cleanup_job(path, job.writer.job.job_id) == sorted(two.paths)
+    assert cleanup_job(path, job.writer.job.job_id) == sorted(two.files.paths)
     assert files(path) == referenced(path) and ids(path) == [0, 1, 2]
 
 
@@ -341,7 +343,7 @@ def test_bytes_become_blobs_where_the_table_has_them(path: str, version: str) ->
     assert lance_io.dataset(path).to_table(blob_handling="all_binary").to_pylist() == found
     job = Job(path, given)
     messages = job.write([(blobs[4], 6)])
-    assert version == "2.1" or any(name.endswith(".blob") for message in messages for name in message.paths)
+    assert version == "2.1" or any(name.endswith(".blob") for message in messages for name in message.files.paths)
     job.writer.abort(messages)
     assert {file.name for file in Path(path, "data").glob("*.lance")} == referenced(path)
 
@@ -562,10 +564,10 @@ def test_what_lies_beside_data_files_goes_with_them(path: str) -> None:
     job = Job(path, BLOBS, job_id="j")
     lost, kept, killed = job.write(blob_rows(1), blob_rows(1), blob_rows(1))
     job.writer.commit([kept])
-    (unfinished,) = [name for name in killed.paths if name.endswith(".lance")]
+    (unfinished,) = [name for name in killed.files.paths if name.endswith(".lance")]
     Path(path, unfinished).unlink()
     assert len(beside(path)) == 4
-    left = {*lost.paths, *killed.paths} - {unfinished}
+    left = {*lost.files.paths, *killed.files.paths} - {unfinished}
     assert len(left) == 3 + 2
     assert cleanup_job(path, "j") == sorted(left)
     assert beside(path) == referenced(path)
@@ -621,7 +623,7 @@ def test_every_write_of_a_commit_may_fail(path: str, fault: Fault, is_new: bool)
             Job(at).run([0])
         job = Job(at)
         messages = job.write([1], [2])
-        store = FaultyStore(open_target(job.writer.options).location.store, {call: fault})
+        store = FaultyStore(write_target(table_place(job.writer.options)).location.store, {call: fault})
         error = _commit_through(store, job, messages)
         if len(store.seen) <= call:
             break
@@ -638,10 +640,10 @@ def test_every_write_of_a_commit_may_fail(path: str, fault: Fault, is_new: bool)
 
 
 def _commit_through(store: Any, job: Job, messages: list[Any]) -> BaseException | None:
-    target = open_target(job.writer.options)
+    target = write_target(table_place(job.writer.options))
     target = dataclasses.replace(target, location=dataclasses.replace(target.location, store=store))
     try:
-        runtime.run(drive_async(commit_job(target, job.writer.options, job.writer.job, messages)))
+        runtime.run(drive_async(commit_steps(target, job.writer.job, [one.files for one in messages], CommitOptions())))
     except (LanceError, Crashed) as error:
         return error
     return None
@@ -654,12 +656,12 @@ def test_an_abort_while_the_outcome_is_open_removes_nothing(path: str) -> None:
     messages = job.write([1])
     writes = 0
     while True:  # the create of the manifest is the last write that matters
-        store = FaultyStore(open_target(job.writer.options).location.store, {writes: Fault.CRASH})
+        store = FaultyStore(write_target(table_place(job.writer.options)).location.store, {writes: Fault.CRASH})
         if _commit_through(store, job, messages) is None or list(Path(path, "_transactions").glob("1-*")):
             break
         writes += 1
-    target = open_target(job.writer.options)
-    outcome = runtime.run(drive_async(abort_job(target, job.writer.job, messages)))
+    target = write_target(table_place(job.writer.options))
+    outcome = runtime.run(drive_async(abort_steps(target, job.writer.job, [one.files for one in messages])))
     assert "left to cleanup" in outcome
     assert len(files(path)) == 2
 

@@ -8,12 +8,14 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.changes.transaction_history import transaction_of
+from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.table_place import cleanups_told, run_reads
 from lance_io.dataset.distributed.table_scan import ScanRequest, TableScan, remembered_state, scan_projection
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.open_version import open_options, open_steps
+from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import manifest_times
 from lance_io.errors import NotFound
 from lance_io.table.manifest.partial_manifest import decode_whole, serialized_whole
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from lance_io.dataset.distributed.table_place import TablePlace
     from lance_io.dataset.distributed.table_scan import ScanPart
     from lance_io.dataset.scan import execute
-    from lance_io.dataset.version.state import DatasetState
 else:  # who only wants to know what a version is like reads nothing of it
     scan_parts = later("lance_io.dataset.distributed.scan_parts")
     execute = later("lance_io.dataset.scan.execute")
@@ -90,6 +91,23 @@ class TableVersion:
             return cls(place, run_reads(store, open_steps(opening)))
         with cleanups_told(branch_location(opening.location, branch), version):
             return cls(place, run_reads(store, open_steps(opening)))
+
+    @classmethod
+    def newest(cls, place: TablePlace) -> TableVersion | None:
+        """The newest version, None where there is no table."""
+        location = place.location
+        manifest = run_reads(location.store, newest_manifest(location, place.session))
+        if manifest is None:
+            return None
+        state = DatasetState(
+            location=location,
+            root=location,
+            manifest=manifest,
+            session=place.session,
+            given_uri=place.uri,
+            storage_options=place.storage_options,
+        )
+        return cls(place, state)
 
     @classmethod
     def from_bytes(cls, place: TablePlace, named: bytes) -> TableVersion:

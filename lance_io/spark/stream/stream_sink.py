@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
+from lance_io.dataset import distributed
 from lance_io.errors import CommitConflictError, FormatError, UsageError
-from lance_io.spark.write.commit_job import abort_job, commit_job
-from lance_io.spark.write.write_job import newest_manifest, open_target, plan_job, run_plan
-from lance_io.spark.write.writer import abort_messages, checked_messages, write_task
-from lance_io.table.transaction.apply import ConfigMark
+from lance_io.spark.engine import table_place
+from lance_io.spark.write.writer import abort_messages, checked_messages, commit_messages, plan_job, write_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,12 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from lance_io.dataset.write.write_rows import WriteTarget
-    from lance_io.plans.plan import Plan
+    from lance_io.dataset.distributed import TablePlace, WriteJob
     from lance_io.spark.options import StreamWriteOptions
-    from lance_io.spark.write.write_job import WriteJob
     from lance_io.spark.write.writer import TaskMessage
-    from lance_io.table.manifest.manifest import Manifest
 
 CONFIG_PREFIX: Final = "lance_io.stream."
 STREAM_PROPERTY: Final = "lance_io.stream_id"
@@ -55,8 +51,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: StreamWriteOptions, schema: StructType, overwrite: bool) -> None:
         self.options = options
         self.given = schema
-        target = open_target(options)
-        self.job = run_plan(target, plan_job(target, options, schema, overwrite))
+        self.job = plan_job(options, schema, overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task. Raises `RowMisfit` for the first one that does not fit the table."""
@@ -64,9 +59,8 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """Make a batch visible, unless it is already."""
-        target = open_target(self.options)
         told = checked_messages(messages)
-        run_plan(target, commit_batch(target, self.options, self._job(told, batchId), told, batchId))
+        commit_batch(self.options, self._job(told, batchId), told, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """Remove what the tasks have written, unless a version refers to it."""
@@ -140,34 +134,36 @@ def is_committed(found: StreamMark | None, new: StreamMark, stream_id: str, *, r
 
 
 def commit_batch(
-    target: WriteTarget, options: StreamWriteOptions, job: WriteJob, messages: Sequence[TaskMessage], batch_id: int
-) -> Plan[int | None]:
+    options: StreamWriteOptions, job: WriteJob, messages: Sequence[TaskMessage], batch_id: int
+) -> int | None:
     """Commit a batch; gives the version, None when there was nothing to do.
 
-    Raises `UsageError` as `is_committed` does, and what `commit_job` raises.
+    Raises `UsageError` as `is_committed` does, and what `commit_write` raises.
     """
-    num_rows = sum(message.num_rows for message in messages)
+    place = table_place(options)
+    num_rows = sum(message.files.num_rows for message in messages)
     new = StreamMark(batch_id, num_rows, checkpoint_digest(options.checkpoint_location))
     key = f"{CONFIG_PREFIX}{options.stream_id}"
     properties = {STREAM_PROPERTY: options.stream_id, BATCH_PROPERTY: str(batch_id)}
     for attempt in range(_ATTEMPTS):
-        seen = _mark((yield from newest_manifest(target)), key)
+        seen = _mark(place, key)
         found = None if seen is None else StreamMark.parse(seen)
         if is_committed(found, new, options.stream_id, reset=options.stream_reset):
-            yield from abort_job(target, job, messages)
+            distributed.abort_write(place, job, [message.files for message in messages])
             return None
         if not num_rows and not job.is_overwrite:
             return None
-        mark = ConfigMark(key, new.text, seen)
+        mark = (key, new.text, seen)
         try:
-            return (yield from commit_job(target, options, job, messages, mark=mark, properties=properties))
+            return commit_messages(options, job, messages, mark=mark, properties=properties)
         except CommitConflictError:
-            now = _mark((yield from newest_manifest(target)), key)
+            now = _mark(place, key)
             same_batch = now is not None and now != seen and StreamMark.parse(now).batch_id == batch_id
             if attempt == _ATTEMPTS - 1 or not same_batch:
                 raise
     return None
 
 
-def _mark(manifest: Manifest | None, key: str) -> str | None:
-    return None if manifest is None else manifest.config.get(key)
+def _mark(place: TablePlace, key: str) -> str | None:
+    newest = distributed.TableVersion.newest(place)
+    return None if newest is None else newest.config.get(key)

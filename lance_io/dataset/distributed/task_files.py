@@ -10,10 +10,14 @@ can still be found by listing.
 
 from __future__ import annotations
 
+import json
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lance_io.dataset.distributed.write_job import run_writes, write_target
+from lance_io.dataset.version.describe import fragment_metadata
 from lance_io.dataset.write.data_files import (
     PIECES_PER_FILE,
     FileLimits,
@@ -21,19 +25,76 @@ from lance_io.dataset.write.data_files import (
     NextBatch,
     data_file_name,
 )
+from lance_io.dataset.write.input_data import AsyncRows, Rows
+from lance_io.plans.plan import RollBackOnError, drive_async
+from lance_io.runtime.feeding import run_fed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-    from lance_io.dataset.write.input_data import AsyncRows, Rows
+    from lance_io.dataset.distributed.table_place import TablePlace
+    from lance_io.dataset.distributed.write_job import WriteJob
     from lance_io.plans.plan import Plan
-    from lance_io.spark.write.write_job import WriteJob
     from lance_io.store.url import Location
 
 TAIL_BYTES: Final = 16 << 20
 EXTENSION: Final = ".lance"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """What one task has written, to be committed or aborted. Values only, to be pickled.
+
+    fragments  of id 0, as JSON texts of `FragmentMetadata`
+    paths      of all files, relative to the table's folder
+    num_rows, num_bytes  of the data files
+    """
+
+    fragments: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    num_rows: int = 0
+    num_bytes: int = 0
+
+
+def write_files(
+    place: TablePlace,
+    job: WriteJob,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    rows_per_file: int,
+    bytes_per_file: int,
+    is_rows_hard: bool = False,
+) -> WrittenFiles:
+    """Write the rows of one task to new data files, which no version refers to; they are removed when anything fails.
+
+    schema        of the batches: the job's `arrow_schema`
+    rows_per_file, bytes_per_file  when a file is full
+    is_rows_hard  whether its number of rows is a limit, and no target
+    """
+    target = write_target(place)
+    limits = FileLimits(rows=rows_per_file, num_bytes=bytes_per_file)
+    files = TaskFiles(target.location, job, limits, is_rows_hard=is_rows_hard)
+
+    def write(source: Rows | AsyncRows) -> Plan[None]:
+        yield from files.write(source)
+        yield from files.publish()
+
+    def keeping(source: Rows | AsyncRows) -> Plan[None]:
+        yield RollBackOnError(write(source), files.roll_back)
+
+    if target.answers_sync:
+        run_writes(target, keeping(Rows(schema, batches)))
+    else:
+        run_fed(batches, lambda feed: drive_async(keeping(AsyncRows(schema, feed))))
+    return WrittenFiles(
+        fragments=tuple(json.dumps(fragment_metadata(one).to_json()) for one in files.fragments),
+        paths=files.keys,
+        num_rows=sum(one.physical_rows or 0 for one in files.fragments),
+        num_bytes=files.num_bytes,
+    )
 
 
 def task_file_name(job_digits: str) -> str:

@@ -1,10 +1,11 @@
-"""What earlier jobs left in a table: their transactions, found by property or by identity."""
+"""What jobs left in a table: its newest version, and their transactions, found by property or by identity."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from lance_io.dataset.changes.transaction_history import transaction_in
+from lance_io.dataset.version.versions import manifest_in
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together
 from lance_io.plans.store_requests import List
@@ -12,14 +13,25 @@ from lance_io.table.manifest.paths import TRANSACTIONS
 
 if TYPE_CHECKING:
     from lance_io.commit.latest import VersionFile
+    from lance_io.dataset.version.session import Session
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.plans.plan import Plan
     from lance_io.store.api import ObjectMeta
     from lance_io.store.url import Location
+    from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.transaction import Transaction
 
 JOB_PROPERTY: Final = "lance_io.job"  # of transactions: the id of the job that made them
 _VERSIONS_AT_ONCE: Final = 8  # that are read side by side while a job is searched
+
+
+def newest_manifest(location: Location, session: Session) -> Plan[Manifest | None]:
+    """The newest version, None where there is no table."""
+    try:
+        newest = yield from session.handler(location).find_latest(location)
+    except NotFound:
+        return None
+    return (yield from manifest_in(location, newest, session.cache))
 
 
 def find_job(target: WriteTarget, job_id: str, versions_max: int, after: int = 0) -> Plan[int | None]:

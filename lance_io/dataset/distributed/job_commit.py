@@ -1,8 +1,8 @@
-"""From the messages of all tasks to one version of the table, and what happens when that fails.
+"""From what all tasks have written to one version of the table.
 
     append      to a table that is there; the first one creates it. No rows: no version
     overwrite   replaces rows and, if asked for, the schema
-    mergeSchema the new columns first (a version of its own), then the rows, whose files take the ids that the columns
+    new columns the columns first (a version of its own), then the rows, whose files take the ids that the columns
                 got; a job that ends in between leaves columns of nulls, which a rerun finds
 
 Commits are rebased on what others committed meanwhile, as the table's rules allow; an answer that was lost is resolved
@@ -11,107 +11,124 @@ by looking for the transaction (see the commit loop).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.dataset.changes.remove_versions import after_commit
+from lance_io.dataset.distributed.job_files import abort_steps
+from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after
+from lance_io.dataset.distributed.write_job import extended, run_writes, write_target
 from lance_io.dataset.version.describe import stored_fragment
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.schema_fit import fitted
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
 from lance_io.file.write.writers import version_for_files
-from lance_io.plans.store_requests import Remove
-from lance_io.spark.write.job_history import JOB_PROPERTY, find_job, is_pending, transactions_after
-from lance_io.spark.write.write_job import extended, newest_manifest
-from lance_io.table.manifest.paths import DATA
 from lance_io.table.transaction.apply import ConfigMark, Creation
 from lance_io.table.transaction.conflicts import check_conflict
-from lance_io.table.transaction.garbage import data_file_of
 from lance_io.table.transaction.operations import Append, Merge, Overwrite
 from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lance_io.dataset.distributed.table_place import TablePlace
+    from lance_io.dataset.distributed.task_files import WrittenFiles
+    from lance_io.dataset.distributed.write_job import WriteJob
     from lance_io.dataset.write.write_rows import WriteTarget
     from lance_io.format.schema import Field, Schema
     from lance_io.plans.plan import Plan
-    from lance_io.spark.options import WriteOptions
-    from lance_io.spark.write.write_job import WriteJob
-    from lance_io.spark.write.writer import TaskMessage
     from lance_io.table.manifest.fragment import Fragment
     from lance_io.table.manifest.manifest import Manifest
     from lance_io.table.transaction.operations import Operation
 
+COMMIT_RETRIES: Final = 20
 MERGE_ATTEMPTS: Final = 20  # to add columns while others commit
 _AS_IT_IS: Final = Creation()
 
 
-def commit_job(
-    target: WriteTarget,
-    options: WriteOptions,
-    job: WriteJob,
-    messages: Sequence[TaskMessage],
-    *,
-    mark: ConfigMark | None = None,
-    properties: Mapping[str, str] | None = None,
-) -> Plan[int | None]:
-    """Commit what the tasks have written; gives the number of the version, None when none was made.
+@dataclass(frozen=True)
+class CommitOptions:
+    """How a job is committed; see `commit_write`."""
 
-    mark        entry of the config that the version sets
-    properties  of the transaction, besides those of the options
+    merge_schema: bool = False
+    data_storage_version: str | None = None
+    retries: int = COMMIT_RETRIES
+    properties: Mapping[str, str] = field(default_factory=dict)
+    marks: tuple[ConfigMark, ...] = ()
+
+
+def commit_write(
+    place: TablePlace,
+    job: WriteJob,
+    written: Sequence[WrittenFiles],
+    *,
+    merge_schema: bool = False,
+    data_storage_version: str | None = None,
+    retries: int = COMMIT_RETRIES,
+    message: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    mark: tuple[str, str, str | None] | None = None,
+) -> int | None:
+    """Commit what the tasks have written, in one version; gives its number, None when none was made.
+
+    written       of all tasks, in the order that the rows are to have
+    merge_schema  columns that the table lacks may be added to it, in a version before
+    data_storage_version  of the table after an overwrite; None leaves it
+    retries       attempts after the first, when others commit at the same time
+    message, properties  of the transaction
+    mark          `(key, text, text before)`: an entry of the table's config that the version sets, if nobody has set
+                  it since it was read; None before stands for no entry
 
     Raises `CommitConflictError` when somebody else's change does not go together with this one, `CommitUnknownError`
     when there is no telling whether the version is there, `SchemaError` when the table's schema has changed meanwhile.
     """
+    target = write_target(place)
+    options = CommitOptions(
+        merge_schema=merge_schema,
+        data_storage_version=data_storage_version,
+        retries=retries,
+        properties={**(properties or {}), **({} if message is None else {COMMIT_MESSAGE_KEY: message})},
+        marks=() if mark is None else (ConfigMark(*mark),),
+    )
+    return run_writes(target, commit_steps(target, job, written, options))
+
+
+def commit_steps(
+    target: WriteTarget, job: WriteJob, written: Sequence[WrittenFiles], options: CommitOptions
+) -> Plan[int | None]:
+    """The plan of `commit_write`."""
     if job.is_done:
         return None
-    if options.job_id is not None:
-        done = yield from find_job(target, options.job_id, options.job_id_search, job.read_version)
+    if job.job_id_search is not None:
+        done = yield from find_job(target, job.job_id, job.job_id_search, job.read_version)
         if done is not None:  # a run beside this one was faster
-            yield from abort_job(target, job, messages)
+            yield from abort_steps(target, job, written)
             return None
-    fragments = tuple(
-        stored_fragment(FragmentMetadata.from_json(text)) for message in messages for text in message.fragments
-    )
-    change = _Change(target, options, job, fragments, mark, _properties(options, job, properties or {}))
-    return (yield from change.commit())
-
-
-def _properties(options: WriteOptions, job: WriteJob, more: Mapping[str, str]) -> dict[str, str]:
-    message = {} if options.commit_message is None else {COMMIT_MESSAGE_KEY: options.commit_message}
-    return {**options.properties, **message, **more, JOB_PROPERTY: job.job_id}
+    fragments = tuple(stored_fragment(FragmentMetadata.from_json(text)) for one in written for text in one.fragments)
+    return (yield from _Change(target, options, job, fragments).commit())
 
 
 class _Change:
     """One job that is being committed."""
 
     def __init__(
-        self,
-        target: WriteTarget,
-        options: WriteOptions,
-        job: WriteJob,
-        fragments: tuple[Fragment, ...],
-        mark: ConfigMark | None,
-        properties: Mapping[str, str],
+        self, target: WriteTarget, options: CommitOptions, job: WriteJob, fragments: tuple[Fragment, ...]
     ) -> None:
         self.target = target
         self.options = options
         self.job = job
         self.fragments = fragments
-        self.marks = () if mark is None else (mark,)
-        self.properties = properties
+        self.properties = {**options.properties, JOB_PROPERTY: job.job_id}
 
     def commit(self) -> Plan[int | None]:
         """Create the table, append to it or overwrite it."""
-        base = yield from newest_manifest(self.target)
+        base = yield from self._newest()
         if base is None:
             try:
                 return (yield from self._create())
             except AlreadyExists:  # somebody else created it meanwhile
-                base = yield from newest_manifest(self.target)
+                base = yield from self._newest()
         if base is None:
             raise NotFound("the table was dropped while it was created", path=self.target.location.uri)
         if self.job.is_overwrite:
@@ -126,7 +143,7 @@ class _Change:
             )
         operation = Overwrite(self.fragments, self.job.schema)
         request = CommitRequest(
-            self._transaction(0, operation), creation=Creation(self.job.data_version), marks=self.marks
+            self._transaction(0, operation), creation=Creation(self.job.data_version), marks=self.options.marks
         )
         committed = yield from create_table(self.target.commit_target(), request)
         return int(committed.file.version)
@@ -158,7 +175,7 @@ class _Change:
             except CommitConflictError as error:
                 if not error.retryable or attempt == MERGE_ATTEMPTS - 1:
                     raise
-                base = yield from self._newest()
+                base = yield from self._newest_of_table()
         append = Append(renumbered(self.fragments, field_ids(self.job.file_schema, base.schema)))
         return (yield from self._publish(base, self._transaction(read_version, append)))
 
@@ -190,8 +207,11 @@ class _Change:
         manifest: Manifest = committed.manifest
         return manifest
 
-    def _newest(self) -> Plan[Manifest]:
-        base = yield from newest_manifest(self.target)
+    def _newest(self) -> Plan[Manifest | None]:
+        return (yield from newest_manifest(self.target.location, self.target.session))
+
+    def _newest_of_table(self) -> Plan[Manifest]:
+        base = yield from self._newest()
         if base is None:
             raise NotFound("the table was dropped meanwhile", path=self.target.location.uri)
         return base
@@ -206,8 +226,8 @@ class _Change:
             transaction,
             base=base,
             creation=creation,
-            max_retries=self.options.commit_retries + 1,
-            marks=self.marks,
+            max_retries=self.options.retries + 1,
+            marks=self.options.marks,
         )
         state = self.target.state((yield from commit(self.target.commit_target(), request)))
         yield from after_commit(state)
@@ -253,40 +273,3 @@ def renumbered(fragments: Sequence[Fragment], ids: Mapping[int, int]) -> tuple[F
         )
         for fragment in fragments
     )
-
-
-# -- abort -----------------------------------------------------------------------------------------------------------
-
-
-def abort_job(target: WriteTarget, job: WriteJob, messages: Sequence[TaskMessage]) -> Plan[str]:
-    """Remove the files of a job that failed; gives what was done, for the log.
-
-    Nothing is removed when a version since the one that was read is the job's, or when its transaction is still there:
-    then the commit ended without anybody knowing how. Raises what reading the table raises, and removes nothing then.
-    """
-    paths = [path for message in messages for path in message.paths]
-    if not paths:
-        return "aborted, no files to be removed"
-    told = messages[0].job
-    for version, transaction in (yield from transactions_after(target, told.read_version)):
-        if transaction is not None and transaction.uuid == job.uuid:
-            return f"was committed as version {version}, its files stay"
-    if (yield from is_pending(target, job.uuid)):
-        return "its commit was under way and may yet take effect: its files are left to cleanup"
-    removed = yield from remove_unreferenced(target, messages, told.read_version)
-    return f"aborted, {removed} of {len(paths)} files removed"
-
-
-def remove_unreferenced(target: WriteTarget, messages: Sequence[TaskMessage], read_version: int) -> Plan[int]:
-    """Remove the files of messages that no version since the one that was read refers to; gives how many.
-
-    The version that a commit made may have been cleaned up meanwhile, while later ones refer to its files.
-    """
-    kept: set[str] = set()
-    for version in (yield from target.handler.list_after(target.location, read_version)):
-        manifest = yield from manifest_in(target.location, version, target.session.cache)
-        kept |= {f"{DATA}/{file.path}" for fragment in manifest.fragments for file in fragment.files}
-    paths = [path for message in messages for path in message.paths if data_file_of(path) not in kept]
-    if paths:
-        yield Remove(target.location.store, tuple(target.location.key(path) for path in paths))
-    return len(paths)
