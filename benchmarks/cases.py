@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from benchmarks.tables import BenchTable
 
 OURS, PYLANCE, PARQUET, ZSTD = "lance_io", "pylance", "parquet", "parquet-zstd"
-# In Spark: what nobody can beat, ourselves with half of the machine, and over sockets that wait for nothing.
-CEILING, ONE_CORE, UNIX_SOCKETS = "ceiling", "one core", "unix sockets"
+# In Spark: what nobody can beat, and ourselves with half of the machine, over sockets that wait for nothing, and in
+# workers that we may tune.
+CEILING, ONE_CORE, UNIX_SOCKETS, TUNED_WORKER = "ceiling", "one core", "unix sockets", "tune_worker"
 # Of processes that append to one table: the same, if each of them had made as many versions.
 EQUAL_SHARE = "equal share"
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import CEILING, EQUAL_SHARE, ONE_CORE, PARQUET, PYLANCE, UNIX_SOCKETS, ZSTD
+from benchmarks.cases import CEILING, EQUAL_SHARE, ONE_CORE, PARQUET, PYLANCE, TUNED_WORKER, UNIX_SOCKETS, ZSTD
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ COLORS = {
     CEILING: "#7a4fa3",
     ONE_CORE: "#9a9fa8",
     UNIX_SOCKETS: "#3d9a9a",
+    TUNED_WORKER: "#4f8f4a",
     EQUAL_SHARE: "#b0506a",
 }
 LABELS = {
@@ -37,6 +38,7 @@ LABELS = {
     CEILING: "ready batches in Spark",
     ONE_CORE: "with one core",
     UNIX_SOCKETS: "over Unix sockets",
+    TUNED_WORKER: "with tune_worker",
     EQUAL_SHARE: "equal share",
 }
 INK, FAINT = "#30343b", "#d8dbe0"

@@ -7,7 +7,8 @@
     spark/sockets/TABLE     the rows that pass a filter, over TCP as Spark comes, and over Unix sockets
 
 `ceiling` is that other source (or a sink that drops what it gets): the same batches in the same tasks. What it needs is
-Spark's part, which no source in Python can avoid.
+Spark's part, which no source in Python can avoid. `tune_worker` are our queries with the option of that name, in a
+session of their own, because what it sets stays with Spark's processes; all others are without.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, UNIX_SOCKETS, Case, WrongAnswerError
+from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, TUNED_WORKER, UNIX_SOCKETS, Case, WrongAnswerError
 from benchmarks.sparkjobs import SparkProcess
 from benchmarks.sparksource import keep_ready, ready_amounts
 
@@ -38,7 +39,8 @@ ROUNDS_MAX = 9  # a query takes half a second
 READ_ROUNDS_FACTOR = 16  # ratios of single rounds are spread over a quarter, and the goal is a tenth from the ceiling
 FILTER = "number < 0.05"
 VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
-WRITES = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready"}
+TUNED = {"tune_worker": "true"}
+WRITES = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready", TUNED_WORKER: "lance_io"}
 READS: dict[str, dict[str, Any]] = {"all": {}, "id": {"columns": ["id"]}, "filter": {"filter": FILTER}}
 
 
@@ -49,8 +51,13 @@ class SparkTurns:
         self.tables = tables
         self.process = cache(self._started)
 
-    def _started(self, cores: int, sockets: Sockets = "tcp") -> SparkProcess:
+    def _started(self, cores: int, sockets: Sockets = "tcp", is_tuned: bool = False) -> SparkProcess:
+        del is_tuned  # tells processes apart whose workers have been tuned by queries
         return SparkProcess(cores, self.tables.new_folder(), sockets)
+
+    def tuned_process(self) -> SparkProcess:
+        """The one for queries that tune its workers."""
+        return self.process(CORES, "tcp", True)
 
     def reads(self, table: str, num_partitions: int, wanted: Mapping[str, Any]) -> dict[str, Query]:
         """The same read for each contender: by options for us, by Spark's plan for Parquet."""
@@ -74,13 +81,20 @@ class SparkTurns:
             process.ask(query)
 
     def turns(self, queries: Mapping[str, Query], warm_rounds: int = 0) -> dict[str, Turn]:
-        """Turns of queries that read, after some more that do not count."""
-        process = self.process(CORES)
-        self.require_same(process, queries)
-        for _ in range(warm_rounds):
-            for query in queries.values():
-                process.ask(query)
-        return {who: partial(_turn, process, query) for who, query in queries.items()}
+        """Turns of queries that read, and of ours with tuned workers, after some more that do not count."""
+        ours = queries[OURS]
+        tuned: Query = {**ours, "options": {**ours["options"], **TUNED}}
+        made: dict[str, Turn] = {}
+        for process, some in (
+            (self.process(CORES), queries),
+            (self.tuned_process(), {OURS: ours, TUNED_WORKER: tuned}),
+        ):
+            self.require_same(process, some)
+            for _ in range(warm_rounds):
+                for query in some.values():
+                    process.ask(query)
+            made |= {who: partial(_turn, process, query) for who, query in some.items() if who not in made}
+        return made
 
 
 def _short(table: str) -> str:
@@ -152,10 +166,14 @@ def write_case(spark: SparkTurns, table: str) -> Case:
         source: Query = {"read": "parquet", "path": spark.tables(table).parquet_folder}
         queries: dict[str, Query] = {who: {**source, "write": format_} for who, format_ in WRITES.items()}
         queries[OURS]["write_options"] = VECTORS if table == "spark_vectors" else {}
+        queries[TUNED_WORKER]["write_options"] = {**queries[OURS]["write_options"], **TUNED}
+        tuned = spark.tuned_process()
 
         def turn(who: str, round_number: int) -> Sample:
             del round_number
-            return process.sample({**queries[who], "to": str(spark.tables.new_folder() / "table")})
+            return (tuned if who == TUNED_WORKER else process).sample(
+                {**queries[who], "to": str(spark.tables.new_folder() / "table")}
+            )
 
         to = str(spark.tables.new_folder() / "table")
         process.ask({**queries[OURS], "to": to})

@@ -83,7 +83,15 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "cli": (("tests/cli",), ("tests/test_examples.py",)),
     "codecs": (("tests/kernels", "tests/encodings"), ("tests/file",)),
     "commit": (("tests/commit", "tests/simulate"), ("tests/dataset",)),
-    "dataset": (("tests/dataset",), ("tests/interop", "tests/s3/test_datasets.py")),
+    "dataset": (
+        ("tests/dataset",),
+        (
+            "tests/interop",
+            "tests/s3/test_datasets.py",
+            "tests/spark/test_planning.py",
+            "tests/spark/test_write_jobs.py",
+        ),
+    ),
     "encodings": (("tests/encodings", "tests/file"), ("tests/dataset",)),
     "file": (("tests/file",), ("tests/dataset",)),
     "filters": (("tests/filters",), ("tests/dataset",)),
