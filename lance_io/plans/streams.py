@@ -1,30 +1,30 @@
 """Plans that give items while they run, and the two drivers that iterate over them.
 
-A stream yields requests as a plan does, and `Item`s. What it reads from, it asks for: `Open` is answered by an iterator
+A stream yields requests as a plan does, and `Items`. What it reads from, it asks for: `Open` is answered by an iterator
 (asynchronous on a loop), `Next` by an item of that. Whoever ends the iteration early closes what was opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from typing import Any, TypeAlias, TypeVar
 
 from lance_io.records import dataclass
 
 T = TypeVar("T")
 
 
-class Item(Generic[T]):
-    """Something that a stream gives."""
+class Items:
+    """Some items that a stream gives, taken from an iterable as they are asked for."""
 
-    __slots__ = ("value",)
+    __slots__ = ("values",)
 
-    def __init__(self, value: T) -> None:
-        self.value = value
+    def __init__(self, values: Iterable[Any]) -> None:
+        self.values = values
 
 
 Stream: TypeAlias = Generator[Any, Any, None]
-"""A computation that yields requests, and is sent their answers, and `Item`s."""
+"""A computation that yields requests, and is sent their answers, and `Items`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +97,8 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
     try:
         request = next(stream)
         while True:
-            if type(request) is Item:
-                yield request.value
+            if type(request) is Items:
+                yield from request.values
                 request = next(stream)
                 continue
             try:
@@ -124,8 +124,9 @@ async def iterate_async(stream: Stream) -> AsyncGenerator[Any, None]:
     try:
         request = next(stream)
         while True:
-            if type(request) is Item:
-                yield request.value
+            if type(request) is Items:
+                for item in request.values:
+                    yield item
                 request = next(stream)
                 continue
             try:

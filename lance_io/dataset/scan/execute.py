@@ -17,7 +17,7 @@ from lance_io.dataset.scan.scan_statistics import counted_items, counting, watch
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
 from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.plans.streams import Each, Item, iterate_async, iterate_sync
+from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -56,8 +56,8 @@ class _Scan:
         batch_rows = options.batch_rows(sum(width_bytes(field.type) for field in self.schema))
         portable = Portable(self.schema)
         if self._ordering is not None:
-            for batch in (yield from self.table()).combine_chunks().to_batches(max_chunksize=batch_rows):
-                yield Item(portable(batch))
+            table = yield from self.table()
+            yield Items(map(portable, table.combine_chunks().to_batches(max_chunksize=batch_rows)))
             return
         # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
         run = yield from self._run(None if options.filter is None else batch_rows)
@@ -120,7 +120,8 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
     with watched(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
-            yield from counted_items(watch, iterate_sync(scan.batches()))
+            items = iterate_sync(scan.batches())
+            yield from items if watch is None else counted_items(watch, items)
         else:
             yield from runtime.iterate(lambda: _stream(scan), has_room=scan.has_room)
 

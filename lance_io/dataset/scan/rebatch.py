@@ -51,10 +51,15 @@ class Rebatcher:
 
     def push(self, batch: pa.RecordBatch, span: int = 0) -> Iterator[pa.RecordBatch]:
         """Take the next batch, of the fragment range numbered `span`; gives the batches that are complete."""
-        if span != self._span:
-            if not self._across:
-                yield from self.flush()
-            self._span = span
+        ends = span != self._span and not self._across and self._pending_rows > 0
+        self._span = span
+        if self._bytes_max is None and not ends:
+            return self._fill(batch, 0)
+        return self._sized(batch, flushes=ends)
+
+    def _sized(self, batch: pa.RecordBatch, *, flushes: bool) -> Iterator[pa.RecordBatch]:
+        if flushes:
+            yield from self.flush()
         if self._bytes_max is None:
             yield from self._fill(batch, 0)
             return
@@ -73,11 +78,15 @@ class Rebatcher:
 
     def _fill(self, batch: pa.RecordBatch, num_bytes: int) -> Iterator[pa.RecordBatch]:
         """The batches that have all their rows by now; what is left waits."""
-        start, num_rows = 0, batch.num_rows
-        while num_rows - start >= (missing := self._rows_max - self._pending_rows):
-            self._pending.append(batch.slice(start, missing))
-            start += missing
+        start, num_rows, rows_max, then = 0, batch.num_rows, self._rows_max, self._then
+        if self._pending_rows and self._pending_rows + num_rows >= rows_max:
+            start = rows_max - self._pending_rows
+            self._pending.append(batch.slice(0, start))
             yield self._join()
+        while num_rows - start >= rows_max and not self._pending_rows:  # the usual case: no copy
+            part = batch.slice(start, rows_max)
+            start += rows_max
+            yield part if then is None else then(part)
         if start < num_rows:
             self._pending.append(batch.slice(start))
             self._pending_rows += num_rows - start

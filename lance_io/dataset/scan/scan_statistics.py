@@ -103,11 +103,8 @@ def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:
     return nullcontext() if watch is None else watch.counting()
 
 
-def counted_items(watch: ScanWatch | None, items: Generator[T, None, None]) -> Generator[T, None, None]:
+def counted_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[T, None, None]:
     """The items, counting what is read while they are made, and not what their consumer reads in between."""
-    if watch is None:
-        yield from items
-        return
     context = contextvars.copy_context()  # a generator has none of its own
     block = watch.counting()
     context.run(block.__enter__)

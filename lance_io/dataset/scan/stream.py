@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.blobs.blob_values import wanted_binaries
 from lance_io.dataset.rows.read_rows import RowReader, SpanReader
 from lance_io.dataset.scan.pipeline import Pipeline
 from lance_io.plans.cpu_requests import Begin, Result
-from lance_io.plans.streams import Close, Item, Next, Open
+from lance_io.plans.streams import Close, Items, Next, Open
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    import pyarrow as pa
 
     from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.dataset.scan.rebatch import Rebatcher
@@ -61,25 +64,22 @@ class ScanRun:
             prepared = _Prepared(pipeline, (yield self._open()), pipeline.prepare, self._watch)
             try:
                 while (rows := (yield from prepared.next())) is not None:
-                    for found in (yield from pipeline.push(*rows)):
-                        yield from _cut(found, cutter)
+                    yield Items(_cut((yield from pipeline.push(*rows)), cutter))
                     if pipeline.done():
                         break
             finally:
                 prepared.cancel()
             yield Close(prepared.scanned)
-        for found in (yield from pipeline.finish()):
-            yield from _cut(found, cutter)
+        yield Items(_cut((yield from pipeline.finish()), cutter))
         if cutter is not None:
-            for batch in cutter.flush():
-                yield Item(batch)
+            yield Items(cutter.flush())
 
     def counts(self) -> Stream:
         """How many rows of each batch pass the filter of a scan without a limit."""
         prepared = _Prepared(self._pipeline, (yield self._open()), self._pipeline.count, None)
         try:
             while (count := (yield from prepared.next())) is not None:
-                yield Item(count)
+                yield Items((count,))
         finally:
             prepared.cancel()
 
@@ -87,12 +87,13 @@ class ScanRun:
         return Open(self._reader.read_sync, self._reader.read)
 
 
-def _cut(found: tuple[int, Any], cutter: Rebatcher | None) -> Stream:
+def _cut(found: list[tuple[int, pa.RecordBatch]], cutter: Rebatcher | None) -> Iterable[Any]:
+    """What was found, as it is or in batches of the wanted size."""
     if cutter is None:
-        yield Item(found)
-        return
-    for batch in cutter.push(found[1], found[0]):
-        yield Item(batch)
+        return found
+    if len(found) == 1:
+        return cutter.push(found[0][1], found[0][0])
+    return chain.from_iterable(cutter.push(batch, span) for span, batch in found)
 
 
 class _Prepared:
