@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lance_io.spark.helpers import cleanup_job, count, plan, read_table, register, write_table
-    from lance_io.spark.read.partitions import ReadPlan
+    from lance_io.spark.read.read_plan import ReadPlan
     from lance_io.spark.source import LanceDataSource
 
 _HOMES = {
     "LanceDataSource": "source",
-    "ReadPlan": "read.partitions",
+    "ReadPlan": "read.read_plan",
     "cleanup_job": "helpers",
     "count": "helpers",
     "plan": "helpers",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from lance_io.spark.read.partitions import ReadPlan
+    from lance_io.spark.read.read_plan import ReadPlan
 
 _NAME = "lance_io"
 _MODES = ("append", "overwrite")
@@ -65,8 +65,7 @@ def plan(uri: str, **options: Any) -> ReadPlan:
     Raises what loading the table would raise.
     """
     from lance_io.spark.engine import open_version
-    from lance_io.spark.read.partitions import plan_read
-    from lance_io.spark.read.read_columns import read_scan
+    from lance_io.spark.read.read_plan import plan_read, read_scan
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     version = open_version(checked)
@@ -83,7 +82,7 @@ def count(uri: str, **options: Any) -> int:
     Raises what loading the table would raise.
     """
     from lance_io.spark.engine import io_buffer_bytes, open_version
-    from lance_io.spark.read.read_columns import read_scan
+    from lance_io.spark.read.read_plan import read_scan
 
     checked = parse_options({**option_texts(options), "path": uri}, "read")
     version = open_version(checked)  # none of the columns is read, yet a wrong name stays a mistake

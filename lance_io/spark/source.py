@@ -40,7 +40,7 @@ class LanceDataSource(DataSource):
         """
         from lance_io.spark.engine import open_version
         from lance_io.spark.options import parse_schema_options
-        from lance_io.spark.read.read_columns import read_schema
+        from lance_io.spark.read.read_plan import read_schema
         from lance_io.spark.worker_tuning import freeze_loaded
 
         options = parse_schema_options(self._given)

@@ -73,7 +73,6 @@ def test_spark_imports_no_more_than_it_needs() -> None:
 NEEDLESS = {
     "pandas",
     "aiobotocore",
-    "lance_io.spark.read.partitions",
     "lance_io.dataset.distributed.scan_parts",
     "lance_io.dataset.distributed.table_version",
     "lance_io.dataset.version.versions",

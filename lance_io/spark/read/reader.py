@@ -26,7 +26,7 @@ from lance_io.spark.consumed import buffer_bytes, wants_more
 from lance_io.spark.engine import fit_to_task, io_buffer_bytes, named_version, open_version, table_place
 from lance_io.spark.options import StreamReadOptions
 from lance_io.spark.read.read_casts import ReadCast
-from lance_io.spark.read.read_columns import check_declared, read_scan, shown_schema
+from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, shown_schema
 from lance_io.spark.task_context import warn_of_credentials
 from lance_io.spark.worker_tuning import freeze_loaded, tune_worker
 
@@ -88,8 +88,6 @@ class LanceReader(DataSourceReader):
     """
 
     def __init__(self, options: ReadOptions, declared: StructType, version: bytes | None) -> None:
-        from lance_io.spark.read.partitions import plan_read  # no task needs it
-
         opened = open_version(options) if version is None else named_version(options, version)
         scan = read_scan(opened, options, declared.names)
         check_declared(declared, shown_schema(opened, scan, options))

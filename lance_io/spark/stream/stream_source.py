@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from lance_io.errors import UnsupportedError
-from lance_io.spark.read.partitions import plan_read
-from lance_io.spark.read.read_columns import check_declared, read_scan, shown_schema
+from lance_io.spark.read.read_plan import check_declared, plan_read, read_scan, shown_schema
 from lance_io.spark.read.reader import ReadJob, read_partition
 from lance_io.spark.stream.version_rows import Allowance, Offset, VersionRows
 
