@@ -20,7 +20,6 @@ from lance_io.filters.binding.expression_tree import (
     describe,
     dotted,
 )
-from lance_io.filters.binding.sql_binder import SqlBinder
 from lance_io.filters.evaluate import evaluate
 from lance_io.filters.syntax.arrow_expressions import from_arrow
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lance_io.filters.binding.expression_tree import Expr
+    from lance_io.filters.binding.sql_binder import SqlBinder
     from lance_io.spans import IntArray
 
 
@@ -148,16 +148,15 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     schema  of the dataset, without the pseudo columns
     Raises BindError for text that cannot be parsed or does not fit the schema.
     """
-    tree = _parsed(text)
-    binder = SqlBinder(schema)
+    tree, binder = _parsed(text, schema)
     if isinstance(tree, Column):
         return tuple(str(part) for part in binder.resolved(tree).path)
     return ComputedColumn(*binder.bind_top(tree))
 
 
 def _bind_text(text: str, schema: pa.Schema) -> Expr:
-    tree = _parsed(text)
-    bound, found = SqlBinder(schema).bind_top(tree)
+    tree, binder = _parsed(text, schema)
+    bound, found = binder.bind_top(tree)
     if isinstance(bound, Function) and bound.name == "regexp_match":
         return Not(IsNull(bound))
     if found != pa.bool_():
@@ -165,7 +164,9 @@ def _bind_text(text: str, schema: pa.Schema) -> Expr:
     return bound
 
 
-def _parsed(text: str) -> Expr:
-    from lance_io.filters.syntax.sql_text import from_text  # the parser takes a while to load: only for text
+def _parsed(text: str, schema: pa.Schema) -> tuple[Expr, SqlBinder]:
+    """The tree of a text, and what binds it."""
+    from lance_io.filters.binding.sql_binder import SqlBinder  # for text only: the parser takes a while to load
+    from lance_io.filters.syntax.sql_text import from_text
 
-    return from_text(text)
+    return from_text(text), SqlBinder(schema)

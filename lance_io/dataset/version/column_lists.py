@@ -39,7 +39,7 @@ Columns: TypeAlias = "list[str] | dict[str, str] | None"
 Selection: TypeAlias = "Sequence[str] | dict[str, str] | None"  # for takes: any sequence of names, as in pylance
 
 # What compiles filters and expressions: 0.2 s to import.
-COMPILER: Final = tuple(f"lance_io.filters.{name}" for name in ("compiled", "syntax.sql_text"))
+COMPILER: Final = tuple(f"lance_io.filters.{name}" for name in ("compiled", "binding.sql_binder", "syntax.sql_text"))
 _LISTS: Final = LISTS | {"map"}
 
 _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")  # a name or dotted path that needs no parser
