@@ -805,7 +805,8 @@ async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, option
     await load_client(uri)
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)
-    state = await run_async(open_steps(checked), timeout)
+    answers_sync = offers_sync_reads(checked.location.store)
+    state = await run_async(open_steps(checked), timeout, answers_sync=answers_sync)
     return AsyncDataset._of(_closing(state), meter)
 
 

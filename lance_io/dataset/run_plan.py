@@ -6,11 +6,12 @@ face adds how they are run.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io import runtime
 from lance_io.dataset.lazy_module import later
-from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
@@ -41,14 +42,16 @@ class SyncFace:
 
 
 class AsyncFace:
-    """What runs the plans of an asynchronous class, on the engine, whatever loop awaits them."""
+    """What runs the plans of an asynchronous class, whatever loop awaits them."""
 
     def __init__(self, state: DatasetState) -> None:
         self._state = state
 
     async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
         """Run a plan and await it; cancelling the caller cancels it."""
-        return await runtime.wrap(_within(timeout, plan))
+        if self._state.schedulers is not None:
+            self._state.schedulers.check()
+        return await run_async(plan, timeout, answers_sync=self._state.answers_sync)
 
 
 def run(state: DatasetState, plan: Plan[T]) -> T:
@@ -64,17 +67,21 @@ def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T
     return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
 
 
-async def run_async(plan: Plan[T], timeout: Timeout = None) -> T:
-    """Run a plan on the engine and await it."""
+async def run_async(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool = False) -> T:
+    """Run a plan and await it: on the engine, or in a thread where the store answers at once."""
+    if answers_sync and timeout is None:
+        return await drive_in_thread(partial(drive_sync, plan))
     return await runtime.wrap(_within(timeout, plan))
 
 
-async def run_change(plan: Plan[T]) -> T:
-    """Run a change on the engine and await its result.
+async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
+    """Run a change and await its result.
 
     Cancelling the caller cancels the change, and comes back when that has ended: a commit that is past the point of no
     return is then visible, and nothing is written or removed any more.
     """
+    if answers_sync:
+        return await drive_in_thread(partial(drive_sync, plan))
     await runtime.loaded(feeding.__name__)
     return await feeding.wrap_fed(_nothing(), lambda _: drive_async(plan))
 

@@ -8,18 +8,19 @@ never crosses to the engine thread) and on an event loop (`answer_async`: any st
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from lance_io.io.await_future import wait_until_done
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_pool, loaded, to_the_end
+from lance_io.runtime import begun_in_thread, cpu_pool, loaded, to_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Iterator
     from concurrent.futures import Executor
 
 T = TypeVar("T")
@@ -49,6 +50,8 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
     try:
         request = next(plan)
         while True:
+            if _here.stop is not None and _here.stop.is_set():
+                raise Stopped
             try:
                 found = request.answer_sync() if answer is None else answer(request)
             except Exception as error:
@@ -60,6 +63,58 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
         return cast("T", done.value)
     finally:
         plan.close()
+
+
+class Stopped(BaseException):
+    """Whoever waits for what this thread does was cancelled."""
+
+
+class _Here(threading.local):
+    """Of this thread: what says that its plans are to stop, where they may."""
+
+    stop: threading.Event | None = None
+
+
+_here = _Here()
+
+
+async def drive_in_thread(work: Callable[[], T]) -> T:
+    """Do something that drives plans over stores that answer at once in a thread, beside the running loop.
+
+    Cancelling this stops plans at their next request, and comes back when that has ended, rolled back where plans are.
+    """
+    stop = threading.Event()
+
+    def stoppable() -> T:
+        _here.stop = stop
+        try:
+            return work()
+        finally:
+            _here.stop = None
+
+    under_way = begun_in_thread(stoppable)
+    try:
+        return await asyncio.shield(under_way)
+    except asyncio.CancelledError:
+        stop.set()
+        await to_the_end(_ended(under_way))
+        raise
+
+
+async def _ended(future: asyncio.Future[Any]) -> None:
+    await asyncio.wait({future})
+    if not future.cancelled():
+        future.exception()  # it has been looked at
+
+
+@contextmanager
+def _to_the_end() -> Iterator[None]:
+    """What is driven in the block does not stop before it has ended."""
+    stop, _here.stop = _here.stop, None
+    try:
+        yield
+    finally:
+        _here.stop = stop
 
 
 async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awaitable[Any]] | None = None) -> T:
@@ -238,7 +293,8 @@ class Shielded(Generic[T]):
 
     def answer_sync(self) -> T:
         """See `Request`."""
-        return drive_sync(self.plan)
+        with _to_the_end():
+            return drive_sync(self.plan)
 
     async def answer_async(self) -> T:
         """See `Request`."""
@@ -260,7 +316,8 @@ class RollBackOnError(Generic[T]):
         try:
             return drive_sync(self.plan)
         except BaseException as error:
-            drive_sync(self.roll_back(error))
+            with _to_the_end():
+                drive_sync(self.roll_back(error))
             raise
 
     async def answer_async(self) -> T:

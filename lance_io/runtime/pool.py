@@ -74,8 +74,13 @@ def _blocking_pool() -> LastingPool:
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """`asyncio.to_thread`, which works until the last thread of the program has ended."""
+    return await begun_in_thread(function, *args, **kwargs)
+
+
+def begun_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """`in_thread` as a future of the running loop: the function is under way, or in line for a thread."""
     call = partial(copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
+    return asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
 
 
 _loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too

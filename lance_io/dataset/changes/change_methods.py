@@ -201,13 +201,15 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     """The same for `AsyncDataset`: same names, same parameters, awaitable."""
 
     async def _change(self, plan: Plan[DatasetState]) -> None:
-        self._state = await run_change(plan)
+        self._state = await run_change(plan, answers_sync=self._state.answers_sync)
 
     async def delete(
         self, predicate: Any, *, conflict_retries: int = CONFLICT_RETRIES, retry_timeout: timedelta = RETRY_TIMEOUT
     ) -> DeleteResult:
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
-        self._state, done = await run_change(plans.delete(self._state, predicate, conflict_retries, retry_timeout))
+        state = self._state
+        plan = plans.delete(state, predicate, conflict_retries, retry_timeout)
+        self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
 
     async def truncate_table(self) -> None:
@@ -285,7 +287,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
             error_if_tagged=error_if_tagged_old_versions,
             versions=versions,
         )
-        return await run_change(plan)
+        return await run_change(plan, answers_sync=self._state.answers_sync)
 
     async def explain_cleanup_old_versions(
         self,

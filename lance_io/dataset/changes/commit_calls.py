@@ -44,8 +44,8 @@ def commit(given: Mapping[str, Any]) -> DatasetState:
 async def commit_async(given: Mapping[str, Any]) -> DatasetState:
     """`commit` on any loop."""
     await load_client(given["base_uri"])
-    plan, _ = _commit(given)
-    return await run_change(plan)
+    plan, answers_sync = _commit(given)
+    return await run_change(plan, answers_sync=answers_sync)
 
 
 def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:

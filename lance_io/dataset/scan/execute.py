@@ -7,6 +7,7 @@ picks the driver.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_io import runtime
@@ -16,7 +17,7 @@ from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scan.scan_statistics import counted_items, counting, watched
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
-from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _is_run_here(state: DatasetState, options: ScanOptions) -> bool:
-    """Whether a scan runs in the caller's thread, which nothing could cancel at a deadline."""
+    """Whether a scan needs no loop, where nothing could cancel it at a deadline."""
     return state.answers_sync and options.timeout is None
 
 
@@ -95,16 +96,21 @@ def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.
     """All rows of a scan as a table over whatever arrays were decoded."""
     with watched(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
-        if not _is_run_here(state, options):
-            return runtime.run(_collect(scan))
-        with counting(watch):
-            return drive_sync(scan.table())
+        return _collect_sync(scan) if _is_run_here(state, options) else runtime.run(_collect(scan))
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """`collect` on any loop."""
     with watched(options.scan_stats_callback) as watch:
-        return await runtime.wrap(_collect(_Scan(state, options, schema, watch)))
+        scan = _Scan(state, options, schema, watch)
+        if _is_run_here(state, options):
+            return await drive_in_thread(partial(_collect_sync, scan))
+        return await runtime.wrap(_collect(scan))
+
+
+def _collect_sync(scan: _Scan) -> pa.Table:
+    with counting(scan.watch):
+        return drive_sync(scan.table())
 
 
 async def _collect(scan: _Scan) -> pa.Table:
@@ -177,7 +183,10 @@ def count(state: DatasetState, options: ScanOptions) -> int:
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
     """`count` on any loop."""
-    return await runtime.wrap(runtime.within(options.timeout, drive_async(_count(state, options))))
+    plan = _count(state, options)
+    if _is_run_here(state, options):
+        return await drive_in_thread(partial(drive_sync, plan))
+    return await runtime.wrap(runtime.within(options.timeout, drive_async(plan)))
 
 
 def _count(state: DatasetState, options: ScanOptions) -> Plan[int]:

@@ -1,16 +1,17 @@
 """Running writes: rows that somebody hands over become files, and perhaps a version.
 
-Rows are pulled where the caller is: in its thread, or on its loop.
+Rows are pulled where the caller is: in its thread, or on its loop; plain iterators, for a loop, in a thread.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lance_io.dataset.write.input_data import AsyncRows, Rows, async_rows_of, rows_of
 from lance_io.dataset.write.write_arguments import TABLE_KEYWORDS, Write, check_known
 from lance_io.dataset.write.write_rows import write_rows
-from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 from lance_io.runtime import in_thread
 from lance_io.runtime.feeding import run_fed, wrap_fed
 from lance_io.store.url import load_client
@@ -58,6 +59,8 @@ def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`run_write` on any loop."""
     rows = await async_rows_of(data, schema)
+    if isinstance(rows, Rows) and write.target.answers_sync:
+        return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
     batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
     return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
 

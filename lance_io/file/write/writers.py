@@ -24,7 +24,7 @@ from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V0_1, V2_0, version_of_name
 from lance_io.format.writable import WRITABLE
 from lance_io.plans.cpu_requests import Compute
-from lance_io.plans.plan import RollBackOnError, Shielded, Wait, drive_async, drive_sync
+from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.runtime import run, wrap
 from lance_io.store.api import SyncWrites
 from lance_io.store.url import load_client, open_store
@@ -110,7 +110,7 @@ class FileWriting:
             self._removed = Future()
             yield Shielded(self._remove(self._removed))
         elif self._removed is not None:
-            yield Wait(self._removed)
+            yield Shielded(ask(Wait(self._removed)))
 
     def _remove(self, removed: Future[None]) -> Plan[None]:
         try:
