@@ -451,7 +451,7 @@ def test_large_takes_read_into_memory_that_is_used_again(tmp_path: Path, monkeyp
         return memory
 
     monkeypatch.setattr(spares, "of", watched)
-    monkeypatch.setattr("lance_io.file.drivers.spares", lambda: spares)
+    monkeypatch.setattr("lance_io.file.file_requests.spares", lambda: spares)
     table = lance_io.dataset(tmp_path / "t.lance")
     for most in (600_000, 590_000, 600_000):
         assert table.take(range(most)) == rows.slice(0, most)
