@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
     from lance_io.dataset.version.state import DatasetState
-    from lance_io.dataset.write import uncommitted_fragments, write_fragments
+    from lance_io.dataset.write import write_fragments
     from lance_io.plans.plan import Plan
     from lance_io.table.manifest.fragment import Fragment as StoredFragment
 else:
@@ -44,7 +44,6 @@ else:
     deletions = later("lance_io.dataset.changes.delete_rows")
     describe = later("lance_io.dataset.version.describe")
     validation = later("lance_io.dataset.version.validation")
-    uncommitted_fragments = later("lance_io.dataset.write.uncommitted_fragments")
     write_fragments = later("lance_io.dataset.write.write_fragments")
 
 
@@ -76,8 +75,8 @@ def _public(fragment: StoredFragment | None) -> FragmentMetadata | None:
 
 
 def _create_from_file(state: DatasetState, filename: str, fragment_id: int) -> Plan[FragmentMetadata]:
-    yield load(uncommitted_fragments, describe)
-    found = yield from uncommitted_fragments.fragment_of_file(state, filename, fragment_id)
+    yield load(write_fragments, describe)
+    found = yield from write_fragments.fragment_of_file(state, filename, fragment_id)
     return describe.fragment_metadata(found)
 
 

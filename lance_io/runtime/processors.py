@@ -1,8 +1,10 @@
-"""How many processors there are for the programs of this machine, or of this container where a control group bounds it.
+"""What the programs of this machine may use, or of this container where a control group bounds it.
 
     /proc/self/cgroup          one line per hierarchy: number, controllers, path of the process's group
     <path>/cpu.max             version 2 (number 0, no controllers): microseconds of processors, or `max`, in a period
     cpu/<path>/cpu.cfs_quota_us, cpu.cfs_period_us   version 1: the same, -1 for no bound
+    <path>/memory.max          version 2: bytes, or `max`
+    memory/<path>/memory.limit_in_bytes   version 1: bytes; no limit is a number above all memory
 
 A bound holds for all groups below, so the smallest from the group up to the root counts. Which processors a process may
 run on at all (cpuset) is its affinity.
@@ -69,3 +71,18 @@ def _text(path: Path) -> str | None:
         return path.read_text()
     except OSError:
         return None
+
+
+def memory_limit_bytes(groups: Path = _GROUPS, mount: Path = _MOUNT) -> int | None:
+    """How much memory the process may use, in bytes; None where nothing bounds it.
+
+    groups, mount  as of this process
+    """
+    limits = []
+    for line in (_text(groups) or "").splitlines():  # there is none on other systems than Linux
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            limits += [_text(mount / f"{group}memory.max") for group in _upwards(path)]
+        elif "memory" in controllers.split(","):
+            limits += [_text(mount / f"memory/{group}memory.limit_in_bytes") for group in _upwards(path)]
+    return min((int(text) for text in limits if text is not None and text.strip().isdecimal()), default=None)

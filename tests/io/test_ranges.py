@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lance_io._kernels import plan_reads
 from lance_io.errors import FormatError
-from lance_io.io.handles import check_ranges
+from lance_io.io.scheduler import check_ranges
 from lance_io.spans import Ranges
 
 SIZE = 4000

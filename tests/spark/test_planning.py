@@ -28,7 +28,7 @@ import lance_io.spark
 from lance_io import filters
 from lance_io.dataset.distributed import read_part, table_place, table_version
 from lance_io.dataset.distributed.scan_parts import cut
-from lance_io.dataset.distributed.table_scan import decoded_width
+from lance_io.dataset.distributed.scan_request import decoded_width
 from lance_io.dataset.scan.rebatch import rebatch_by_bytes
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import BindError, NotFound, SchemaError, UnsupportedError

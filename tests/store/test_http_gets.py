@@ -25,7 +25,7 @@ from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.hedge import SAMPLES_MIN, Hedging
-from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.bucket_options import S3Options, has_profiles, keys_at_hand
 from tests.http_faults import Answer, Asked, FaultServer, after, broken_after, hang_up, head, serve, status

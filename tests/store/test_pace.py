@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from lance_io.store.api import Flow, flow
 from lance_io.store.failures import Throttled
 from lance_io.store.policies import pace
+from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.policies.pace import Pace
-from lance_io.store.policies.retry import RetryPolicy
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate
 from lance_io.testing.latency import run_virtual
 

@@ -20,8 +20,7 @@ from lance_io.store.counters import StoreStats
 from lance_io.store.failures import Transient
 from lance_io.store.policies.download import Download
 from lance_io.store.policies.hedge import Hedging, Watch
-from lance_io.store.policies.logical_read import Sending, read_through
-from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.policies.logical_read import RetryPolicy, Sending, read_through
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
 from lance_io.store.policies.transport import TaskAttempt
 from lance_io.store.s3.bucket_options import S3Options, parse_s3

@@ -38,14 +38,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lance_io.dataset.distributed.job_commit import commit_write
     from lance_io.dataset.distributed.job_files import abort_write, remove_job_files
+    from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.dataset.distributed.table_scan import ScanPart, TableScan
+    from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.dataset.distributed.table_version import TableVersion
     from lance_io.dataset.distributed.task_files import WrittenFiles, write_files
     from lance_io.dataset.distributed.write_job import WriteJob
 
 _HOMES = {  # loaded when first used: a task that reads loads nothing that plans or writes
-    "ScanPart": "table_scan",
+    "ScanPart": "scan_request",
     "TablePlace": "table_place",
     "TableScan": "table_scan",
     "TableVersion": "table_version",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lance_io import runtime
 from lance_io.dataset import compute as pc
 from lance_io.dataset.blobs.blob_values import wanted_binaries
-from lance_io.dataset.distributed.table_scan import FRAGMENT_ID, scan_projection
+from lance_io.dataset.distributed.scan_request import FRAGMENT_ID, scan_projection
 from lance_io.dataset.rows.deletions_and_ids import load_live
 from lance_io.dataset.rows.row_arithmetic import OFFSET_BITS
 from lance_io.dataset.scan.pipeline import Span
@@ -24,7 +24,8 @@ from lance_io.plans.streams import iterate_async, iterate_sync
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from lance_io.dataset.distributed.table_scan import ScanPart, TableScan
+    from lance_io.dataset.distributed.scan_request import ScanPart
+    from lance_io.dataset.distributed.table_scan import TableScan
     from lance_io.dataset.rows.row_arithmetic import LiveRows
     from lance_io.dataset.scan.pipeline import ScanPlan
     from lance_io.dataset.scan.scan_options import ScanOptions

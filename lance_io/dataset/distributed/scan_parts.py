@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from lance_io.dataset.distributed.scan_request import ScanPart, row_width
 from lance_io.dataset.distributed.table_place import run_reads
-from lance_io.dataset.distributed.table_scan import ScanPart, row_width
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scan.scan_plan import compiled_filter, plan_scan

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.dataset.changes.transaction_history import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
+from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told, run_reads
-from lance_io.dataset.distributed.table_scan import ScanRequest, TableScan, remembered_state, scan_projection
+from lance_io.dataset.distributed.table_scan import TableScan, remembered_state
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.object_keys import branch_location
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lance_io.dataset.distributed import scan_parts
+    from lance_io.dataset.distributed.scan_request import ScanPart
     from lance_io.dataset.distributed.table_place import TablePlace
-    from lance_io.dataset.distributed.table_scan import ScanPart
     from lance_io.dataset.scan import execute
 else:  # who only wants to know what a version is like reads nothing of it
     scan_parts = later("lance_io.dataset.distributed.scan_parts")

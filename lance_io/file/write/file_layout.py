@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.encodings.written import Role
-from lance_io.format.columns_write import encode_column, encode_page_entry
-from lance_io.format.tail import encode_file_descriptor, encode_tail, padding
+from lance_io.format.tail import encode_column, encode_file_descriptor, encode_page_entry, encode_tail, padding
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_io.errors import LanceError
+from lance_io.records import dataclass
 from lance_io.runtime import set_done
 from lance_io.store.counters import on_retry
 from lance_io.store.failures import Throttled, Transient, name_bucket
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from lance_io.store.api import Buffer, Flow, RangesEnded, StartedRead
     from lance_io.store.counters import StoreStats
     from lance_io.store.policies.download import Download
-    from lance_io.store.policies.retry import RetryPolicy
     from lance_io.store.policies.throttle import Gate, Place, Turn
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
 
@@ -243,3 +243,37 @@ async def read_through(find: Callable[[], Sending], download: Download, operatio
         raise
     if reading.error is not None:
         raise reading.error
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How patient a logical request is.
+
+    attempts_max   how often it is made at most
+    first_delay_s  upper bound of the first pause in seconds; doubles with every attempt
+    delay_max_s    upper bound of any pause that we choose ourselves
+    total_s        no further attempt starts later than this after the first one
+    """
+
+    attempts_max: int = 8
+    first_delay_s: float = 0.1
+    delay_max_s: float = 10.0
+    total_s: float = 120.0
+
+    def pause_s(
+        self, attempts: int, elapsed_s: float, fraction: float, retry_after_s: float | None = None
+    ) -> float | None:
+        """Seconds to wait before the next attempt, or None to give up.
+
+        attempts       how many have failed, at least 1
+        elapsed_s      since the first one began
+        fraction       a random number in [0, 1): full jitter spreads clients that failed together
+        retry_after_s  what the store asked for; never undercut
+        """
+        if attempts >= self.attempts_max:
+            return None
+        longest = min(self.delay_max_s, self.first_delay_s * 2 ** (attempts - 1))
+        pause = longest * fraction
+        if retry_after_s is not None:
+            pause += retry_after_s
+        return pause if elapsed_s + pause <= self.total_s else None

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 
 from lance_io.errors import UsageError
 from lance_io.records import dataclass
-from lance_io.store.policies.retry import RetryPolicy
+from lance_io.store.policies.logical_read import RetryPolicy
 from lance_io.store.storage_options import seconds, switch, whole_number
 
 if TYPE_CHECKING:

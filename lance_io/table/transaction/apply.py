@@ -16,8 +16,7 @@ from lance_io.table.manifest.roaring import decode_roaring
 from lance_io.table.transaction import index_coverage as coverage
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.draft import TOMBSTONE, Creation, Draft, NextVersion
-from lance_io.table.transaction.field_ids import check_columns, check_merge, check_project
-from lance_io.table.transaction.key_changes import settle_keys
+from lance_io.table.transaction.field_ids import check_columns, check_merge, check_project, settle_keys
 from lance_io.table.transaction.lineage import stamp_all, stamp_moved, stamp_updated
 
 if TYPE_CHECKING:

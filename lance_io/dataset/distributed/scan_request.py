@@ -1,0 +1,130 @@
+"""What a scan that travels is asked for, what one task reads of it, and which columns that makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from lance_io.dataset.version.column_lists import OutputColumn, Projection, project
+from lance_io.dataset.version.system_columns import ROW_ADDRESS, ROW_ID, ROW_OFFSET, SYSTEM_COLUMNS, system_field
+from lance_io.errors import BindError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.dataset.version.state import DatasetState
+
+FRAGMENT_ID: Final = "_fragid"
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """What one task reads of a scan. Values only, to be pickled.
+
+    number     its place among the parts
+    version    of the table
+    ranges     (fragment id, first row, rows), physical rows; each of another fragment, in the order of the table
+    num_bytes  decoded bytes of the columns that are read, estimated
+    fragments  the manifest's entries of the fragments of `ranges`, serialized
+    """
+
+    number: int
+    version: int
+    ranges: tuple[tuple[int, int, int], ...]
+    num_bytes: int
+    fragments: tuple[bytes, ...] = field(repr=False)
+
+    @property
+    def physical_rows(self) -> int:
+        """Rows of the ranges, deleted ones included."""
+        return sum(rows for _, _, rows in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """What a scan is asked for; see `TableVersion.scan`."""
+
+    columns: tuple[tuple[str, ...], ...] | None = None
+    names: tuple[str, ...] | None = None
+    filter: str | None = None
+    limit: int | None = None
+    with_row_id: bool = False
+    with_row_address: bool = False
+    with_fragment_id: bool = False
+    blobs_as_bytes: bool = True
+
+    @property
+    def needs_row_ids(self) -> bool:
+        """Whether a task may need the row id sequences, which can be large."""
+        named = any(path[0] in SYSTEM_COLUMNS for path in self.columns or ())
+        return self.with_row_id or self.filter is not None or named
+
+    @property
+    def quoted_columns(self) -> list[str] | None:
+        """The columns as a list that every scan takes."""
+        if self.columns is None:
+            return None
+        return [".".join(f"`{name.replace('`', '``')}`" for name in path) for path in self.columns]
+
+
+def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
+    """The output columns of a scan.
+
+    Raises `BindError` for columns that the table lacks, or that occur twice, and `UnsupportedError` for `_rowoffset`,
+    which a task cannot know.
+    """
+    plain = project(state.schema, None) if request.columns is None else _named_columns(state, request)
+    outputs = [*state.shown(plain, "all_binary" if request.blobs_as_bytes else None).outputs]
+    wanted = (
+        (ROW_ID, ROW_ID, request.with_row_id),
+        (ROW_ADDRESS, ROW_ADDRESS, request.with_row_address),
+        (FRAGMENT_ID, ROW_ADDRESS, request.with_fragment_id),
+    )
+    outputs += [OutputColumn(name, (source,), system_field(name)) for name, source, asked in wanted if asked]
+    by_name = {output.name: output for output in outputs}
+    if len(by_name) < len(outputs):
+        raise BindError(f"columns occur twice: {', '.join(output.name for output in outputs)}")
+    if any(output.path == (ROW_OFFSET,) for output in outputs):
+        raise UnsupportedError(f"{ROW_OFFSET} counts the rows of the whole table, which a task does not see")
+    missing = [name for name in request.names or () if name not in by_name]
+    if missing:
+        raise BindError(f"the schema names {', '.join(missing)}; the columns of this read are {', '.join(by_name)}")
+    names = request.names
+    return replace(plain, outputs=tuple(outputs if names is None else [by_name[name] for name in names]))
+
+
+def _named_columns(state: DatasetState, request: ScanRequest) -> Projection:
+    """Members of structs become columns of their own, called by their path."""
+    projection = project(state.schema, request.quoted_columns)
+    named = [
+        replace(output, name=".".join(output.path), field=output.field.with_name(".".join(output.path)))
+        for output in projection.outputs
+    ]
+    return replace(projection, outputs=tuple(named))
+
+
+def row_width(dtypes: Sequence[pa.DataType]) -> tuple[float, int]:
+    """Bytes of a row of such columns as far as their types say, and how many of its values have no fixed width."""
+    widths = [decoded_width(dtype) for dtype in dtypes]
+    return sum(fixed for fixed, _ in widths), sum(variable for _, variable in widths)
+
+
+def decoded_width(dtype: pa.DataType) -> tuple[float, int]:
+    """Bytes of a value as far as its type says, and how many parts of it have no fixed width."""
+    if isinstance(dtype, pa.BaseExtensionType):
+        return decoded_width(dtype.storage_type)
+    if pa.types.is_dictionary(dtype):
+        return decoded_width(dtype.value_type)
+    if pa.types.is_fixed_size_list(dtype):
+        fixed, variable = decoded_width(dtype.value_type)
+        return dtype.list_size * fixed, dtype.list_size * variable
+    if pa.types.is_struct(dtype):
+        return row_width([member.type for member in dtype])
+    if pa.types.is_null(dtype):
+        return 0.0, 0
+    try:
+        return dtype.bit_width / 8, 0
+    except ValueError:  # texts, lists, maps
+        return 0.0, 1
