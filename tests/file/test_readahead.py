@@ -147,7 +147,7 @@ async def test_small_pages_of_a_file_are_one_job_on_the_loop(
     monkeypatch.setattr(limits, "SCAN_JOB_BYTES", bytes_max)  # where there is one processor
     table = lance_io.AsyncDataset.of(lance_io.dataset(tmp_path / "t.lance", session=lance_io.Session()))
     held_bytes = process_pool().capacity_bytes - process_pool().avail_bytes
-    assert await table.to_table(batch_readahead=pieces_asked_for) == rows
+    assert await table.to_table(batch_readahead=pieces_asked_for, timeout=100) == rows  # which needs the loop
     assert (len(made), sum(made)) == (jobs, columns * FRAGMENTS)
     assert process_pool().capacity_bytes - process_pool().avail_bytes == held_bytes
     batches = [batch async for batch in table.to_batches(batch_readahead=pieces_asked_for, batch_size=700)]
