@@ -123,8 +123,9 @@ class TableReader:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _check(self, arrays: Sequence[pa.Array | pa.ChunkedArray], parts: Sequence[Part]) -> Compute[None]:
-        num_bytes = sum([array.nbytes for array in arrays])
-        return Compute(partial(check_values, self.projection, arrays, parts), num_bytes)
+        return Compute(
+            partial(check_values, self.projection, arrays, parts), lambda: sum([array.nbytes for array in arrays])
+        )
 
     def _checked_sync(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
         with closing(cast("Generator[ScanBatch, None, None]", batches)):

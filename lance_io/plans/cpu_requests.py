@@ -76,10 +76,13 @@ class Result(Generic[T]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compute(Generic[T]):
-    """Work whose result is needed next: a loop has it done elsewhere, if it is much."""
+    """Work whose result is needed next: a loop has it done elsewhere, if it is much.
+
+    num_bytes  gives what it touches, about
+    """
 
     work: Callable[[], T]
-    num_bytes: int
+    num_bytes: Callable[[], int]
 
     def answer_sync(self) -> T:
         """See `Request`."""
@@ -87,6 +90,6 @@ class Compute(Generic[T]):
 
     async def answer_async(self) -> T:
         """See `Request`."""
-        if self.num_bytes <= INLINE_WORK_BYTES_MAX:
+        if self.num_bytes() <= INLINE_WORK_BYTES_MAX:
             return self.work()
         return await asyncio.get_running_loop().run_in_executor(cpu_pool(), self.work)

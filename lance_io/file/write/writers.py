@@ -26,7 +26,7 @@ from lance_io.format.writable import WRITABLE
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
 from lance_io.runtime import run, wrap
-from lance_io.store.api import SyncWrites
+from lance_io.store.api import offers_sync_writes
 from lance_io.store.url import load_client, open_store
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class FileWriting:
         held  as for `FileWriter.add`
         """
         self._check_open()
-        arrays = yield Compute(partial(self.writer.ingested, batch), batch.nbytes)
+        arrays = yield Compute(partial(self.writer.ingested, batch), lambda: batch.nbytes)
         yield from self._or_abort(self.writer.add(arrays, batch.num_rows, held=held))
 
     def add_global_buffer(self, data: Any) -> Plan[int]:
@@ -316,6 +316,7 @@ class LanceFileWriter:
         arguments = WriterArguments(path, schema, data_cache_bytes, version, storage_options, max_page_bytes)
         self._file = _NewFile(arguments)
         self._location = arguments.open()
+        self._is_sync = offers_sync_writes(self._location.store)
         if schema is not None:
             self._run(self._file.begin(self._location, None))
 
@@ -350,7 +351,7 @@ class LanceFileWriter:
         self._run(self._file.abort())
 
     def _run(self, plan: Plan[T]) -> T:
-        return drive_sync(plan) if isinstance(self._location.store, SyncWrites) else run(drive_async(plan))
+        return drive_sync(plan) if self._is_sync else run(drive_async(plan))
 
     def __enter__(self) -> LanceFileWriter:
         return self
