@@ -98,7 +98,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "format": (("tests/format", "tests/file"), ("tests/encodings", "tests/dataset")),
     "io": (("tests/io", "tests/store"), ("tests/file",)),
     "levels": (("tests/levels", "tests/encodings"), ("tests/file",)),
-    "plans": (("tests/commit", "tests/file"), ("tests/dataset",)),
+    "plans": (("tests/plans", "tests/commit"), ("tests/file", "tests/dataset")),
     "runtime": (("tests/test_runtime.py", "tests/io"), ("tests/dataset",)),
     "spark": (_SPARK, ("tests/spark/test_local_reading.py",)),
     "store": (("tests/store", "tests/io"), ("tests/s3", "tests/commit")),

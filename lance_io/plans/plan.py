@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from lance_io.io.await_future import wait_until_done
 from lance_io.records import dataclass
-from lance_io.runtime import begun_in_thread, cpu_pool, loaded, to_the_end
+from lance_io.runtime import cpu_pool, driven_in_thread, loaded, to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -50,7 +50,7 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
     try:
         request = next(plan)
         while True:
-            if _here.stop is not None and _here.stop.is_set():
+            if _here.stop is not None and _here.stop.is_asked:
                 raise Stopped
             try:
                 found = request.answer_sync() if answer is None else answer(request)
@@ -69,10 +69,33 @@ class Stopped(BaseException):
     """Whoever waits for what this thread does was cancelled."""
 
 
+class _Stop:
+    """Says to what one thread does that it is to stop."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+        self._woken = threading.Event()
+
+    def ask(self) -> None:
+        """Stop, from any thread; who waits here is woken."""
+        self.is_asked = True
+        self._woken.set()
+
+    def wait(self, seconds: float | None, future: Future[Any] | None = None) -> None:
+        """Wait for so long at most, for a future or nothing. Raises `Stopped`."""
+        woken = self._woken = threading.Event()  # a future that was waited for before sets another one
+        if future is not None:
+            future.add_done_callback(lambda _: woken.set())
+        if not self.is_asked:  # `ask` sets the event last
+            woken.wait(seconds)
+        if self.is_asked:
+            raise Stopped
+
+
 class _Here(threading.local):
     """Of this thread: what says that its plans are to stop, where they may."""
 
-    stop: threading.Event | None = None
+    stop: _Stop | None = None
 
 
 _here = _Here()
@@ -83,7 +106,7 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
 
     Cancelling this stops plans at their next request, and comes back when that has ended, rolled back where plans are.
     """
-    stop = threading.Event()
+    stop = _Stop()
 
     def stoppable() -> T:
         _here.stop = stop
@@ -92,11 +115,11 @@ async def drive_in_thread(work: Callable[[], T]) -> T:
         finally:
             _here.stop = None
 
-    under_way = begun_in_thread(stoppable)
+    under_way = driven_in_thread(stoppable)
     try:
         return await asyncio.shield(under_way)
     except asyncio.CancelledError:
-        stop.set()
+        stop.ask()
         await to_the_end(_ended(under_way))
         raise
 
@@ -188,7 +211,10 @@ class Pause:
 
     def answer_sync(self) -> None:
         """See `Request`."""
-        time.sleep(self.seconds)
+        if _here.stop is None:
+            time.sleep(self.seconds)
+        else:
+            _here.stop.wait(self.seconds)
 
     async def answer_async(self) -> None:
         """See `Request`."""
@@ -207,7 +233,10 @@ class Wait(Generic[T]):
 
     def answer_sync(self) -> T:
         """See `Request`."""
-        return self.future.result(self.seconds)
+        if _here.stop is None:
+            return self.future.result(self.seconds)
+        _here.stop.wait(self.seconds, self.future)
+        return self.future.result(0)
 
     async def answer_async(self) -> T:
         """See `Request`."""

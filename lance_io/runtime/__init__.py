@@ -24,7 +24,7 @@ from __future__ import annotations
 from lance_io.runtime.calls import run, set_done, to_the_end, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
-from lance_io.runtime.pool import begun_in_thread, cpu_count, cpu_pool, in_thread, loaded, loaded_sync, use_cpus
+from lance_io.runtime.pool import cpu_count, cpu_pool, driven_in_thread, in_thread, loaded, loaded_sync, use_cpus
 from lance_io.runtime.processors import memory_limit_bytes, processors
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
@@ -43,7 +43,7 @@ __all__ = [
     "iterate",
     "stream",
     # work on the CPU
-    "begun_in_thread",
+    "driven_in_thread",
     "cpu_count",
     "cpu_pool",
     "in_thread",

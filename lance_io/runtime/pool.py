@@ -23,6 +23,7 @@ BLOCKING_MAX: Final = 32  # threads that may wait for somebody at once
 _lock = threading.Lock()
 _pool: LastingPool | None = None
 _blocking: LastingPool | None = None
+_driving: LastingPool | None = None
 _share: int | None = None
 
 
@@ -72,15 +73,27 @@ def _blocking_pool() -> LastingPool:
         return _blocking
 
 
+def _driving_pool() -> LastingPool:
+    """The pool for plans over stores that answer at once.
+
+    Not that for calls that may block: plans wait for each other, and what they wait for may need one of its threads.
+    """
+    global _driving
+    with _lock:
+        if _driving is None:
+            _driving = LastingPool(BLOCKING_MAX, "lance_io-plans")
+        return _driving
+
+
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """`asyncio.to_thread`, which works until the last thread of the program has ended."""
-    return await begun_in_thread(function, *args, **kwargs)
-
-
-def begun_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
-    """`in_thread` as a future of the running loop: the function is under way, or in line for a thread."""
     call = partial(copy_context().run, function, *args, **kwargs)
-    return asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
+    return await asyncio.get_running_loop().run_in_executor(_blocking_pool(), call)
+
+
+def driven_in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
+    """What drives plans over stores that answer at once: under way, or in line for a thread."""
+    return asyncio.get_running_loop().run_in_executor(_driving_pool(), partial(copy_context().run, function))
 
 
 _loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
@@ -114,9 +127,9 @@ def loaded_sync(*modules: str) -> None:
 
 def _forget_pool() -> None:
     """In a forked child: its threads are not there, and its lock may be held by one of them."""
-    global _lock, _pool, _blocking
+    global _lock, _pool, _blocking, _driving
     _lock = threading.Lock()
-    _pool = _blocking = None
+    _pool = _blocking = _driving = None
 
 
 os.register_at_fork(after_in_child=_forget_pool)

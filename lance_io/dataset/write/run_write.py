@@ -59,7 +59,7 @@ def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
     """`run_write` on any loop."""
     rows = await async_rows_of(data, schema)
-    if isinstance(rows, Rows) and write.target.answers_sync:
+    if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
         return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
     batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
     return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
