@@ -1,24 +1,30 @@
 """`bench`: how fast a dataset is read from here, and how many requests and bytes that takes."""
 
+from __future__ import annotations
+
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from lance_io.cli.options import Columns, DatasetUri, Json, StorageOptions, Tag, Version, column_names
-from lance_io.cli.output import group, progress, show, table
+from lance_io.cli.options import column_names, take_sizes
+from lance_io.cli.output import progress, show
+from lance_io.cli.tables import Table
 from lance_io.cli.target import open_table, run_on
-from lance_io.errors import UsageError
+from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+from lance_io.dataset.rows.take_rows import take_positions
+from lance_io.dataset.scan.execute import collect, stream
+from lance_io.dataset.scan.io_plan import format_bytes
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.scan.scan_plan import scan_projection
+from lance_io.dataset.version.session import Session
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Callable
 
+    from lance_io.cli.tables import Shown
     from lance_io.dataset.version.state import DatasetState
 
-TAKE_ROWS: Final = (1, 10, 100, 1000)
 TAKE_SECONDS: Final = 0.5  # a take is repeated for about so long,
 TAKE_REPEATS_MAX: Final = 200  # and at most so often
 
@@ -51,23 +57,18 @@ class Measured:
 
 
 def bench(
-    uri: DatasetUri,
-    columns: Columns = None,
-    take_rows: Annotated[
-        str, typer.Option("--take-rows", metavar="COUNTS", help="Sizes of the random takes.")
-    ] = ",".join(map(str, TAKE_ROWS)),
-    scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
-    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str,
+    columns: list[str] | None,
+    take_rows: str,
+    scans: bool,
+    seed: int,
+    version: int | None,
+    tag: str | None,
+    storage_option: list[str] | None,
+    as_json: bool,
 ) -> None:
-    """Scan each column and take random rows: rows per second, bytes, requests.
-
-    Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
-    """
-    sizes = _sizes(take_rows)
+    """Run `lance-io bench`."""
+    sizes = take_sizes(take_rows)
     state = open_table(uri, version, tag, storage_option)
     names = column_names(columns)
     num_rows = _count(state)
@@ -91,40 +92,23 @@ def bench(
     show(report, as_json, _show)
 
 
-def _sizes(text: str) -> list[int]:
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() and int(part) for part in parts):
-        raise UsageError(f"--take-rows: expected numbers such as 1,10,100, found {text!r}")
-    return [int(part) for part in parts]
-
-
-def _count(state: "DatasetState") -> int:
-    from lance_io.dataset.rows.deletions_and_ids import load_live_counts
-
+def _count(state: DatasetState) -> int:
     return sum(run_on(state.location.store, load_live_counts(state, state.all_places)))
 
 
-def _fresh(state: "DatasetState") -> "DatasetState":
+def _fresh(state: DatasetState) -> DatasetState:
     """The same version with empty caches."""
-    from dataclasses import replace
-
-    from lance_io.dataset.version.session import Session
-
     return replace(state, session=Session())
 
 
-def _load_code(state: "DatasetState", columns: list[str] | None) -> None:
+def _load_code(state: DatasetState, columns: list[str] | None) -> None:
     """Scan a row and take it, so that imports are not measured."""
-    from lance_io.dataset.scan.execute import collect
-    from lance_io.dataset.scan.scan_options import scan_options
-    from lance_io.dataset.scan.scan_plan import scan_projection
-
     fresh = _fresh(state)
     options = scan_options(columns=columns, limit=1)
     collect(fresh, options, scan_projection(fresh, options).arrow_schema)
 
 
-def _measure(state: "DatasetState", operation: Callable[[], int], repeats_max: int) -> Measured:
+def _measure(state: DatasetState, operation: Callable[[], int], repeats_max: int) -> Measured:
     """Repeat an operation that tells how many rows it got."""
     stats = state.location.store.stats
     before, started = stats.snapshot(), perf_counter()
@@ -137,20 +121,14 @@ def _measure(state: "DatasetState", operation: Callable[[], int], repeats_max: i
     return Measured(num_rows, repeats, seconds / repeats, spent.requests / repeats, spent.bytes_read / repeats)
 
 
-def _scan(state: "DatasetState", columns: list[str] | None) -> Measured:
-    from lance_io.dataset.scan.execute import stream
-    from lance_io.dataset.scan.scan_options import scan_options
-    from lance_io.dataset.scan.scan_plan import scan_projection
-
+def _scan(state: DatasetState, columns: list[str] | None) -> Measured:
     fresh = _fresh(state)
     options = scan_options(columns=columns)
     schema = scan_projection(fresh, options).arrow_schema
     return _measure(fresh, lambda: sum(batch.num_rows for batch in stream(fresh, options, schema)), 1)
 
 
-def _take(state: "DatasetState", columns: list[str] | None, choose: Callable[[], list[int]], *, cold: bool) -> Measured:
-    from lance_io.dataset.rows.take_rows import take_positions
-
+def _take(state: DatasetState, columns: list[str] | None, choose: Callable[[], list[int]], *, cold: bool) -> Measured:
     used = _fresh(state) if cold else state
 
     def once() -> int:
@@ -162,9 +140,7 @@ def _take(state: "DatasetState", columns: list[str] | None, choose: Callable[[],
     return _measure(used, once, 1 if cold else TAKE_REPEATS_MAX)
 
 
-def _show(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.scan.io_plan import format_bytes
-
+def _show(report: dict[str, Any]) -> Shown:
     def line(label: str, one: dict[str, Any]) -> tuple[object, ...]:
         return (
             label,
@@ -175,10 +151,10 @@ def _show(report: dict[str, Any]) -> "RenderableType":
         )
 
     headers = ["", ">time", ">rows/s", ">requests", ">bytes"]
-    parts = []
+    parts: list[Shown] = []
     if report["scans"]:
         scans = [line(one["columns"], one) for one in report["scans"]]
-        parts.append(table(headers, scans, title=f"scan of {report['num_rows']:,} rows"))
+        parts.append(Table(headers, scans, title=f"scan of {report['num_rows']:,} rows"))
     takes = [line(f"{one['num_rows']:,} rows, {'cold' if one['cold'] else 'warm'}", one) for one in report["takes"]]
-    parts.append(table(headers, takes, title="take of random rows (mean of one take)"))
-    return group(*parts)
+    parts.append(Table(headers, takes, title="take of random rows (mean of one take)"))
+    return parts

@@ -1,24 +1,35 @@
-"""`delete`, `restore`, `cleanup`: what changes a dataset without adding rows."""
+"""`delete`, `restore`, `tag`, `cleanup`: what changes a dataset without adding rows."""
+
+from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lance_io.cli.options import DatasetUri, Json, StorageOptions, Tag, Version
-from lance_io.cli.output import group, is_terminal, progress, show, table
-from lance_io.cli.target import change, open_table
+from lance_io.cli.output import progress, show
+from lance_io.cli.tables import Table, is_terminal
+from lance_io.cli.target import open_table
+from lance_io.dataset.changes import change_plans, remove_versions
+from lance_io.dataset.changes.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
+from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
+from lance_io.dataset.run_plan import run
+from lance_io.dataset.scan.execute import count
+from lance_io.dataset.scan.io_plan import format_bytes
+from lance_io.dataset.scan.scan_options import scan_options
+from lance_io.dataset.version.open_version import tag_of
+from lance_io.dataset.version.tags_and_branches import list_tags
 from lance_io.errors import UsageError
+from lance_io.limits import CLEANUP_FILES_SHOWN
+from lance_io.table.transaction.auto_cleanup import duration_s
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from rich.console import RenderableType
-
+    from lance_io.cli.tables import Shown
     from lance_io.dataset.version.state import DatasetState
 
 FILES_SHOWN_MAX = 20
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def somebody_answers() -> bool:
@@ -29,21 +40,8 @@ def somebody_answers() -> bool:
 # -- delete ----------------------------------------------------------------------------------------------------------
 
 
-def delete(
-    uri: DatasetUri,
-    predicate: Annotated[str, typer.Argument(metavar="PREDICATE", help="Such as \"price > 40 AND drink = 'mate'\".")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, delete nothing.")] = False,
-    yes: Yes = False,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
-    """Delete the rows that pass a filter, as a new version; older versions keep them.
-
-    On a terminal, tells how many rows these are and asks.
-    """
-    from lance_io.dataset.changes.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
-    from lance_io.dataset.changes.change_plans import delete_rows
-
+def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: list[str] | None, as_json: bool) -> None:
+    """Run `lance-io delete`."""
     state = open_table(uri, options=storage_option)
     if dry_run:
         num_rows = _count(state, predicate)
@@ -54,21 +52,18 @@ def delete(
         num_rows = _count(state, predicate)
         typer.confirm(f"Delete {num_rows:,} rows of {uri}?", abort=True, err=True)
     with progress("deleting"):
-        plan = delete_rows(state, predicate, CONFLICT_RETRIES, RETRY_TIMEOUT.total_seconds())
-        after, num_deleted = change(state, plan)
+        plan = change_plans.delete_rows(state, predicate, CONFLICT_RETRIES, RETRY_TIMEOUT.total_seconds())
+        after, num_deleted = run(state, plan)
     report = {"version": after.manifest.version, "num_deleted_rows": num_deleted, "num_matching_rows": num_deleted}
     show(report, as_json, _show_delete)
 
 
-def _count(state: "DatasetState", predicate: str) -> int:
-    from lance_io.dataset.scan.execute import count
-    from lance_io.dataset.scan.scan_options import scan_options
-
+def _count(state: DatasetState, predicate: str) -> int:
     with progress("counting"):
         return count(state, scan_options(filter=predicate))
 
 
-def _show_delete(report: dict[str, Any]) -> "RenderableType":
+def _show_delete(report: dict[str, Any]) -> Shown:
     if report["num_deleted_rows"] != report["num_matching_rows"]:
         return f"{report['num_matching_rows']:,} rows would be deleted"
     return f"version {report['version']}: {report['num_deleted_rows']:,} rows deleted"
@@ -77,58 +72,70 @@ def _show_delete(report: dict[str, Any]) -> "RenderableType":
 # -- restore ---------------------------------------------------------------------------------------------------------
 
 
-def restore(
-    uri: DatasetUri,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
-    """Make an older version, named by --version or --tag, the newest again, as a new version."""
-    from lance_io.dataset.changes.change_plans import restore as restore_version
-
-    if version is None and tag is None:
-        raise UsageError("restore needs --version or --tag: which version is to be the newest again")
+def restore(uri: str, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool) -> None:
+    """Run `lance-io restore`."""
     state = open_table(uri, version, tag, storage_option)
     with progress("restoring"):
-        after = change(state, restore_version(state))
+        after = run(state, change_plans.restore(state))
     report = {"version": after.manifest.version, "restored_version": state.manifest.version}
     show(report, as_json, lambda one: f"version {one['version']}: what version {one['restored_version']} was")
+
+
+# -- tag -------------------------------------------------------------------------------------------------------------
+
+
+def tag(
+    uri: str, action: str, name: str | None, version: int | None, storage_option: list[str] | None, as_json: bool
+) -> None:
+    """Run `lance-io tag`."""
+    state = open_table(uri, options=storage_option)
+    if name is None:
+        show(_tags(state), as_json, _show_tags)
+    else:
+        show(_change_tag(state, action, name, version), as_json, _show_tag_change)
+
+
+def _tags(state: DatasetState) -> dict[str, Any]:
+    return {"tags": [{"name": name, **entry} for name, entry in run(state, list_tags(state)).items()]}
+
+
+def _change_tag(state: DatasetState, action: str, name: str, version: int | None) -> dict[str, Any]:
+    if action == "delete":
+        named: int | None = run(state, tag_of(state.root, name)).version
+        run(state, delete_tag(state, name))
+    else:
+        named = state.manifest.version if version is None else version
+        run(state, (create_tag if action == "create" else update_tag)(state, name, named))
+    return {"action": action, "tag": name, "version": named}
+
+
+def _show_tags(report: dict[str, Any]) -> Shown:
+    rows = [
+        (one["name"], one["version"], one["branch"], one["created_at"], one["updated_at"]) for one in report["tags"]
+    ]
+    return Table(["tag", ">version", "branch", "created (UTC)", "updated (UTC)"], rows) if rows else "no tags"
+
+
+def _show_tag_change(report: dict[str, Any]) -> Shown:
+    done = {"create": "names", "update": "now names", "delete": "is gone; it named"}[report["action"]]
+    return f"tag {report['tag']} {done} version {report['version']}"
 
 
 # -- cleanup ---------------------------------------------------------------------------------------------------------
 
 
 def cleanup(
-    uri: DatasetUri,
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Versions older than this, such as 14d or 12h.")
-    ] = None,
-    retain_versions: Annotated[
-        int | None, typer.Option("--retain-versions", min=1, help="All but the last so many versions.")
-    ] = None,
-    delete_unverified: Annotated[
-        bool,
-        typer.Option(
-            "--delete-unverified",
-            help="Also files younger than 7 days that no version refers to. Only when nobody is writing.",
-        ),
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; so it is without --yes.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str,
+    older_than: str | None,
+    retain_versions: int | None,
+    delete_unverified: bool,
+    dry_run: bool,
+    yes: bool,
+    storage_option: list[str] | None,
+    as_json: bool,
 ) -> None:
-    """Remove old versions and files that no version refers to. Without --yes, show what would go.
-
-    Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
-    those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
-    """
-    from lance_io.dataset.changes.remove_versions import cleanup_policy
-
-    if dry_run and yes:
-        raise UsageError("--dry-run and --yes contradict each other")
-    policy = cleanup_policy(
+    """Run `lance-io cleanup`; a dry run is what comes without `yes`."""
+    policy = remove_versions.cleanup_policy(
         None if older_than is None else _age(older_than),
         retain_versions,
         delete_unverified=delete_unverified,
@@ -141,12 +148,8 @@ def cleanup(
     show(report, as_json, _show_cleanup)
 
 
-def _age(text: str) -> "timedelta":
+def _age(text: str) -> timedelta:
     """A duration; `UsageError` for one that reaches back before the first year."""
-    from datetime import UTC, datetime, timedelta
-
-    from lance_io.table.transaction.auto_cleanup import duration_s
-
     try:
         age = timedelta(seconds=duration_s(text))
         datetime.now(UTC) - age  # what versions are compared with
@@ -155,21 +158,13 @@ def _age(text: str) -> "timedelta":
     return age
 
 
-def _clean_up(state: "DatasetState", policy: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from lance_io.dataset.changes.remove_versions import clean_up
-
-    return {"done": True, **asdict(change(state, clean_up(state, policy)))}
+def _clean_up(state: DatasetState, policy: Any) -> dict[str, Any]:
+    return {"done": True, **asdict(run(state, remove_versions.clean_up(state, policy)))}
 
 
-def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from lance_io.dataset.changes.remove_versions import explain_cleanup
-    from lance_io.limits import CLEANUP_FILES_SHOWN
-
-    found = change(state, explain_cleanup(state, policy, include_files=True, max_files=CLEANUP_FILES_SHOWN))
+def _explain(state: DatasetState, policy: Any) -> dict[str, Any]:
+    plan = remove_versions.explain_cleanup(state, policy, include_files=True, max_files=CLEANUP_FILES_SHOWN)
+    found = run(state, plan)
     return {
         "done": False,
         **asdict(found.stats),
@@ -179,27 +174,24 @@ def _explain(state: "DatasetState", policy: Any) -> dict[str, Any]:
     }
 
 
-def _show_cleanup(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.changes.remove_versions import young_versions_note
-    from lance_io.dataset.scan.io_plan import format_bytes
-
+def _show_cleanup(report: dict[str, Any]) -> Shown:
     verb = "removed" if report["done"] else "would go"
     kinds = ("old_versions", "data_files_removed", "deletion_files_removed", "index_files_removed")
     names = ("versions", "data files", "deletion files", "index files")
     rows: list[tuple[object, ...]] = [(name, report[kind]) for name, kind in zip(names, kinds, strict=True)]
     rows += [("transaction files", report["transaction_files_removed"])]
     rows += [("bytes", format_bytes(report["bytes_removed"]))]
-    parts: list[RenderableType | str] = [table(["", f">{verb}"], rows)]
+    parts: list[Shown] = [Table(["", f">{verb}"], rows)]
     if report["done"]:
         if report["young_versions_kept"]:
-            parts.append(young_versions_note(report["young_versions_kept"]))
+            parts.append(remove_versions.young_versions_note(report["young_versions_kept"]))
         if report["failed_deletes"]:
             parts.append(f"{report['failed_deletes']:,} files could not be removed; a later cleanup removes them")
-        return group(*parts)
+        return parts
     files = report["files"]
     parts += files[:FILES_SHOWN_MAX]
     if len(files) > FILES_SHOWN_MAX:
         parts.append(f"... and {len(files) - FILES_SHOWN_MAX:,} more (--json shows {len(files):,})")
     parts += report["warnings"]
     parts.append("nothing was removed: --yes does it" if files else "nothing to remove")
-    return group(*parts)
+    return parts

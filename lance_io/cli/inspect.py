@@ -1,15 +1,22 @@
 """`info`, `schema`, `versions`, `fragments`: what the manifest of a dataset says."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
-from lance_io.cli.options import DatasetUri, Json, StorageOptions, Tag, Version
-from lance_io.cli.output import group, pairs, progress, show, table
+from lance_io.cli.output import progress, show
+from lance_io.cli.tables import Pairs, Table
 from lance_io.cli.target import open_table, run_on, short_key
+from lance_io.commit.latest import list_versions
+from lance_io.dataset.rows.deletions_and_ids import load_live_counts
+from lance_io.dataset.scan.io_plan import format_bytes
+from lance_io.dataset.version.tags_and_branches import list_tags
+from lance_io.dataset.version.versions import all_summaries
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Mapping
 
+    from lance_io.cli.tables import Shown
     from lance_io.dataset.version.state import DatasetState
     from lance_io.format.schema import Field
     from lance_io.table.manifest.fragment import Fragment
@@ -17,23 +24,13 @@ if TYPE_CHECKING:
 # -- info ----------------------------------------------------------------------------------------------------------
 
 
-def info(
-    uri: DatasetUri,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
-    """Rows, fragments, sizes, versions and settings of a dataset."""
+def info(uri: str, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool) -> None:
+    """Run `lance-io info`."""
     state = open_table(uri, version, tag, storage_option)
     show(_info(state), as_json, _show_info)
 
 
-def _info(state: "DatasetState") -> dict[str, Any]:
-    from lance_io.commit.latest import list_versions
-    from lance_io.dataset.rows.deletions_and_ids import load_live_counts
-    from lance_io.dataset.version.tags_and_branches import list_tags
-
+def _info(state: DatasetState) -> dict[str, Any]:
     store = state.location.store
     manifest = state.manifest
     fragments = manifest.fragments
@@ -79,9 +76,7 @@ def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _show_info(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.scan.io_plan import format_bytes
-
+def _show_info(report: dict[str, Any]) -> Shown:
     size = report["data_bytes"]
     shown = {
         "dataset": report["uri"],
@@ -103,7 +98,7 @@ def _show_info(report: dict[str, Any]) -> "RenderableType":
         "metadata": _assignments(report["metadata"]),
         "schema metadata": _assignments(report["schema_metadata"]),
     }
-    return pairs(shown)
+    return Pairs(shown)
 
 
 def _assignments(values: Mapping[str, str]) -> str:
@@ -113,14 +108,8 @@ def _assignments(values: Mapping[str, str]) -> str:
 # -- schema --------------------------------------------------------------------------------------------------------
 
 
-def schema(
-    uri: DatasetUri,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
-    """Fields with their ids, Arrow types and metadata."""
+def schema(uri: str, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool) -> None:
+    """Run `lance-io schema`."""
     state = open_table(uri, version, tag, storage_option)
     report = {
         "fields": [_field(field) for field in state.schema.fields],
@@ -129,7 +118,7 @@ def schema(
     show(report, as_json, _show_schema)
 
 
-def _field(field: "Field") -> dict[str, Any]:
+def _field(field: Field) -> dict[str, Any]:
     arrow = field.to_arrow()
     return {
         "id": field.id,
@@ -142,10 +131,10 @@ def _field(field: "Field") -> dict[str, Any]:
     }
 
 
-def _show_schema(report: dict[str, Any]) -> "RenderableType":
+def _show_schema(report: dict[str, Any]) -> Shown:
     rows = [row for field in report["fields"] for row in _field_rows(field, 0)]
-    drawn = table([">id", "name", "type", "null", "metadata"], rows)
-    return group(drawn, pairs(report["metadata"])) if report["metadata"] else drawn
+    drawn = Table([">id", "name", "type", "null", "metadata"], rows)
+    return [drawn, Pairs(report["metadata"])] if report["metadata"] else drawn
 
 
 def _field_rows(field: dict[str, Any], depth: int) -> list[tuple[object, ...]]:
@@ -157,17 +146,8 @@ def _field_rows(field: dict[str, Any], depth: int) -> list[tuple[object, ...]]:
 # -- versions --------------------------------------------------------------------------------------------------------
 
 
-def versions(
-    uri: DatasetUri,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-    version: Version = None,
-    tag: Tag = None,
-) -> None:
-    """All versions with their time, rows and files; `--version` or `--tag` shows one."""
-    from lance_io.dataset.version.tags_and_branches import list_tags
-    from lance_io.dataset.version.versions import all_summaries
-
+def versions(uri: str, storage_option: list[str] | None, as_json: bool, version: int | None, tag: str | None) -> None:
+    """Run `lance-io versions`."""
     state = open_table(uri, version, tag, storage_option)
     store = state.location.store
     with progress("reading manifests"):
@@ -190,9 +170,7 @@ def versions(
     show(report, as_json, _show_versions)
 
 
-def _show_versions(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.scan.io_plan import format_bytes
-
+def _show_versions(report: dict[str, Any]) -> Shown:
     rows = [
         (
             one["version"],
@@ -206,25 +184,19 @@ def _show_versions(report: dict[str, Any]) -> "RenderableType":
         )
         for one in report["versions"]
     ]
-    return table([">version", "time (UTC)", ">rows", ">fragments", ">files", ">bytes", ">deleted", "tags"], rows)
+    return Table([">version", "time (UTC)", ">rows", ">fragments", ">files", ">bytes", ">deleted", "tags"], rows)
 
 
 # -- fragments -------------------------------------------------------------------------------------------------------
 
 
-def fragments(
-    uri: DatasetUri,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
-) -> None:
-    """Fragments with their rows, data files and deletions."""
+def fragments(uri: str, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool) -> None:
+    """Run `lance-io fragments`."""
     state = open_table(uri, version, tag, storage_option)
     show({"fragments": [_fragment(state, one) for one in state.manifest.fragments]}, as_json, _show_fragments)
 
 
-def _fragment(state: "DatasetState", fragment: "Fragment") -> dict[str, Any]:
+def _fragment(state: DatasetState, fragment: Fragment) -> dict[str, Any]:
     deletion = fragment.deletion_file
     return {
         "id": fragment.id,
@@ -251,9 +223,7 @@ def _fragment(state: "DatasetState", fragment: "Fragment") -> dict[str, Any]:
     }
 
 
-def _show_fragments(report: dict[str, Any]) -> "RenderableType":
-    from lance_io.dataset.scan.io_plan import format_bytes
-
+def _show_fragments(report: dict[str, Any]) -> Shown:
     rows: list[tuple[object, ...]] = []
     for one in report["fragments"]:
         first: tuple[object, ...] = (one["id"], one["num_rows"], one["num_deleted_rows"])
@@ -262,4 +232,4 @@ def _show_fragments(report: dict[str, Any]) -> "RenderableType":
             columns = None if file is None else sum(field >= 0 for field in file["field_ids"])
             rows.append((*first, file and file["path"], file and file["file_version"], columns, size))
             first = ("", "", "")
-    return table([">id", ">rows", ">deleted", "file", "version", ">fields", ">bytes"], rows)
+    return Table([">id", ">rows", ">deleted", "file", "version", ">fields", ">bytes"], rows)

@@ -1,21 +1,25 @@
 """`log`: how a dataset came to be, version by version."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
-
-from lance_io.cli.options import DatasetUri, Json, StorageOptions, Tag, Version
-from lance_io.cli.output import progress, show, table
-from lance_io.cli.target import change, open_table
+from lance_io.cli.output import progress, show
+from lance_io.cli.tables import Table
+from lance_io.cli.target import open_table
+from lance_io.commit.latest import list_versions
+from lance_io.commit.record import read_manifest, recorded_transaction
+from lance_io.dataset.run_plan import run
 from lance_io.errors import UnsupportedError
+from lance_io.plans.plan import Together
+from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
-    from rich.console import RenderableType
-
+    from lance_io.cli.tables import Shown
     from lance_io.commit.latest import VersionFile
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
@@ -37,7 +41,7 @@ class Entry:
     """A version: what it holds by fragment id, and how it was made; None where no record of that is left."""
 
     version: int
-    time: "datetime"
+    time: datetime
     writer: str
     holdings: dict[int, Holding]
     operation: str | None = None
@@ -46,26 +50,18 @@ class Entry:
 
 
 def log(
-    uri: DatasetUri,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions at most.")] = 20,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str, limit: int, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool
 ) -> None:
-    """Versions, newest first: what made them, when, and how many rows came and went."""
+    """Run `lance-io log`."""
     state = open_table(uri, version, tag, storage_option)
     with progress("reading versions"):
-        entries = change(state, _entries(state, limit + 1))
+        entries = run(state, _entries(state, limit + 1))
     shown = [_report(entry, before) for entry, before in zip(entries, [*entries[1:], None], strict=True)]
     show({"versions": shown[:limit]}, as_json, _show)
 
 
-def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
+def _entries(state: DatasetState, limit: int) -> Plan[list[Entry]]:
     """The version that is open and those before it, newest first."""
-    from lance_io.commit.latest import list_versions
-    from lance_io.plans.plan import Together
-
     location = state.location
     listed = yield from list_versions(location.store, location.path)
     files = [file for file in listed if file.version <= state.manifest.version]
@@ -73,10 +69,7 @@ def _entries(state: "DatasetState", limit: int) -> "Plan[list[Entry]]":
     return found
 
 
-def _entry(location: "Location", file: "VersionFile") -> "Plan[Entry]":
-    from lance_io.commit.record import read_manifest, recorded_transaction
-    from lance_io.table.transaction.transaction import COMMIT_MESSAGE_KEY
-
+def _entry(location: Location, file: VersionFile) -> Plan[Entry]:
     manifest, data = yield from read_manifest(location, file.key, file.version)
     made = Entry(
         manifest.version,
@@ -115,7 +108,7 @@ def _report(entry: Entry, before: Entry | None) -> dict[str, Any]:
     }
 
 
-def changed_rows(before: "Mapping[int, Holding]", after: "Mapping[int, Holding]") -> tuple[int | None, int | None]:
+def changed_rows(before: Mapping[int, Holding], after: Mapping[int, Holding]) -> tuple[int | None, int | None]:
     """Rows that came and rows that went between two versions; None where a manifest does not say.
 
     A fragment is the same one if it has its id and any of its data files: overwriting uses ids again.
@@ -131,13 +124,13 @@ def changed_rows(before: "Mapping[int, Holding]", after: "Mapping[int, Holding]"
     return total(came), total(went)
 
 
-def total(numbers: "Iterable[int | None]") -> int | None:
+def total(numbers: Iterable[int | None]) -> int | None:
     """Their sum, None if one of them is not known."""
     found = list(numbers)
     return None if None in found else sum(number or 0 for number in found)
 
 
-def _show(report: dict[str, Any]) -> "RenderableType":
+def _show(report: dict[str, Any]) -> Shown:
     rows = [
         (
             one["version"],
@@ -152,7 +145,7 @@ def _show(report: dict[str, Any]) -> "RenderableType":
         for one in report["versions"]
     ]
     headers = [">version", "time (UTC)", "operation", ">added", ">removed", ">rows", "writer", "message"]
-    return table(headers, rows)
+    return Table(headers, rows)
 
 
 def _signed(sign: str, number: int | None) -> str:

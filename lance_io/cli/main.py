@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from lance_io.cli import bench, change, explain, inspect, log, pages, rows, tag, write
-from lance_io.cli.output import printable
+from lance_io import __version__
+from lance_io.cli import commands
+from lance_io.cli.tables import printable
 from lance_io.errors import LanceError, UsageError
 
 DEBUG = "LANCE_IO_DEBUG"
@@ -54,30 +55,28 @@ app = typer.Typer(
     help="Look into Lance datasets and files, change them, and see what reading them costs.",
 )
 for command in (
-    inspect.info,
-    inspect.schema,
-    inspect.versions,
-    log.log,
-    inspect.fragments,
-    pages.pages,
-    rows.head,
-    rows.count,
-    write.write,
-    change.delete,
-    change.restore,
-    tag.tag,
-    change.cleanup,
-    explain.explain,
-    bench.bench,
+    commands.info,
+    commands.schema,
+    commands.versions,
+    commands.log,
+    commands.fragments,
+    commands.pages,
+    commands.head,
+    commands.count,
+    commands.write,
+    commands.delete,
+    commands.restore,
+    commands.tag,
+    commands.cleanup,
+    commands.explain,
+    commands.bench,
 ):
     app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import lance_io
-
-        typer.echo(f"lance-io {lance_io.__version__}")
+        typer.echo(f"lance-io {__version__}")
         raise typer.Exit
 
 

@@ -1,36 +1,11 @@
-"""Arguments and options that several commands share, and reading their texts."""
+"""Reading the texts of options."""
 
-from typing import Annotated, Final
-
-import typer
+from typing import Final
 
 from lance_io.errors import UsageError
 
 ROW_DIGITS_MAX: Final = 18  # what surely fits 64 bits
 ROWS_MAX: Final = 10_000_000  # of one --take: each of them is a number in memory
-
-DatasetUri = Annotated[
-    str, typer.Argument(metavar="URI", help="Dataset: a local path, file://, s3://bucket/path ...", show_default=False)
-]
-AnyUri = Annotated[
-    str, typer.Argument(metavar="URI", help="A data file, or a dataset for all of its files.", show_default=False)
-]
-Version = Annotated[int | None, typer.Option("--version", "-v", min=0, help="Version number; the newest by default.")]
-Tag = Annotated[str | None, typer.Option("--tag", help="Open the version that this tag names.")]
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        "-o",
-        metavar="KEY=VALUE",
-        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Credentials are never printed.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--columns", "-c", metavar="NAMES", help="Columns, comma separated or repeated; all by default."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
 def storage_options(given: list[str] | None) -> dict[str, str]:
@@ -79,3 +54,11 @@ def row_numbers(text: str) -> list[int]:
             raise UsageError(f"--take: more than {ROWS_MAX:,} rows; --take-random N takes a sample")
         rows.extend(range(int(first), int(last) + 1) if dash else [int(first)])
     return rows
+
+
+def take_sizes(text: str) -> list[int]:
+    """Numbers of rows such as `1,10,100`. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise UsageError(f"--take-rows: expected numbers such as 1,10,100, found {text!r}")
+    return [int(part) for part in parts]

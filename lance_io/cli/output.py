@@ -1,4 +1,4 @@
-"""How answers look: JSON with stable keys, tables for people, progress bars where something takes its time."""
+"""Showing answers: JSON with stable keys, tables for people, progress bars where something takes its time."""
 
 from __future__ import annotations
 
@@ -6,37 +6,39 @@ import base64
 import io
 import json
 import math
-import re
 import sys
 import threading
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from lance_io.cli.tables import is_terminal
+from lance_io.dataset.scan.io_plan import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
 
-    from rich.console import Console, RenderableType
     from rich.progress import Progress
+
+    from lance_io.cli.tables import Shown
 
     Report = dict[str, Any]
 
 T = TypeVar("T")
 
-PIPE_WIDTH: Final = 1000  # columns of a "screen" that is none: tables are not cut in a pipe
 PROGRESS_AFTER_SECONDS: Final = 1.0
 
 
-def show(report: Report, as_json: bool, render: Callable[[Report], RenderableType]) -> None:
+def show(report: Report, as_json: bool, render: Callable[[Report], Shown]) -> None:
     """Print a report: as JSON, or as `render` draws it."""
     if as_json:
         print(_json(plain(report), getattr(sys.stdout, "encoding", None) or "utf-8"))
         return
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal or pipe that is not UTF-8 gets what it has signs for
         sys.stdout.reconfigure(errors="backslashreplace")
-    drawn = render(report)
-    _console().print(printable(drawn) if isinstance(drawn, str) else drawn, soft_wrap=True)
+    _drawing().draw(render(report))
 
 
 def _json(report: Any, encoding: str) -> str:
@@ -49,25 +51,11 @@ def _json(report: Any, encoding: str) -> str:
     return text
 
 
-# C0 and C1 controls but for the line feed, what turns the direction of writing, halves of characters
-_UNPRINTABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+def _drawing() -> ModuleType:
+    """What draws: it is slow to load, and JSON needs none of it."""
+    from lance_io.cli import drawing
 
-
-def printable(text: str) -> str:
-    """Text whose control characters are escapes: data must not steer the terminal. Line feeds stay."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
-
-
-def _console(*, stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    width = None if is_terminal(sys.stderr if stderr else sys.stdout) else PIPE_WIDTH
-    return Console(stderr=stderr, markup=False, highlight=False, width=width)
-
-
-def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits there; a stream that was closed before the program began is None."""
-    return stream is not None and stream.isatty()
+    return drawing
 
 
 def plain(value: Any) -> Any:
@@ -91,65 +79,6 @@ def plain(value: Any) -> Any:
             return str(value)
 
 
-# -- tables ------------------------------------------------------------------------------------------------------
-
-
-def pairs(values: Mapping[str, object]) -> RenderableType:
-    """Names and values, one pair per line; pairs without a value are left out."""
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table.grid(padding=(0, 2))
-    for name, value in values.items():
-        if value is not None and value != "":
-            grid.add_row(Text(printable(name), style="bold"), Text(text(value)))
-    return grid
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> RenderableType:
-    """A table. Names that begin with `>` are those of columns of numbers, set to the right."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(
-        title=None if title is None else Text(printable(title)),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for name in columns:
-        drawn.add_column(Text(printable(name.removeprefix(">"))), justify="right" if name.startswith(">") else "left")
-    for row in rows:
-        drawn.add_row(*(Text(text(cell)) for cell in row))
-    return drawn
-
-
-def group(*parts: RenderableType | str) -> RenderableType:
-    """Several things, one below the other."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(*(Text(printable(part)) if isinstance(part, str) else part for part in parts))
-
-
-def text(value: object) -> str:
-    """A cell for people: numbers with thousands separators, yes and no, escapes for control characters."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:,.2f}"
-        case datetime():
-            return value.isoformat(sep=" ", timespec="seconds")
-        case _:
-            return printable(str(value))
-
-
 # -- progress ----------------------------------------------------------------------------------------------------
 
 
@@ -162,16 +91,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
     if not is_terminal(sys.stderr):
         yield lambda: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        *([] if total is None else [MofNCompleteColumn()]),
-        TimeElapsedColumn(),
-        console=_console(stderr=True),
-        transient=True,
-    )
+    bar = _drawing().steps_bar(total)
     task = bar.add_task(what, total=total)
     with _shown_later(bar):
         yield lambda: bar.advance(task)
@@ -187,16 +107,7 @@ def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int],
     if not is_terminal(sys.stderr):
         yield lambda num_rows, num_bytes: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[done]}", markup=False),
-        TimeElapsedColumn() if total_rows is None else TimeRemainingColumn(elapsed_when_finished=True),
-        console=_console(stderr=True),
-        transient=True,
-    )
+    bar = _drawing().transfer_bar(total_rows)
     meter = Meter(total_rows)
     task = bar.add_task(what, total=total_rows, done=meter.text())
     with _shown_later(bar):
@@ -227,8 +138,6 @@ class Meter:
 
     def text(self) -> str:
         """Such as `1,000/3,000 rows, 1.5 MiB, 500 rows/s, 0.8 MiB/s`."""
-        from lance_io.dataset.scan.io_plan import format_bytes
-
         of_all = "" if self._total_rows is None else f"/{self._total_rows:,}"
         seconds = max(self._clock() - self._started, 1e-9)
         return (

@@ -1,40 +1,51 @@
 """`pages`: how the columns of data files are laid out and encoded, and what that takes."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from __future__ import annotations
 
-import typer
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from lance_io.cli.filepages import describe_file, totals
-from lance_io.cli.options import AnyUri, Columns, Json, StorageOptions, Tag, Version, column_names, storage_options
-from lance_io.cli.output import group, show, steps, table
-from lance_io.cli.target import locate, open_table
-from lance_io.errors import UsageError
+from lance_io.cli.options import column_names, storage_options
+from lance_io.cli.output import show, steps
+from lance_io.cli.tables import Table
+from lance_io.cli.target import locate, open_table, run_file, short_key
+from lance_io.dataset.scan.io_plan import format_bytes
+from lance_io.errors import BindError, UsageError
+from lance_io.file.file_report import describe_columns
+from lance_io.file.open.file_source import FileRef, ReadContext
+from lance_io.file.open.open_file import load_columns, opened
+from lance_io.io.cache import SearchCache
+from lance_io.limits import METADATA_CACHE_BYTES
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from collections.abc import Iterable
 
-    from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.cli.tables import Shown
+    from lance_io.encodings.api import PageDescription
+    from lance_io.file.file_report import ColumnPages
+    from lance_io.file.file_steps import FileSteps
+    from lance_io.file.open.data_file import OpenedFile
 
 
 def pages(
-    uri: AnyUri,
-    columns: Columns = None,
-    each_page: Annotated[bool, typer.Option("--each-page", help="One line per page.")] = False,
-    each_file: Annotated[bool, typer.Option("--each-file", help="Of a dataset: one table per data file.")] = False,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str,
+    columns: list[str] | None,
+    each_page: bool,
+    each_file: bool,
+    version: int | None,
+    tag: str | None,
+    storage_option: list[str] | None,
+    as_json: bool,
 ) -> None:
-    """Layout, codecs, rows, bytes and bits per value of every column, from file metadata alone."""
+    """Run `lance-io pages`."""
     files = _files(uri, version, tag, storage_option)
     names = column_names(columns)
     described = [
-        describe_file(context, ref, base, names) for context, ref, base in steps("reading file metadata", files)
+        _describe_file(context, ref, base, names) for context, ref, base in steps("reading file metadata", files)
     ]
     report = {
         "files": described,
-        "columns": [total.report() for total in totals(described)],
+        "columns": [total.report() for total in _totals(described)],
     }
     apart = each_file or each_page or len(described) == 1
     show(report, as_json, lambda one: _show_files(one, each_page) if apart else _show_totals(one))
@@ -42,12 +53,8 @@ def pages(
 
 def _files(
     uri: str, version: int | None, tag: str | None, options: list[str] | None
-) -> "list[tuple[ReadContext, FileRef, str]]":
+) -> list[tuple[ReadContext, FileRef, str]]:
     """The data files that a URI names: itself, or those of a dataset, each once."""
-    from lance_io.file.open.file_source import FileRef, ReadContext
-    from lance_io.io.cache import SearchCache
-    from lance_io.limits import METADATA_CACHE_BYTES
-
     location, is_dataset = locate(uri, storage_options(options))
     if is_dataset:
         state = open_table(uri, version, tag, options)
@@ -60,29 +67,168 @@ def _files(
     return [(context, FileRef(location.path, 0, (), ()), location.path.rpartition("/")[0])]
 
 
+# -- one file ---------------------------------------------------------------------------------------------------------
+
+
+def _read(context: ReadContext, ref: FileRef) -> FileSteps[OpenedFile]:
+    """The file with the metadata of all of its columns."""
+    file, _ = yield from opened(context, ref, [])
+    missing = file.missing(list(range(len(file.paths))))
+    if missing:
+        yield from load_columns(file, missing)
+    return file
+
+
+def _describe_file(context: ReadContext, ref: FileRef, base: str, names: list[str] | None) -> dict[str, Any]:
+    """A data file and its columns, read from its metadata alone.
+
+    base   folder left out of the file's path
+    names  columns wanted, None for all. Raises BindError for one that is not there.
+    """
+    file = run_file(context, ref.key, _read(context, ref))
+    columns = describe_columns(file)
+    if names is not None:
+        columns = _chosen(columns, names)
+    return {
+        "path": short_key(ref.key, base),
+        "file_version": file.version.name,
+        "num_rows": file.num_rows,
+        "size_bytes": file.size_bytes,
+        "columns": [_column(column) for column in columns],
+    }
+
+
+def _chosen(columns: list[ColumnPages], names: list[str]) -> list[ColumnPages]:
+    """The leaf columns that names stand for: themselves, or everything below a struct or list."""
+    for name in names:
+        if not any(_is_below(column.name, name) for column in columns):
+            known = ", ".join(column.name for column in columns)
+            raise BindError(f"No column named {name}. The file has {known}.")
+    return [column for column in columns if any(_is_below(column.name, name) for name in names)]
+
+
+def _is_below(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
+
+
+def _column(column: ColumnPages) -> dict[str, Any]:
+    num_values = sum(map(_num_values, column.pages))
+    return {
+        "index": column.index,
+        "name": column.name,
+        "type": column.type,
+        "layouts": _each_once(page.layout for page in column.pages),
+        "codecs": _each_once(page.codec for page in column.pages),
+        "levels": _each_once(filter(None, (_levels(page) for page in column.pages))),
+        "num_pages": len(column.pages),
+        "num_rows": column.num_rows,
+        "num_values": num_values,
+        "num_bytes": column.num_bytes,
+        "bits_per_value": _bits(column.num_bytes, num_values),
+        "pages": [
+            {
+                "layout": page.layout,
+                "codec": page.codec,
+                "levels": dict(page.levels),
+                "num_rows": page.num_rows,
+                "num_values": _num_values(page),
+                "num_bytes": page.num_bytes,
+                "bits_per_value": _bits(page.num_bytes, _num_values(page)),
+                "details": dict(page.details),
+            }
+            for page in column.pages
+        ],
+    }
+
+
+def _levels(page: PageDescription) -> str:
+    return ", ".join(f"{name} {codec}" for name, codec in page.levels.items())
+
+
+def _num_values(page: PageDescription) -> int:
+    """Values of a page: the items of its lists, where it says how many there are, else its rows."""
+    return int(page.details.get("items", page.num_rows))
+
+
+def _bits(num_bytes: int, num_values: int) -> float:
+    return 8 * num_bytes / num_values if num_values else 0.0
+
+
+def _each_once(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+# -- columns of all files --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Total:
+    """One column over all files, by its path."""
+
+    name: str
+    type: str
+    layouts: dict[str, None] = field(default_factory=dict)
+    codecs: dict[str, None] = field(default_factory=dict)
+    levels: dict[str, None] = field(default_factory=dict)
+    num_files: int = 0
+    num_pages: int = 0
+    num_rows: int = 0
+    num_values: int = 0
+    num_bytes: int = 0
+
+    def add(self, column: dict[str, Any]) -> None:
+        self.layouts |= dict.fromkeys(column["layouts"])
+        self.codecs |= dict.fromkeys(column["codecs"])
+        self.levels |= dict.fromkeys(column["levels"])
+        self.num_files += 1
+        for name in ("num_pages", "num_rows", "num_values", "num_bytes"):
+            setattr(self, name, getattr(self, name) + column[name])
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "layouts": list(self.layouts),
+            "codecs": list(self.codecs),
+            "levels": list(self.levels),
+            "num_files": self.num_files,
+            "num_pages": self.num_pages,
+            "num_rows": self.num_rows,
+            "num_values": self.num_values,
+            "num_bytes": self.num_bytes,
+            "bits_per_value": _bits(self.num_bytes, self.num_values),
+        }
+
+
+def _totals(files: list[dict[str, Any]]) -> list[_Total]:
+    totals: dict[str, _Total] = {}
+    for file in files:
+        for column in file["columns"]:
+            totals.setdefault(column["name"], _Total(column["name"], column["type"])).add(column)
+    return list(totals.values())
+
+
 # -- for people ------------------------------------------------------------------------------------------------------
 
 _HEADERS = ["column", "type", "layout", "codec", ">pages", ">rows", ">bytes", ">bits/value"]
 CODECS_SHOWN_MAX = 4
 
 
-def _show_totals(report: dict[str, Any]) -> "RenderableType":
+def _show_totals(report: dict[str, Any]) -> Shown:
     num_files = len(report["files"])
-    return table(_HEADERS, [_line(one) for one in report["columns"]], title=f"{num_files} data files")
+    return Table(_HEADERS, [_line(one) for one in report["columns"]], title=f"{num_files} data files")
 
 
-def _show_files(report: dict[str, Any], each_page: bool) -> "RenderableType":
-    from lance_io.dataset.scan.io_plan import format_bytes
-
-    parts = []
+def _show_files(report: dict[str, Any], each_page: bool) -> Shown:
+    parts: list[Shown] = []
     for file in report["files"]:
         title = (
             f"{file['path']}  file version {file['file_version']}, {file['num_rows']:,} rows, "
             f"{format_bytes(file['size_bytes'])}"
         )
         rows = [line for column in file["columns"] for line in (_page_lines(column) if each_page else [_line(column)])]
-        parts.append(table([*_HEADERS, "details"] if each_page else _HEADERS, rows, title=title))
-    return group(*parts) if parts else "no data files"
+        parts.append(Table([*_HEADERS, "details"] if each_page else _HEADERS, rows, title=title))
+    return parts or "no data files"
 
 
 def _line(one: dict[str, Any]) -> tuple[object, ...]:

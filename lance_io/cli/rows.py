@@ -1,43 +1,41 @@
 """`head`, `count`: rows of a dataset."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from __future__ import annotations
 
-import typer
+from typing import TYPE_CHECKING, Any
 
-from lance_io.cli.options import Columns, DatasetUri, Json, StorageOptions, Tag, Version, column_names
-from lance_io.cli.output import plain, progress, show, table
+import pyarrow as pa
+
+from lance_io.cli.options import column_names
+from lance_io.cli.output import plain, progress, show
+from lance_io.cli.tables import Table
 from lance_io.cli.target import open_table
+from lance_io.dataset.scan import execute
+from lance_io.dataset.scan.scan_options import ScanOptions, scan_options
+from lance_io.dataset.scan.scan_plan import scan_projection
+from lance_io.levels.lists import with_inner
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from rich.console import RenderableType
+    from lance_io.cli.tables import Shown
 
 CELL_CHARACTERS_MAX = 60
 
-Filter = Annotated[
-    str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only rows that pass, such as "price > 40".')
-]
-
 
 def head(
-    uri: DatasetUri,
-    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
-    columns: Columns = None,
-    filter: Filter = None,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str,
+    num_rows: int,
+    columns: list[str] | None,
+    filter: str | None,
+    version: int | None,
+    tag: str | None,
+    storage_option: list[str] | None,
+    as_json: bool,
 ) -> None:
-    """The first rows, or the first that pass a filter."""
-    from lance_io.dataset.scan.execute import collect
-    from lance_io.dataset.scan.scan_options import scan_options
-    from lance_io.dataset.scan.scan_plan import scan_projection
-
+    """Run `lance-io head`."""
     state = open_table(uri, version, tag, storage_option)
     options = scan_options(columns=column_names(columns), filter=filter, limit=num_rows)
     with progress("reading"):
-        found = collect(state, options, scan_projection(state, options).arrow_schema)
+        found = execute.collect(state, options, scan_projection(state, options).arrow_schema)
     report = {
         "columns": [{"name": field.name, "type": str(field.type)} for field in found.schema],
         "num_rows": found.num_rows,
@@ -46,22 +44,19 @@ def head(
     show(report, as_json, _show_rows)
 
 
-def _rows(found: "pa.Table") -> list[dict[str, Any]]:
+def _rows(found: pa.Table) -> list[dict[str, Any]]:
     """Rows as dicts of plain values."""
     columns = [_values(column) for column in found.columns]
     return [dict(zip(found.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _readable(dtype: "pa.DataType", *, all_times: bool = False) -> "pa.DataType":
+def _readable(dtype: pa.DataType, *, all_times: bool = False) -> pa.DataType:
     """A type with nanoseconds as text (durations: as a number), at any depth: Python's times have no room for them.
 
     all_times  dates and times of every unit
     """
-    import pyarrow as pa
 
-    from lance_io.levels.lists import with_inner
-
-    def readable(inner: "pa.DataType") -> "pa.DataType":
+    def readable(inner: pa.DataType) -> pa.DataType:
         return _readable(inner, all_times=all_times)
 
     if getattr(dtype, "unit", None) == "ns" or (all_times and pa.types.is_temporal(dtype)):
@@ -69,7 +64,7 @@ def _readable(dtype: "pa.DataType", *, all_times: bool = False) -> "pa.DataType"
     return with_inner(dtype, readable)
 
 
-def _values(column: "pa.ChunkedArray") -> list[Any]:
+def _values(column: pa.ChunkedArray) -> list[Any]:
     """A column as Python values."""
     dtype = _readable(column.type)
     try:
@@ -79,10 +74,10 @@ def _values(column: "pa.ChunkedArray") -> list[Any]:
     return found
 
 
-def _show_rows(report: dict[str, Any]) -> "RenderableType":
+def _show_rows(report: dict[str, Any]) -> Shown:
     names = [one["name"] for one in report["columns"]]
     rows = [[_cell(row[name]) for name in names] for row in report["rows"]]
-    return table([f"{one['name'].replace(chr(10), ' ')}\n{one['type']}" for one in report["columns"]], rows)
+    return Table([f"{one['name'].replace(chr(10), ' ')}\n{one['type']}" for one in report["columns"]], rows)
 
 
 def _cell(value: Any) -> str:
@@ -94,22 +89,14 @@ def _cell(value: Any) -> str:
 
 
 def count(
-    uri: DatasetUri,
-    filter: Filter = None,
-    version: Version = None,
-    tag: Tag = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    uri: str, filter: str | None, version: int | None, tag: str | None, storage_option: list[str] | None, as_json: bool
 ) -> None:
-    """The number of rows; without a filter no data is read."""
-    from lance_io.dataset.scan.execute import count as count_rows
-    from lance_io.dataset.scan.scan_options import ScanOptions
-
+    """Run `lance-io count`."""
     state = open_table(uri, version, tag, storage_option)
     with progress("counting"):
-        num_rows = count_rows(state, ScanOptions(filter=filter))
+        num_rows = execute.count(state, ScanOptions(filter=filter))
     show({"version": state.manifest.version, "num_rows": num_rows}, as_json, _show_count)
 
 
-def _show_count(report: dict[str, Any]) -> "RenderableType":
+def _show_count(report: dict[str, Any]) -> Shown:
     return str(report["num_rows"])

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from lance_io import runtime
 from lance_io.cli.options import storage_options
+from lance_io.commit.table_location import open_place
+from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.errors import UsageError
+from lance_io.file.file_requests import ReadFile
+from lance_io.plans.plan import drive_async, drive_sync
+from lance_io.plans.store_requests import List
+from lance_io.store.api import Selection, SyncReads
+from lance_io.table.manifest.paths import VERSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +35,6 @@ def open_table(
 
     options  `KEY=VALUE` texts for the store
     """
-    from lance_io.dataset.version.open_version import open_options, open_steps
-
     if version is not None and tag is not None:
         raise UsageError("--version and --tag name one version each: give one of them")
     wanted = open_options(uri, version if tag is None else tag, storage_options=storage_options(options) or None)
@@ -37,37 +43,17 @@ def open_table(
 
 def run_on(store: ObjectStore, plan: Plan[T]) -> T:
     """Run a plan and wait for it."""
-    from lance_io import runtime
-    from lance_io.plans.plan import drive_async, drive_sync
-    from lance_io.store.api import SyncReads
-
     return drive_sync(plan) if isinstance(store, SyncReads) else runtime.run(drive_async(plan))
-
-
-def change(state: DatasetState, plan: Plan[T]) -> T:
-    """Run a plan that concerns an open dataset, its commits included, and wait for it."""
-    from lance_io.dataset.run_plan import run
-
-    return run(state, plan)
 
 
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:
     """Run a computation on one file and wait for it."""
-    from lance_io import runtime
-    from lance_io.file.file_requests import ReadFile
-    from lance_io.store.api import SyncReads
-
     reading = ReadFile(context, key, steps)
     return reading.answer_sync() if isinstance(context.store, SyncReads) else runtime.run(reading.answer_async())
 
 
 def locate(uri: str, options: Mapping[str, str]) -> tuple[Location, bool]:
     """The place that a URI names, and whether a dataset lies there (one listing)."""
-    from lance_io.commit.table_location import open_place
-    from lance_io.plans.store_requests import List
-    from lance_io.store.api import Selection
-    from lance_io.table.manifest.paths import VERSIONS
-
     location, _ = open_place(uri, options)
 
     def found() -> Plan[bool]:

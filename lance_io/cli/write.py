@@ -3,61 +3,40 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import typer
+import pyarrow as pa
 
-from lance_io.cli.options import DatasetUri, Json, StorageOptions, storage_options
+from lance_io.cli.options import storage_options
 from lance_io.cli.output import show, transfer
+from lance_io.cli.sources import CsvOptions, SourceFormat, csv_types, open_sources, read_rows
+from lance_io.cli.target import open_table
+from lance_io.dataset.scan.io_plan import counted, format_bytes
+from lance_io.dataset.write.data_files import ROWS_PER_FILE
+from lance_io.dataset.write.write_dataset import write_dataset
+from lance_io.dataset.write.write_progress import FragmentWriteProgress
 from lance_io.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import pyarrow as pa
-    from rich.console import RenderableType
-
     from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-
-Sources = Annotated[
-    list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
-]
-Mode = Literal["create", "append", "overwrite"]
-Format = Literal["parquet", "csv", "arrow", "arrow-stream"]
 
 
 def write(
-    sources: Sources,
-    uri: DatasetUri,
-    mode: Annotated[
-        Mode, typer.Option("--mode", "-m", help="A new table; more rows; or a new version with these rows only.")
-    ] = "create",
-    format: Annotated[
-        Format | None, typer.Option("--format", help="Of the files; told by their first bytes by default.")
-    ] = None,
-    csv_type: Annotated[
-        list[str] | None,
-        typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
-    ] = None,
-    csv_delimiter: Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")] = None,
-    max_rows_per_file: Annotated[
-        int | None, typer.Option("--max-rows-per-file", min=1, help="Rows of a data file (and fragment) at most.")
-    ] = None,
-    data_storage_version: Annotated[
-        str | None,
-        typer.Option("--data-storage-version", help="File version: 2.1, 2.2, stable; that of the table by default."),
-    ] = None,
-    commit_message: Annotated[str | None, typer.Option("--commit-message", help="Kept with the version.")] = None,
-    storage_option: StorageOptions = None,
-    as_json: Json = False,
+    sources: list[str],
+    uri: str,
+    mode: Literal["create", "append", "overwrite"],
+    format: str | None,
+    csv_type: list[str] | None,
+    csv_delimiter: str | None,
+    max_rows_per_file: int | None,
+    data_storage_version: str | None,
+    commit_message: str | None,
+    storage_option: list[str] | None,
+    as_json: bool,
 ) -> None:
-    """Write rows of files to a dataset, as one new version."""
-    import pyarrow as pa
-
-    from lance_io.cli.sources import CsvOptions, SourceFormat, open_sources, read_rows
-    from lance_io.dataset.write.data_files import ROWS_PER_FILE
-    from lance_io.dataset.write.write_dataset import write_dataset
-
+    """Run `lance-io write`."""
     started = perf_counter()
     types = _types_there(uri, storage_option) if mode == "append" else {}
     wanted = _types(csv_type or [])
@@ -67,19 +46,20 @@ def write(
         raise UsageError(f"--csv-type {unknown[0]}: no such column; there are {', '.join(opened[0].schema.names)}")
     known = [source.num_rows for source in opened]
     total = None if None in known else sum(number or 0 for number in known)
-    fragments: list[FragmentMetadata] = []
+    completed = Collector()
     with transfer(f"writing {uri}", total) as advance:
-        counted = _counted(read_rows(opened), advance)
+        batches = _counted(read_rows(opened), advance)
         dataset = write_dataset(
-            pa.RecordBatchReader.from_batches(opened[0].schema, counted),
+            pa.RecordBatchReader.from_batches(opened[0].schema, batches),
             uri,
             mode=mode,
             max_rows_per_file=max_rows_per_file or ROWS_PER_FILE,
             data_storage_version=data_storage_version,
             commit_message=commit_message,
             storage_options=storage_options(storage_option) or None,
-            progress=_collector(fragments),
+            progress=completed,
         )
+    fragments = completed.fragments
     files = [file for fragment in fragments for file in fragment.files]
     report = {
         "uri": dataset.uri,
@@ -100,18 +80,18 @@ def _counted(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int], No
         advance(batch.num_rows, batch.nbytes)
 
 
-def _collector(fragments: list[FragmentMetadata]) -> Any:
-    """What keeps the fragments that a write completes."""
-    from lance_io.dataset.write.write_progress import FragmentWriteProgress
+class Collector(FragmentWriteProgress):
+    """Keeps the fragments that a write completes."""
 
-    class Collector(FragmentWriteProgress):
-        def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-            pass
+    def __init__(self) -> None:
+        self.fragments: list[FragmentMetadata] = []
 
-        def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
-            fragments.append(fragment)
+    def begin(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Nothing is kept of it yet."""
 
-    return Collector()
+    def complete(self, fragment: FragmentMetadata, **kwargs: Any) -> None:
+        """Keep it."""
+        self.fragments.append(fragment)
 
 
 # -- CSV -------------------------------------------------------------------------------------------------------------
@@ -119,9 +99,6 @@ def _collector(fragments: list[FragmentMetadata]) -> Any:
 
 def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
     """Column types of the table that rows are appended to; none when there is no table yet."""
-    from lance_io.cli.sources import csv_types
-    from lance_io.cli.target import open_table
-
     try:
         state = open_table(uri, options=options)
     except NotFound:
@@ -131,8 +108,6 @@ def _types_there(uri: str, options: list[str] | None) -> dict[str, pa.DataType]:
 
 def _types(given: Sequence[str]) -> dict[str, pa.DataType]:
     """`NAME=TYPE` texts as Arrow types. Raises `UsageError`."""
-    import pyarrow as pa
-
     types = {}
     for text in given:
         name, equals, alias = text.rpartition("=")
@@ -157,9 +132,7 @@ def _delimiter(given: str | None) -> str | None:
 # -- for people ------------------------------------------------------------------------------------------------------
 
 
-def _show(report: dict[str, Any]) -> RenderableType:
-    from lance_io.dataset.scan.io_plan import counted, format_bytes
-
+def _show(report: dict[str, Any]) -> str:
     seconds = report["seconds"]
     rate = f", {report['num_rows'] / seconds:,.0f} rows/s" if seconds else ""
     return (

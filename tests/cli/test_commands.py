@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _START = Progress.start
+LOADED = """
+import atexit, sys
+from lance_io.cli.main import main
+atexit.register(lambda: print(*sys.modules))
+main()
+"""
 COMMANDS = ["info", "schema", "versions", "log", "fragments", "pages", "head", "count", "explain", "bench"]
 
 
@@ -399,6 +405,34 @@ def test_help_loads_nothing_heavy() -> None:
     code = "import sys, lance_io.cli.main; print(sorted({'numpy', 'pyarrow', 'asyncio'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--help"], "Usage"),
+        (["head", "--help"], "Usage"),
+        (["head"], "Missing argument"),
+        (["head", "t", "--bogus"], "No such option"),
+        (["restore", "t"], "restore needs --version or --tag"),
+        (["tag", "t", "create"], "tag create needs the name of a tag"),
+        (["cleanup", "t", "--dry-run", "--yes"], "contradict each other"),
+        (["explain", "t", "--take", "1", "--limit", "2"], "belong to a scan"),
+        (["bench", "t", "--take-rows", "many"], "expected numbers"),
+    ],
+)
+def test_what_arguments_alone_show_loads_nothing_heavy(arguments: list[str], told: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, timeout=60)
+    assert told in done.stdout + done.stderr
+    assert not {"numpy", "pyarrow", "asyncio", "lance_io.store"} & {*done.stdout.splitlines()[-1].split()}
+
+
+def test_json_for_programs_is_not_drawn(table: lance.LanceDataset) -> None:
+    command = [sys.executable, "-c", LOADED, "count", table.uri, "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "pyarrow" in loaded
+    assert not {"rich.table", "rich.progress"} & {*loaded}
 
 
 def test_plain_values() -> None:

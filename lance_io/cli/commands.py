@@ -1,0 +1,333 @@
+"""What each command takes, and what it tells about itself. Nothing here is slow to load.
+
+A command's work is a function of the same name and arguments in a module of its own, which loads when the command runs:
+only that one needs numpy, Arrow and stores. The body of a command refuses what its arguments alone show to be wrong.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from typing import Annotated, Final, Literal, ParamSpec
+
+import typer
+
+from lance_io.cli.options import take_sizes
+from lance_io.errors import UsageError
+
+P = ParamSpec("P")
+
+TAKE_SIZES: Final = "1,10,100,1000"  # of `bench`
+
+# -- arguments and options that several commands share -----------------------------------------------------------------
+
+DatasetUri = Annotated[
+    str, typer.Argument(metavar="URI", help="Dataset: a local path, file://, s3://bucket/path ...", show_default=False)
+]
+AnyUri = Annotated[
+    str, typer.Argument(metavar="URI", help="A data file, or a dataset for all of its files.", show_default=False)
+]
+Version = Annotated[int | None, typer.Option("--version", "-v", min=0, help="Version number; the newest by default.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Open the version that this tag names.")]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        "-o",
+        metavar="KEY=VALUE",
+        help="Setting of the store, such as aws_region=eu-west-1; may be repeated. Credentials are never printed.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option("--columns", "-c", metavar="NAMES", help="Columns, comma separated or repeated; all by default."),
+]
+Filter = Annotated[
+    str | None, typer.Option("--filter", "-f", metavar="TEXT", help='Only rows that pass, such as "price > 40".')
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def implemented_in(module: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """A command that, once its body has not refused its arguments, runs its namesake in that module of this room."""
+
+    def complete(declared: Callable[P, None]) -> Callable[P, None]:
+        @wraps(declared)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            declared(*args, **kwargs)
+            getattr(import_module(f"lance_io.cli.{module}"), declared.__name__)(*args, **kwargs)
+
+        return run
+
+    return complete
+
+
+# -- what a dataset is -------------------------------------------------------------------------------------------------
+
+
+@implemented_in("inspect")
+def info(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Rows, fragments, sizes, versions and settings of a dataset."""
+
+
+@implemented_in("inspect")
+def schema(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Fields with their ids, Arrow types and metadata."""
+
+
+@implemented_in("inspect")
+def versions(
+    uri: DatasetUri,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+    version: Version = None,
+    tag: Tag = None,
+) -> None:
+    """All versions with their time, rows and files; `--version` or `--tag` shows one."""
+
+
+@implemented_in("log")
+def log(
+    uri: DatasetUri,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions at most.")] = 20,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Versions, newest first: what made them, when, and how many rows came and went."""
+
+
+@implemented_in("inspect")
+def fragments(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Fragments with their rows, data files and deletions."""
+
+
+@implemented_in("pages")
+def pages(
+    uri: AnyUri,
+    columns: Columns = None,
+    each_page: Annotated[bool, typer.Option("--each-page", help="One line per page.")] = False,
+    each_file: Annotated[bool, typer.Option("--each-file", help="Of a dataset: one table per data file.")] = False,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Layout, codecs, rows, bytes and bits per value of every column, from file metadata alone."""
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@implemented_in("rows")
+def head(
+    uri: DatasetUri,
+    num_rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
+    columns: Columns = None,
+    filter: Filter = None,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """The first rows, or the first that pass a filter."""
+
+
+@implemented_in("rows")
+def count(
+    uri: DatasetUri,
+    filter: Filter = None,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """The number of rows; without a filter no data is read."""
+
+
+@implemented_in("write")
+def write(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
+    ],
+    uri: DatasetUri,
+    mode: Annotated[
+        Literal["create", "append", "overwrite"],
+        typer.Option("--mode", "-m", help="A new table; more rows; or a new version with these rows only."),
+    ] = "create",
+    format: Annotated[
+        Literal["parquet", "csv", "arrow", "arrow-stream"] | None,
+        typer.Option("--format", help="Of the files; told by their first bytes by default."),
+    ] = None,
+    csv_type: Annotated[
+        list[str] | None,
+        typer.Option("--csv-type", metavar="NAME=TYPE", help="Type of a CSV column, such as price=float64; repeated."),
+    ] = None,
+    csv_delimiter: Annotated[str | None, typer.Option("--csv-delimiter", help="Between values of CSV files.")] = None,
+    max_rows_per_file: Annotated[
+        int | None, typer.Option("--max-rows-per-file", min=1, help="Rows of a data file (and fragment) at most.")
+    ] = None,
+    data_storage_version: Annotated[
+        str | None,
+        typer.Option("--data-storage-version", help="File version: 2.1, 2.2, stable; that of the table by default."),
+    ] = None,
+    commit_message: Annotated[str | None, typer.Option("--commit-message", help="Kept with the version.")] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Write rows of files to a dataset, as one new version."""
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------
+
+
+@implemented_in("change")
+def delete(
+    uri: DatasetUri,
+    predicate: Annotated[str, typer.Argument(metavar="PREDICATE", help="Such as \"price > 40 AND drink = 'mate'\".")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the rows, delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Delete the rows that pass a filter, as a new version; older versions keep them.
+
+    On a terminal, tells how many rows these are and asks.
+    """
+
+
+@implemented_in("change")
+def restore(
+    uri: DatasetUri,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Make an older version, named by --version or --tag, the newest again, as a new version."""
+    if version is None and tag is None:
+        raise UsageError("restore needs --version or --tag: which version is to be the newest again")
+
+
+@implemented_in("change")
+def tag(
+    uri: DatasetUri,
+    action: Annotated[
+        Literal["list", "create", "update", "delete"], typer.Argument(help="What to do.", show_default=False)
+    ],
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of the tag.", show_default=False)] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", "-v", min=0, help="What create and update name; the newest by default.")
+    ] = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """List, create, update and delete tags. A version with a tag survives `cleanup`."""
+    if action == "list" and name is not None:
+        raise UsageError("tag list takes no name")
+    if action != "list" and name is None:
+        raise UsageError(f"tag {action} needs the name of a tag")
+    if action in ("list", "delete") and version is not None:
+        raise UsageError(f"tag {action} takes no --version")
+
+
+@implemented_in("change")
+def cleanup(
+    uri: DatasetUri,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="TIME", help="Versions older than this, such as 14d or 12h.")
+    ] = None,
+    retain_versions: Annotated[
+        int | None, typer.Option("--retain-versions", min=1, help="All but the last so many versions.")
+    ] = None,
+    delete_unverified: Annotated[
+        bool,
+        typer.Option(
+            "--delete-unverified",
+            help="Also files younger than 7 days that no version refers to. Only when nobody is writing.",
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go; so it is without --yes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Remove old versions and files that no version refers to. Without --yes, show what would go.
+
+    Without --older-than and --retain-versions: versions older than two weeks. The newest version stays, and so do
+    those younger than ten minutes unless --older-than is 0s, and whatever tags and branches refer to.
+    """
+    if dry_run and yes:
+        raise UsageError("--dry-run and --yes contradict each other")
+
+
+# -- what reading costs ------------------------------------------------------------------------------------------------
+
+
+@implemented_in("explain")
+def explain(
+    uri: DatasetUri,
+    take: Annotated[
+        str | None, typer.Option("--take", metavar="ROWS", help="Explain a take of these rows, such as 0,5,100-104.")
+    ] = None,
+    take_random: Annotated[
+        int | None, typer.Option("--take-random", metavar="N", min=0, help="Explain a take of N random rows.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="Of a scan: so many rows.")] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Of a scan: behind so many rows.")] = None,
+    all_requests: Annotated[bool, typer.Option("--all", help="Show every request.")] = False,
+    columns: Columns = None,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Which byte ranges a scan (or a take) would ask for, round by round.
+
+    Reads the metadata that this needs, as the scan would; never data.
+    """
+    if take is not None and take_random is not None:
+        raise UsageError("--take and --take-random both say which rows: give one of them")
+    is_take = take is not None or take_random is not None
+    if is_take and (limit is not None or offset is not None):
+        raise UsageError("--limit and --offset belong to a scan, not to a take")
+
+
+@implemented_in("bench")
+def bench(
+    uri: DatasetUri,
+    columns: Columns = None,
+    take_rows: Annotated[
+        str, typer.Option("--take-rows", metavar="COUNTS", help="Sizes of the random takes.")
+    ] = TAKE_SIZES,
+    scans: Annotated[bool, typer.Option("--scan/--no-scan", help="Scan each column, and all of them.")] = True,
+    seed: Annotated[int, typer.Option("--seed", help="Which random rows.")] = 0,
+    version: Version = None,
+    tag: Tag = None,
+    storage_option: StorageOptions = None,
+    as_json: Json = False,
+) -> None:
+    """Scan each column and take random rows: rows per second, bytes, requests.
+
+    Takes are measured warm, after a first one that is shown as cold. The operating system's cache is left as it is.
+    """
+    take_sizes(take_rows)
