@@ -11,7 +11,7 @@ import typer
 
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table, is_terminal
-from lance_io.cli.target import open_table
+from lance_io.cli.uri_target import open_table
 from lance_io.dataset.changes import change_plans, remove_versions
 from lance_io.dataset.changes.change_methods import CONFLICT_RETRIES, RETRY_TIMEOUT
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag

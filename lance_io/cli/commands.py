@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, ParamSpec
 
 import typer
 
-from lance_io.cli.options import take_sizes
+from lance_io.cli.option_texts import take_sizes
 from lance_io.errors import UsageError
 
 P = ParamSpec("P")
@@ -97,7 +97,7 @@ def versions(
     """All versions with their time, rows and files; `--version` or `--tag` shows one."""
 
 
-@implemented_in("log")
+@implemented_in("version_log")
 def log(
     uri: DatasetUri,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many versions at most.")] = 20,
@@ -163,7 +163,7 @@ def count(
     """The number of rows; without a filter no data is read."""
 
 
-@implemented_in("write")
+@implemented_in("write_report")
 def write(
     sources: Annotated[
         list[str], typer.Argument(metavar="SOURCE...", help="Parquet, CSV or Arrow files.", show_default=False)
@@ -282,7 +282,7 @@ def cleanup(
 # -- what reading costs ------------------------------------------------------------------------------------------------
 
 
-@implemented_in("explain")
+@implemented_in("explain_report")
 def explain(
     uri: DatasetUri,
     take: Annotated[

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from lance_io.cli.options import column_names, storage_options
+from lance_io.cli.option_texts import column_names, storage_options
 from lance_io.cli.output import show, steps
 from lance_io.cli.tables import Table
-from lance_io.cli.target import locate, open_table, run_file, short_key
+from lance_io.cli.uri_target import locate, open_table, run_file, short_key
 from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.errors import BindError, UsageError
 from lance_io.file.file_report import describe_columns

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lance_io.cli.options import column_names
+from lance_io.cli.option_texts import column_names
 from lance_io.cli.output import plain, progress, show
 from lance_io.cli.tables import Table
-from lance_io.cli.target import open_table
+from lance_io.cli.uri_target import open_table
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import ScanOptions, scan_options
 from lance_io.dataset.scan.scan_plan import scan_projection

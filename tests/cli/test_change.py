@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 import lance_io
 from lance_io.cli import change
-from lance_io.cli.log import Holding, changed_rows
 from lance_io.cli.main import app
+from lance_io.cli.version_log import Holding, changed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from lance_io.cli import output
 from lance_io.cli.main import app
-from lance_io.cli.options import column_names, row_numbers, storage_options
+from lance_io.cli.option_texts import column_names, row_numbers, storage_options
 from lance_io.cli.output import plain
 from lance_io.errors import UsageError
 

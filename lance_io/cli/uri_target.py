@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from lance_io import runtime
-from lance_io.cli.options import storage_options
+from lance_io.cli.option_texts import storage_options
 from lance_io.commit.table_location import open_place
 from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.errors import UsageError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
-from lance_io.cli.target import open_table
+from lance_io.cli.uri_target import open_table
 from lance_io.commit.latest import list_versions
 from lance_io.commit.record import read_manifest, recorded_transaction
 from lance_io.dataset.run_plan import run

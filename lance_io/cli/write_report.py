@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from lance_io.cli.options import storage_options
+from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show, transfer
 from lance_io.cli.sources import CsvOptions, SourceFormat, csv_types, open_sources, read_rows
-from lance_io.cli.target import open_table
+from lance_io.cli.uri_target import open_table
 from lance_io.dataset.scan.io_plan import counted, format_bytes
 from lance_io.dataset.write.data_files import ROWS_PER_FILE
 from lance_io.dataset.write.write_dataset import write_dataset
