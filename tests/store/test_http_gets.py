@@ -325,7 +325,7 @@ async def test_connections_spread_over_all_addresses_of_a_name(named: Callable[.
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(12)))
         assert sorted(server.used) == sorted(["127.0.0.1", "127.0.0.2", "127.0.0.3"] * 4)
         pool_of(store).open_ahead(15)
-        await turns_until(lambda: pool_of(store).num_idle == 15)
+        await turns_until(lambda: pool_of(store).num_idle == len(server.used) == 15)
         assert (len(asked), server.used.count("127.0.0.2")) == (1, 5)
         await store.aclose()
 
