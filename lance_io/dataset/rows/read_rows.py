@@ -51,11 +51,11 @@ class RowReader:
         layout  of a batch of these fields, to get that instead of arrays where it can be made at once
         """
         picks = [(self._sources[place], offsets) for place, offsets in groups]
-        return (yield from self._reader.take(picks, layout))
+        return self._reader.take(picks, layout)
 
     def warm(self, places: Sequence[int]) -> Plan[None]:
         """Load what reading rows of these fragments needs besides them."""
-        yield from self._reader.warm([self._sources[place] for place in places])
+        return self._reader.warm([self._sources[place] for place in places])
 
 
 def read_columns(state: DatasetState, fields: Sequence[Field], place: int) -> Plan[list[pa.ChunkedArray]]:
