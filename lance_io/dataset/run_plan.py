@@ -14,7 +14,7 @@ from lance_io.dataset.lazy_module import later
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from datetime import timedelta
 
     from lance_io.dataset.version.state import DatasetState
@@ -49,9 +49,9 @@ class AsyncFace:
 
     async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
         """Run a plan and await it; cancelling the caller cancels it."""
-        if self._state.schedulers is not None:
-            self._state.schedulers.check()
-        return await run_async(plan, timeout, answers_sync=self._state.answers_sync)
+        if timeout is None and self._state.answers_sync:
+            return await run_beside(self._state, partial(drive_sync, plan))
+        return await run_async(plan, timeout)
 
 
 def run(state: DatasetState, plan: Plan[T]) -> T:
@@ -65,6 +65,17 @@ def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T
     answers_sync  whether the store answers in the caller's thread
     """
     return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:
+    """Do something that drives plans of an open table whose store answers at once, in a thread.
+
+    Raises `RuntimeError` where the table is closed, or was meanwhile.
+    """
+    if state.schedulers is None:
+        return await drive_in_thread(work)
+    with state.schedulers.beside():
+        return await drive_in_thread(work)
 
 
 async def run_async(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool = False) -> T:

@@ -21,7 +21,9 @@ loop, the one that the first `submit` ran on; a handle may be dropped on any thr
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from lance_io._kernels import measure_ranges
@@ -33,10 +35,11 @@ from lance_io.io.reads import CallRead, Merging, Request
 from lance_io.io.slots import Growth, SlotChain, scan_requests_max, scan_slots_of, slots_of
 from lance_io.io.stats import IoStats
 from lance_io.limits import IO_BUFFER_BYTES
+from lance_io.runtime import in_thread
 from lance_io.spans import Fetched, no_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
+    from collections.abc import Callable, Coroutine, Generator, Iterator
 
     from lance_io.io.budget import Pool, Priority
     from lance_io.io.shared_limits import IoScheduler
@@ -218,6 +221,8 @@ class ReadScheduler:
 class OpenSchedulers:
     """The schedulers that one owner has at work, to be closed together. For one loop, as they are.
 
+    What reads without one, in threads, is waited for.
+
     owner  what it is, for errors
     """
 
@@ -225,6 +230,8 @@ class OpenSchedulers:
         self._owner = owner
         self._live: weakref.WeakSet[ReadScheduler] = weakref.WeakSet()
         self._closed = False
+        self._num_beside = 0
+        self._none_beside = threading.Condition()
 
     def add(self, scheduler: ReadScheduler) -> None:
         """Another one. Raises `RuntimeError` once they were closed."""
@@ -236,10 +243,32 @@ class OpenSchedulers:
         if self._closed:
             raise RuntimeError(f"{self._owner} was closed")
 
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Something that reads without a scheduler, on any loop. Raises `RuntimeError` where they are closed, or were
+        meanwhile."""
+        with self._none_beside:
+            self.check()
+            self._num_beside += 1
+        try:
+            yield
+        finally:
+            with self._none_beside:
+                self._num_beside -= 1
+                self._none_beside.notify_all()
+        self.check()
+
     async def aclose(self) -> None:
         """Close all of them, wait until their reads in flight have ended, and refuse new ones."""
-        self._closed = True
+        with self._none_beside:
+            self._closed = True
         await asyncio.gather(*(scheduler.aclose(self._owner) for scheduler in list(self._live)))
+        if self._num_beside:
+            await in_thread(self._wait_for_others)
+
+    def _wait_for_others(self) -> None:
+        with self._none_beside:
+            self._none_beside.wait_for(lambda: not self._num_beside)
 
 
 def _or(value: int | None, default: int) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -189,3 +190,34 @@ async def test_facts_and_statistics(mixed_uri: str) -> None:
     assert await limited.count_rows() == sync.count_rows()
     assert await limited.count_rows("a < 40") == sync.count_rows("a < 40")
     assert (await limited.sample(7)).num_rows == 7
+
+
+async def test_closing_waits_for_a_call_in_a_thread(mixed_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call on local disk cannot be cancelled while the system reads: it ends, and says that the table is closed."""
+    table = await lance_io.AsyncDataset.open(mixed_uri)
+    came, go_on, ended = threading.Event(), threading.Event(), []
+    store: Any = table._state.location.store
+    real = type(store).read_sync
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        came.set()
+        assert go_on.wait(30)
+        found = real(*arguments, **options)
+        ended.append("read")
+        return found
+
+    monkeypatch.setattr(type(store), "read_sync", slow)
+    call = asyncio.ensure_future(table.take([1], ["s"]))
+    assert await asyncio.to_thread(came.wait, 30)
+    closing = asyncio.ensure_future(table.aclose())
+    done, _ = await asyncio.wait({closing}, timeout=0.05)
+    assert not done and not ended
+    go_on.set()
+    await closing
+    assert ended
+    with pytest.raises(RuntimeError, match="closed"):
+        await call
+    with pytest.raises(RuntimeError, match="closed"):
+        await table.take([1], ["s"])
+    with pytest.raises(RuntimeError, match="closed"):
+        await table.to_table()

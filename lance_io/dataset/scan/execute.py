@@ -11,13 +11,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_io import runtime
+from lance_io.dataset.run_plan import run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
 from lance_io.dataset.scan.scan_statistics import counted_items, counting, watched
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
-from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
+from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.streams import Each, Items, iterate_async, iterate_sync
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Sc
     with watched(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
-            return await drive_in_thread(partial(_collect_sync, scan))
+            return await run_beside(state, partial(_collect_sync, scan))
         return await runtime.wrap(_collect(scan))
 
 
@@ -185,7 +186,7 @@ async def count_async(state: DatasetState, options: ScanOptions) -> int:
     """`count` on any loop."""
     plan = _count(state, options)
     if _is_run_here(state, options):
-        return await drive_in_thread(partial(drive_sync, plan))
+        return await run_beside(state, partial(drive_sync, plan))
     return await runtime.wrap(runtime.within(options.timeout, drive_async(plan)))
 
 
