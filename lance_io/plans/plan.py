@@ -50,8 +50,8 @@ def drive_sync(plan: Generator[Any, Any, T], answer: Callable[[Any], Any] | None
     try:
         request = next(plan)
         while True:
-            if _here.stop is not None and _here.stop.is_asked:
-                raise Stopped
+            if _here.stop is not None:
+                _here.stop.check()
             try:
                 found = request.answer_sync() if answer is None else answer(request)
             except Exception as error:
@@ -81,6 +81,11 @@ class _Stop:
         self.is_asked = True
         self._woken.set()
 
+    def check(self) -> None:
+        """Raise `Stopped` once it was asked for."""
+        if self.is_asked:
+            raise Stopped
+
     def wait(self, seconds: float | None, future: Future[Any] | None = None) -> None:
         """Wait for so long at most, for a future or nothing. Raises `Stopped`."""
         woken = self._woken = threading.Event()  # a future that was waited for before sets another one
@@ -88,8 +93,7 @@ class _Stop:
             future.add_done_callback(lambda _: woken.set())
         if not self.is_asked:  # `ask` sets the event last
             woken.wait(seconds)
-        if self.is_asked:
-            raise Stopped
+        self.check()
 
 
 class _Here(threading.local):
@@ -99,6 +103,12 @@ class _Here(threading.local):
 
 
 _here = _Here()
+
+
+def check_stopped() -> None:
+    """Raise `Stopped` where what this thread does is to stop."""
+    if _here.stop is not None:
+        _here.stop.check()
 
 
 async def drive_in_thread(work: Callable[[], T]) -> T:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from typing import Any, TypeAlias, TypeVar
 
+from lance_io.plans.plan import check_stopped
 from lance_io.records import dataclass
 
 T = TypeVar("T")
@@ -101,6 +102,7 @@ def iterate_sync(stream: Stream) -> Generator[Any, None, None]:
                 yield from request.values
                 request = next(stream)
                 continue
+            check_stopped()
             try:
                 answer = request.answer_sync()
             except Exception as error:

@@ -191,6 +191,7 @@ class Source:
     async def read_async(self) -> AsyncGenerator[int, None]:
         try:
             while True:
+                await asyncio.sleep(0)
                 yield self._at
                 self._at += 1
         finally:
@@ -234,3 +235,19 @@ def test_a_plan_takes_each_item_of_a_stream(drive: Callable[[Plan[Any]], Any]) -
 
     drive(plan())
     assert found == [0, 0, 1, 1, -1]
+
+
+@pytest.mark.parametrize("driver", ["loop", "thread"])
+async def test_a_cancelled_plan_takes_no_more_items(driver: str) -> None:
+    source, came = Source(), threading.Event()
+
+    def plan() -> Plan[None]:
+        yield Each(source.squares(1 << 62), lambda _: came.set())
+
+    coroutine = drive_async(plan()) if driver == "loop" else drive_in_thread(partial(drive_sync, plan()))
+    task = asyncio.ensure_future(coroutine)
+    assert await asyncio.to_thread(came.wait, 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(source.ended) == 1
