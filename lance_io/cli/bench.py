@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.cli.option_texts import column_names, take_sizes
 from lance_io.cli.output import progress, show
 from lance_io.cli.tables import Table
-from lance_io.cli.uri_target import open_table, run_on
+from lance_io.cli.uri_target import open_table
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.rows.take_rows import take_positions
+from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.execute import collect, stream
 from lance_io.dataset.scan.io_plan import format_bytes
 from lance_io.dataset.scan.scan_options import scan_options

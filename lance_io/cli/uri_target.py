@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 from lance_io import runtime
 from lance_io.cli.option_texts import storage_options
 from lance_io.commit.table_location import open_place
+from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.version.open_version import open_options, open_steps
 from lance_io.errors import UsageError
 from lance_io.file.file_requests import ReadFile
-from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.plans.store_requests import List
 from lance_io.store.api import Selection, SyncReads
 from lance_io.table.manifest.paths import VERSIONS
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lance_io.file.file_steps import FileSteps
     from lance_io.file.open.file_source import ReadContext
     from lance_io.plans.plan import Plan
-    from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
 
 T = TypeVar("T")
@@ -39,11 +38,6 @@ def open_table(
         raise UsageError("--version and --tag name one version each: give one of them")
     wanted = open_options(uri, version if tag is None else tag, storage_options=storage_options(options) or None)
     return run_on(wanted.location.store, open_steps(wanted))
-
-
-def run_on(store: ObjectStore, plan: Plan[T]) -> T:
-    """Run a plan and wait for it."""
-    return drive_sync(plan) if isinstance(store, SyncReads) else runtime.run(drive_async(plan))
 
 
 def run_file(context: ReadContext, key: str, steps: FileSteps[T]) -> T:

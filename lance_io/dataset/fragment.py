@@ -10,7 +10,7 @@ from lance_io.dataset.lazy_module import later, load
 from lance_io.dataset.not_offered import FragmentNotOffered
 from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.rows.take_rows import take_fragment_positions
-from lance_io.dataset.run_plan import AsyncFace, SyncFace, run, run_async
+from lance_io.dataset.run_plan import AsyncFace, SyncFace, run, run_awaited
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.version.column_lists import as_list
 from lance_io.dataset.version.system_columns import ROW_ADDRESS
@@ -373,7 +373,7 @@ class AsyncFragment(_Fragment, AsyncFace):
     @staticmethod
     async def create_from_file(filename: str, dataset: AsyncDataset, fragment_id: int) -> FragmentMetadata:
         """The fragment of a data file; see `LanceFragment.create_from_file`."""
-        return await run_async(_create_from_file(dataset._state, filename, fragment_id))
+        return await run_awaited(dataset._state, _create_from_file(dataset._state, filename, fragment_id))
 
     def __repr__(self) -> str:
         return f"<AsyncFragment {self.fragment_id} of {self._state.location.uri}>"

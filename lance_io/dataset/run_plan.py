@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lance_io import runtime
 from lance_io.dataset.lazy_module import later
 from lance_io.plans.plan import drive_async, drive_in_thread, drive_sync
+from lance_io.store.api import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.version.state import DatasetState
     from lance_io.plans.plan import Plan
     from lance_io.runtime import feeding
+    from lance_io.store.api import ObjectStore
 
     Timeout = float | timedelta | None
 else:
@@ -35,10 +37,8 @@ class SyncFace:
         self._state = state
 
     def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
-        """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does."""
-        if timeout is None and self._state.answers_sync:
-            return drive_sync(plan)
-        return runtime.run(_within(timeout, plan))
+        """Run a plan and wait for it."""
+        return run(self._state, plan, timeout)
 
 
 class AsyncFace:
@@ -49,22 +49,32 @@ class AsyncFace:
 
     async def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
         """Run a plan and await it; cancelling the caller cancels it."""
-        if timeout is None and self._state.answers_sync:
-            return await run_beside(self._state, partial(drive_sync, plan))
-        return await run_async(plan, timeout)
+        return await run_awaited(self._state, plan, timeout)
 
 
-def run(state: DatasetState, plan: Plan[T]) -> T:
-    """Run a plan that concerns an open table and wait for it."""
-    return run_sync(plan, answers_sync=state.answers_sync)
+def run(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
+    """Run a plan that concerns an open table and wait for it; as `run_sync`."""
+    return run_sync(plan, timeout, answers_sync=state.answers_sync)
+
+
+def run_on(store: ObjectStore, plan: Plan[T]) -> T:
+    """Run a plan that reads from a store and wait for it; as `run_sync`."""
+    return run_sync(plan, answers_sync=offers_sync_reads(store))
 
 
 def run_sync(plan: Plan[T], timeout: Timeout = None, *, answers_sync: bool) -> T:
-    """Run a plan and wait for it.
+    """Run a plan and wait for it; with a timeout on the engine, which can cancel what it does.
 
     answers_sync  whether the store answers in the caller's thread
     """
     return drive_sync(plan) if answers_sync and timeout is None else runtime.run(_within(timeout, plan))
+
+
+async def run_awaited(state: DatasetState, plan: Plan[T], timeout: Timeout = None) -> T:
+    """Run a plan that concerns an open table and await it; cancelling the caller cancels it."""
+    if timeout is None and state.answers_sync:
+        return await run_beside(state, partial(drive_sync, plan))
+    return await run_async(plan, timeout)
 
 
 async def run_beside(state: DatasetState, work: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ from lance_io.dataset.blobs.blob_values import blob_steps, locate_blobs, read_lo
 from lance_io.dataset.rows.read_rows import RowReader, bytes_of, read_bytes
 from lance_io.dataset.rows.row_arithmetic import Grouped, addresses, group_rows
 from lance_io.dataset.rows.take_rows import RowNotFound, group_positions, locate_addresses, locate_row_ids
-from lance_io.dataset.run_plan import run, run_async
+from lance_io.dataset.run_plan import run, run_awaited
 from lance_io.dataset.version.column_lists import extract
 from lance_io.errors import UsageError
 from lance_io.file.open.leaf_projection import Projection
@@ -172,7 +172,7 @@ class AsyncBlobFile:
 
     async def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """Several `(offset, length)` ranges at once, without moving."""
-        return await run_async(self._blob._reading(ranges))
+        return await run_awaited(self._blob._state, self._blob._reading(ranges))
 
     async def aclose(self) -> None:
         """Close; nothing can be read any more."""

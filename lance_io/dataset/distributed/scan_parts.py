@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from lance_io.dataset.distributed.scan_request import ScanPart, row_width
-from lance_io.dataset.distributed.table_place import run_reads
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
+from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.scan.scan_plan import compiled_filter, plan_scan
 from lance_io.dataset.version.system_columns import ROW_OFFSET
@@ -77,7 +77,7 @@ def _ranges(state: DatasetState, scan: TableScan, places: Sequence[int]) -> list
         return [(place, 0, int(state.physical_rows[place])) for place in places if state.physical_rows[place]]
     ids = [state.fragment_ids[place] for place in places]
     limited = scan_options(columns=[], limit=request.limit, fragments=ids)
-    plan = run_reads(state.location.store, plan_scan(state, limited))
+    plan = run_on(state.location.store, plan_scan(state, limited))
     return [(span.place, span.start, span.end) for span in plan.spans]
 
 
@@ -195,5 +195,5 @@ def num_requests(place: TablePlace, scan: TableScan, part: ScanPart) -> int:
     state, filter = scan.state(place, part), scan.request.filter
     given: dict[str, Any] = {} if filter is not None else {"offset": part.ranges[0][1], "limit": part.physical_rows}
     explained = scan_options(columns=scan.request.quoted_columns, filter=filter, **given)
-    plan: IoPlan = run_reads(state.location.store, explain_scan(state, explained, cold=True))
+    plan: IoPlan = run_on(state.location.store, explain_scan(state, explained, cold=True))
     return plan.num_requests

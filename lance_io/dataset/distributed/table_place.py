@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-from lance_io import runtime
+from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.version.session import Session
 from lance_io.errors import LanceError, NotFound
 from lance_io.limits import METADATA_CACHE_BYTES
-from lance_io.plans.plan import drive_async, drive_sync
-from lance_io.store.api import offers_sync_reads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lance_io.plans.plan import Plan
-    from lance_io.store.api import ObjectStore
     from lance_io.store.url import Location
-
-T = TypeVar("T")
 
 _session: Session | None = None
 _session_pid = 0
@@ -70,11 +64,6 @@ class TablePlace:
         return self.session.locate(self.uri, self.storage_options)
 
 
-def run_reads(store: ObjectStore, plan: Plan[T]) -> T:
-    """Run a plan that reads and wait for it: in this thread where the store answers at once, else on the engine."""
-    return drive_sync(plan) if offers_sync_reads(store) else runtime.run(drive_async(plan))
-
-
 @contextmanager
 def cleanups_told(location: Location, version: int) -> Iterator[None]:
     """Where something is not found in the block, and the version neither, say that a cleanup has removed it.
@@ -87,7 +76,7 @@ def cleanups_told(location: Location, version: int) -> Iterator[None]:
         from lance_io.dataset.version.versions import removed_by_cleanup  # tasks that go well load nothing of versions
 
         try:
-            told = run_reads(location.store, removed_by_cleanup(location, version))
+            told = run_on(location.store, removed_by_cleanup(location, version))
         except LanceError:  # the table itself is gone, or nobody can tell
             raise error from None
         if told is None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from lance_io.dataset.changes.transaction_history import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
-from lance_io.dataset.distributed.table_place import cleanups_told, run_reads
+from lance_io.dataset.distributed.table_place import cleanups_told
 from lance_io.dataset.distributed.table_scan import TableScan, remembered_state
 from lance_io.dataset.lazy_module import later
+from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.dataset.version.object_keys import branch_location
 from lance_io.dataset.version.open_version import open_options, open_steps
@@ -85,19 +86,19 @@ class TableVersion:
         opening = open_options(place.uri, ref, storage_options=place.storage_options, session=place.session)
         store = opening.location.store
         if ref is None and at is not None:
-            times = run_reads(store, manifest_times(opening.location))
+            times = run_on(store, manifest_times(opening.location))
             return cls.open(place, _newest_at(times, at, opening.location.uri))
         branch, version = ref if isinstance(ref, tuple) else (None, ref)
         if not isinstance(version, int):
-            return cls(place, run_reads(store, open_steps(opening)))
+            return cls(place, run_on(store, open_steps(opening)))
         with cleanups_told(branch_location(opening.location, branch), version):
-            return cls(place, run_reads(store, open_steps(opening)))
+            return cls(place, run_on(store, open_steps(opening)))
 
     @classmethod
     def newest(cls, place: TablePlace) -> TableVersion | None:
         """The newest version, None where there is no table."""
         location = place.location
-        manifest = run_reads(location.store, newest_manifest(location, place.session))
+        manifest = run_on(location.store, newest_manifest(location, place.session))
         if manifest is None:
             return None
         state = DatasetState(
@@ -226,7 +227,7 @@ class TableVersion:
 
     def live_rows(self, parts: Sequence[ScanPart]) -> list[int]:
         """How many rows each part gives, but for those that a filter drops; reads deletion files of cut fragments."""
-        return run_reads(self._state.location.store, scan_parts.live_rows(self._state, parts))
+        return run_on(self._state.location.store, scan_parts.live_rows(self._state, parts))
 
     def num_requests(self, scan: TableScan, part: ScanPart) -> int:
         """What a task asks of the store to read a part, about; reads the metadata of the data files."""
@@ -243,7 +244,7 @@ class TableVersion:
 
     def change(self) -> VersionChange | None:
         """How the version differs from the one before it; None when no record of that is left."""
-        transaction = run_reads(self._state.location.store, transaction_of(self._state, self.version))
+        transaction = run_on(self._state.location.store, transaction_of(self._state, self.version))
         if transaction is None:
             return None
         operation, added = transaction.operation, None

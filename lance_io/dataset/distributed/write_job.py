@@ -16,15 +16,14 @@ from uuid import UUID, uuid4, uuid5
 
 import pyarrow as pa
 
-from lance_io import runtime
 from lance_io.dataset.distributed.job_history import find_job, newest_manifest
+from lance_io.dataset.run_plan import run_sync
 from lance_io.dataset.write.schema_fit import check_version, schema_of
 from lance_io.dataset.write.write_rows import WriteTarget
 from lance_io.errors import NotFound, SchemaError
 from lance_io.file.write.writers import version_for_files
 from lance_io.format.schema_arrow import schema_from_arrow
 from lance_io.format.version import V2_2
-from lance_io.plans.plan import drive_async, drive_sync
 from lance_io.table.transaction.field_ids import first_free_id
 
 if TYPE_CHECKING:
@@ -166,7 +165,7 @@ def write_target(place: TablePlace) -> WriteTarget:
 
 def run_writes(target: WriteTarget, plan: Plan[T]) -> T:
     """Run a plan that writes, and wait for it: in this thread where that is possible, else on the engine."""
-    return drive_sync(plan) if target.answers_sync else runtime.run(drive_async(plan))
+    return run_sync(plan, answers_sync=target.answers_sync)
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------

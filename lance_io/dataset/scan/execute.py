@@ -1,8 +1,7 @@
-"""Running plans and scans: in this thread where the store answers at once, else on the engine's loop.
+"""Running scans: in a thread where the store answers at once, else on the engine's loop.
 
-The synchronous classes call `stream`, `collect` and `count`, the asynchronous class the functions ending in `_async`;
-for all other plans there are `run` and `run_async` (`running.py`). What is read is decided elsewhere; this module only
-picks the driver.
+The synchronous classes call `stream`, `collect` and `count`, the asynchronous ones the functions ending in `_async`;
+all other plans are run by `run_plan.py`. What is read is decided elsewhere; this module only picks the driver.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lance_io import runtime
-from lance_io.dataset.run_plan import run_beside
+from lance_io.dataset.run_plan import run, run_awaited, run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
@@ -176,18 +175,12 @@ async def _counted(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
 
 def count(state: DatasetState, options: ScanOptions) -> int:
     """How many rows a scan gives; without a filter no row is read."""
-    plan = _count(state, options)
-    if _is_run_here(state, options):
-        return drive_sync(plan)
-    return runtime.run(runtime.within(options.timeout, drive_async(plan)))
+    return run(state, _count(state, options), options.timeout)
 
 
 async def count_async(state: DatasetState, options: ScanOptions) -> int:
     """`count` on any loop."""
-    plan = _count(state, options)
-    if _is_run_here(state, options):
-        return await run_beside(state, partial(drive_sync, plan))
-    return await runtime.wrap(runtime.within(options.timeout, drive_async(plan)))
+    return await run_awaited(state, _count(state, options), options.timeout)
 
 
 def _count(state: DatasetState, options: ScanOptions) -> Plan[int]:
