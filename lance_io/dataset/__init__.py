@@ -22,8 +22,9 @@ Names are loaded when they are first used, so that importing the package loads n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lance_io.dataset.changes.lance_operation import (
@@ -99,15 +100,4 @@ __all__ = [
     "write_dataset",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -15,8 +15,9 @@ decode elsewhere or await.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lance_io.file.file_report import FileMetadata, FileStatistics
@@ -36,14 +37,7 @@ _HOMES = {
     "stable_version": "write.writers",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Public names are loaded when they are first asked for: the rooms above import single modules of this one."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
-
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
 
 __all__ = [
     "AsyncFileReader",

@@ -18,8 +18,9 @@ because Spark starts several processes that all import it.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lance_io.spark.helpers import cleanup_job, count, plan, read_table, register, write_table
@@ -48,15 +49,4 @@ __all__ = [
     "write_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -32,8 +32,9 @@ holds the rows, so that a batch which comes twice is recognised.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from lance_io.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from lance_io.dataset.distributed.job_commit import commit_write
@@ -71,15 +72,4 @@ __all__ = [
     "write_files",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)
