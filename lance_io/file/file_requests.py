@@ -19,13 +19,22 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from lance_io.errors import FormatError, LanceError
-from lance_io.file.file_steps import Apart, FetchedSuffix, FilesSteps, FileSteps, Suffix, Wait, merged, side_by_side
+from lance_io.file.file_steps import (
+    FetchedSuffix,
+    FilesSteps,
+    FileSteps,
+    Independent,
+    Suffix,
+    Wait,
+    merged,
+    side_by_side,
+)
 from lance_io.io.await_future import wait_until_done
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
-from lance_io.plans.plan import Finished, Much, advance, drive_async, drive_sync
+from lance_io.plans.plan import Finished, LargeAnswer, advance, drive_async, drive_sync
 from lance_io.records import dataclass
 from lance_io.runtime import cpu_pool, set_done
 from lance_io.spans import Fetched, Ranges, no_ranges
@@ -205,9 +214,9 @@ def _read_files_sync(steps: FilesSteps[T], context: ReadContext) -> T:
         except (ShortRead, InvalidRange) as error:
             raise truncated(ref.key, error) from error
 
-    def answer(requests: list[tuple[FileRef, Request]] | Apart) -> list[Any]:
+    def answer(requests: list[tuple[FileRef, Request]] | Independent) -> list[Any]:
         nonlocal charged_bytes
-        if isinstance(requests, Apart):
+        if isinstance(requests, Independent):
             return _read_files_sync(side_by_side(requests.steps), context)
         num_ranges, num_bytes = _sums(requests)
         if num_bytes > UNCHARGED_BYTES_MAX:
@@ -257,7 +266,7 @@ async def read_file_async(steps: FileSteps[T], reads: FileReads, priority: int =
                 fetched = await reads.submit(request, priority)
             except (ShortRead, InvalidRange) as error:
                 raise truncated(reads.key, error) from error
-            return Much(fetched) if request.num_bytes > INLINE_DECODE_BYTES_MAX else fetched
+            return LargeAnswer(fetched) if request.num_bytes > INLINE_DECODE_BYTES_MAX else fetched
         if type(request) is Suffix:
             buffer, size, _ = await reads.suffix(request.num_bytes)
             return FetchedSuffix(buffer, size)
@@ -270,10 +279,10 @@ async def _wait_async(wait: Wait) -> None:
     await wait_until_done(wait.future)  # however it ended: whoever waits looks again, and fails by itself
 
 
-async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]] | Apart) -> Any:
+async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, Request]] | Independent) -> Any:
     """The answers to one round. All ranges are submitted before the first is awaited; what fails cancels the rest."""
-    if isinstance(requests, Apart):
-        return await _Apart(scheduler, requests.steps).run()
+    if isinstance(requests, Independent):
+        return await _IndependentFiles(scheduler, requests.steps).run()
     handles: list[Handle] = []
     answers: list[Any] = []
     num_bytes = 0
@@ -292,10 +301,10 @@ async def _answer_async(scheduler: ReadScheduler, requests: list[tuple[FileRef, 
     finally:
         for handle in handles[len(answers) :]:
             handle.cancel()
-    return Much(answers) if num_bytes > INLINE_DECODE_BYTES_MAX else answers
+    return LargeAnswer(answers) if num_bytes > INLINE_DECODE_BYTES_MAX else answers
 
 
-class _Apart:
+class _IndependentFiles:
     """Computations on several files, each of which goes on as soon as its own answer is there.
 
     What has come in one turn of the loop is gone through together, on the CPU pool if it is much. There is no task for

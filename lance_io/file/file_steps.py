@@ -55,14 +55,14 @@ FileSteps: TypeAlias = Generator[Request, Any, T]
 
 
 @dataclass(slots=True, eq=False)
-class Apart:
+class Independent:
     """Computations on several files that need not wait for each other; answered by the list of their results."""
 
     steps: Sequence[tuple[FileRef, FileSteps[Any]]]
 
 
-FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]] | Apart, list[Any], T]
-"""The same on several files: each yield is the requests of one round, and is sent the answers; or an `Apart`."""
+FilesSteps: TypeAlias = Generator[list[tuple[FileRef, Request]] | Independent, list[Any], T]
+"""The same on several files: each yield is the requests of one round, and is sent the answers; or an `Independent`."""
 
 
 @dataclass(slots=True, eq=False)

@@ -153,7 +153,7 @@ def _to_the_end() -> Iterator[None]:
 async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awaitable[Any]] | None = None) -> T:
     """Run a plan on the running loop.
 
-    answer  as for `drive_sync`; where it gives `Much`, the plan goes on in the CPU pool
+    answer  as for `drive_sync`; where it gives `LargeAnswer`, the plan goes on in the CPU pool
     """
     try:
         request = next(plan)
@@ -163,7 +163,7 @@ async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awai
             except Exception as error:
                 request = plan.throw(error)
                 continue
-            if type(found) is Much:
+            if type(found) is LargeAnswer:
                 request = await in_pool(plan, found.answer)
                 if type(request) is Finished:
                     return cast("T", request.value)
@@ -177,7 +177,7 @@ async def drive_async(plan: Generator[Any, Any, T], answer: Callable[[Any], Awai
             plan.close()
 
 
-class Much:
+class LargeAnswer:
     """An answer that takes long to go through: that must not hold up the loop."""
 
     __slots__ = ("answer",)

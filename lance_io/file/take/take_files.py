@@ -22,9 +22,9 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import (
-    Apart,
     FilesSteps,
     FileSteps,
+    Independent,
     Request,
     Tail,
     fetch,
@@ -184,7 +184,7 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
     cache = context.cache
     for start in range(0, len(sources), TAKE_FILES_AT_ONCE):
         parts = [one for source in sources[start : start + TAKE_FILES_AT_ONCE] for one in projection.locate(source)]
-        yield Apart([(here.ref, _warm_file(context, here)) for here in parts])
+        yield Independent([(here.ref, _warm_file(context, here)) for here in parts])
         if cache.stats.bytes > WARMED_SHARE * cache.capacity_bytes:
             return
 
@@ -214,7 +214,7 @@ def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
         if None in job.indexes:
             todo.append((job.ref, job.load_indexes(cache)))
     if todo:
-        yield Apart(todo)
+        yield Independent(todo)
 
 
 def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
