@@ -152,13 +152,14 @@ $(PY): | need-build
 
 .venv/.packages: pyproject.toml | $(PY)
 	@test -x $(BIN)/uv || $(PY) -m pip install --quiet 'uv>=0.8'
-	@uv pip install --quiet --python $(PY) --group dev
+	@# Compiled at once, as pip does it: Python may be told not to, and every new process would compile all that it imports.
+	@uv pip install --quiet --compile-bytecode --python $(PY) --group dev
 	@touch $@
 
 $(SPARK_MIN)/.packages: pyproject.toml .venv/.packages
 	@$(PY) -m venv --clear $(SPARK_MIN)
 	@echo 'pyspark==4.1.*' >$(SPARK_MIN)/override.txt
-	@uv pip install --quiet --python $(SPARK_MIN)/bin/python --group dev --override $(SPARK_MIN)/override.txt
+	@uv pip install --quiet --compile-bytecode --python $(SPARK_MIN)/bin/python --group dev --override $(SPARK_MIN)/override.txt
 	@touch $@
 
 $(KERNELS): $(KERNEL_SOURCES) .venv/.packages
