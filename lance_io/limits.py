@@ -29,7 +29,7 @@ REPETITION_INDEX_KEPT_BYTES_MAX: Final = 1 * MIB  # larger ones are read by entr
 
 # -- scans -----------------------------------------------------------------------------------------------------
 BATCH_ROWS: Final = 8192  # pylance's default
-IO_BUFFER_BYTES: Final = 128 * MIB  # read but not yet consumed, per scan: a process stays below 512 MiB
+IO_BUFFER_BYTES: Final = 80 * MIB  # read but not yet consumed, per scan: a process stays below 512 MiB
 IO_BUFFER_PROCESS_BYTES: Final = 1024 * MIB
 SCAN_GROUP_BYTES: Final = 1 * MIB  # small pages of one file are read and decoded in one go up to this
 SCAN_JOB_BYTES: Final = 4 * MIB  # and small files after one another in one job up to this

@@ -24,7 +24,7 @@ class IoScheduler:
     concurrency     requests for data files that they have in flight at once, in stores that are waited for; None for
                     no bound but each store's, which holds for the whole process
     io_buffer_size  bytes that they may hold together, read and not yet consumed, and that a scan may which says
-                    nothing else; 0 for no bound, None for the defaults: 128 MiB a scan, and the bound of the process
+                    nothing else; 0 for no bound, None for the defaults: 80 MiB a scan, and the bound of the process
     retries         attempts after the first, of requests that fail in a way that may pass; None for the store's
     timeout         seconds to wait for an answer, and one more for each MB of it; None for the store's
     priority        whose requests go first when a store has no place free: those of the smallest number
