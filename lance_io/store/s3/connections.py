@@ -24,7 +24,7 @@ from lance_io.store.policies.hedge import Hedging, Watch
 from lance_io.store.policies.logical_read import Sending
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
 from lance_io.store.s3.listing import list_page
-from lance_io.store.s3.loop_state import LoopState
+from lance_io.store.s3.loop_state import share_state
 from lance_io.store.s3.site import S3Site
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from lance_io.store.policies.transport import GetTransport, TogetherTransport
     from lance_io.store.s3.bucket import S3Store
     from lance_io.store.s3.bucket_options import S3Options
+    from lance_io.store.s3.loop_state import LoopState
 
 KEPT_S: Final = 15.0
 KEPT_MAX: Final = 16
@@ -54,7 +55,8 @@ class Connections:
 
     def __init__(self, options: S3Options, identity: str, profile: StoreProfile, stats: StoreStats) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.state = LoopState(options, profile.connections_max)
+        self._user = object()  # of the state
+        self.state = share_state(options, profile.connections_max, self._user)
         self._own = _own_client(options, self.state, profile.connections_max)
         self.gets: GetTransport = self._own or _other_client(options, self.state)
         rate = _rate_of(identity, profile)
@@ -94,7 +96,7 @@ class Connections:
         try:
             await self.gets.close()
         finally:
-            await self.state.close()
+            await self.state.leave(self._user)
 
 
 def _own_client(options: S3Options, state: LoopState, connections_max: int) -> HttpGets | None:

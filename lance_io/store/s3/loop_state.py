@@ -2,6 +2,8 @@
 
 Sockets and client sessions belong to the loop that made them, so each loop gets a `LoopState` of its own; it opens
 what is asked for, once, and closes all of it on its loop.
+
+Stores of the same options share it (`share_state`): making a session and a client costs more than a write does.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import cache, cached_property, partial
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.runtime import in_thread, loaded
+from lance_io.store.forking import never_finalize
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
 from lance_io.store.s3.bucket_options import has_profiles, is_header_text, keys_at_hand
@@ -35,6 +38,8 @@ STALL_S = 10.0  # silence on a socket that counts as a broken connection
 KEEPALIVE_S = 15.0  # idle connections are dropped before S3 drops them (20 s)
 REGION_DEFAULT = "us-east-1"
 LOOK_S = 1.0  # between two looks at credentials, which hold for longer than that (`MARGIN_S`)
+CHAIN_SHARED_S = 15.0  # after which a new store looks for credentials itself: files may say something else by now
+_ENVIRONMENT = ("AWS_", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "HOME", "BOTO")  # what names begin with
 
 
 @cache
@@ -152,6 +157,11 @@ class LoopState:
     def __init__(self, options: S3Options, connections_max: int) -> None:
         self._options = options
         self._connections_max = connections_max
+        self._environment = _read_environment()
+        self._keys = keys_at_hand(options, os.environ)
+        self._loop = asyncio.get_running_loop()
+        self._made_s = self._loop.time()
+        self._users: set[object] = set()
         self._lock = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._session: Any = None  # aiobotocore's session: configuration and credentials
@@ -197,10 +207,6 @@ class LoopState:
         options = self._options
         if (not options.skip_signature and self._keys is None) or has_profiles(options, os.environ):
             await load_library()
-
-    @cached_property
-    def _keys(self) -> tuple[str, str, str | None] | None:
-        return keys_at_hand(self._options, os.environ)
 
     async def signer(self, key: str) -> Signer | None:
         """Signs with the credentials of this moment, renewed if they have expired; None if anonymous.
@@ -359,10 +365,29 @@ class LoopState:
     def _host(self) -> str:
         return urlsplit(self._options.endpoint or "https://s3.amazonaws.com").hostname or ""
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- sharing, and the end ---------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """Close everything; what is asked for afterwards opens anew."""
+    def fits(self, options: S3Options, connections_max: int, environment: list[tuple[str, str]]) -> bool:
+        """Whether a new store on the running loop may share this, which then is as good as one of its own."""
+        if self._loop is not asyncio.get_running_loop() or environment != self._environment:
+            return False
+        is_known = self._options.skip_signature or self._keys is not None
+        is_new = is_known or self._loop.time() - self._made_s < CHAIN_SHARED_S
+        return is_new and connections_max == self._connections_max and options == self._options
+
+    def join(self, user: object) -> None:
+        """One more uses this, until it leaves."""
+        self._users.add(user)
+
+    async def leave(self, user: object) -> None:
+        """Close everything if nobody else uses it; what is asked for afterwards opens anew."""
+        self._users.discard(user)
+        if not self._users:
+            with suppress(ValueError):
+                _shared.remove(self)
+            await self._close()
+
+    async def _close(self) -> None:
         http, self._http, self._client = self._http, None, None
         stack, self._stack = self._stack, AsyncExitStack()
         try:
@@ -375,6 +400,41 @@ class LoopState:
 
     def detach(self) -> None:
         """The loop is closed already: let go without a word."""
+        with suppress(ValueError):
+            _shared.remove(self)
         if self._http is not None:
             self._http.detach()
             self._http = None
+
+
+_shared: list[LoopState] = []  # few: a process knows few buckets
+
+
+def share_state(options: S3Options, connections_max: int, user: object) -> LoopState:
+    """The state of a store on the running loop: that of another one which was told the same, or a new one.
+
+    user  leaves it again
+    """
+    environment = _read_environment()
+    for state in _shared:
+        if state.fits(options, connections_max, environment):
+            break
+    else:
+        state = LoopState(options, connections_max)
+        _shared.append(state)
+    state.join(user)
+    return state
+
+
+def _read_environment() -> list[tuple[str, str]]:
+    """What credentials, proxies and files of profiles depend on."""
+    return [(name, value) for name, value in os.environ.items() if name.upper().startswith(_ENVIRONMENT)]
+
+
+def _forget_all() -> None:
+    """In a forked child: they are the parent's."""
+    never_finalize(list(_shared))
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
