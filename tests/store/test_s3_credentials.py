@@ -17,6 +17,9 @@ from lance_io.commit.dynamodb import DynamoManifestStore
 from lance_io.commit.external import Row
 from lance_io.errors import AccessDenied, LanceError
 from lance_io.plans.plan import drive_async
+from lance_io.store.api import WantedRange
+from lance_io.store.http.range_get import RangeGet
+from lance_io.store.policies.logical_read import Reading
 from lance_io.store.s3 import credentials
 from lance_io.store.s3.bucket import S3Store, open_s3
 from lance_io.store.s3.credentials import Chain, Renewed
@@ -25,8 +28,10 @@ from lance_io.store.s3.loop_state import _service_data
 from tests.http_faults import Asked, FaultServer, head, serve, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from lance_io.store.api import StartedRead
 
 CONTENT = random.Random(5).randbytes(50_000)
 CALLERS = 32
@@ -194,6 +199,46 @@ async def test_hours_of_callers_none_of_whom_waits(
         # Less than a quarter of an hour before their end, when aiobotocore would begin, too.
         assert service.asked == list(range(0, 3600 * hours + 1, 960))
         assert set(world.used) == set(service.ends_s)
+        await store.aclose()
+
+
+@pytest.mark.parametrize("given", [True, False])
+async def test_nobody_waits_for_a_look_at_credentials(
+    given: bool, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GETs go together by the short way, unless credentials have to be fetched; each is a task of its own then."""
+    keys = {"aws_access_key_id": "KEY", "aws_secret_access_key": "secret"} if given else {}
+    async with World(clock) as world:
+        store = store_of(world, monkeypatch, **keys)
+        if given:
+            world.service.ends_s["KEY"] = float("inf")
+
+        async def together() -> set[type]:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            missing = {0, 500, 900}
+
+            def ended(reads: Sequence[StartedRead]) -> None:
+                missing.difference_update(read.tag for read in reads)
+                if not missing:
+                    over.set_result(None)
+
+            wanted = [WantedRange("key", at, at + 100, tag=at) for at in sorted(missing)]
+            started = store.start_ranges(wanted, ended, lambda *_: None)
+            await over
+            assert [bytes(one.result() or b"") for one in started] == [CONTENT[at : at + 100] for at in (0, 500, 900)]
+            return {type(one) for one in started}
+
+        assert await together() == {Reading}  # the first ones
+        assert await together() == {RangeGet}
+        clock.now_s = HOLDS_S - 600  # their renewal is due, and they hold
+        assert await together() == {RangeGet}
+        if not given:
+            await renewed(store)
+            assert await together() == {Reading}  # signs with the new ones from now on
+            assert await together() == {RangeGet}
+            clock.now_s += HOLDS_S
+            assert await together() == {Reading}
+            assert len(world.service.asked) == 3
         await store.aclose()
 
 

@@ -71,12 +71,21 @@ class Renewed:
 
     async def get_frozen_credentials(self) -> Any:
         """Those of this moment. Raises our error where none are left that hold."""
-        held = self._credentials
-        if held.refresh_needed(MARGIN_S):
+        found = self.at_hand()
+        if found is None:
+            held = self._credentials
             error = await self._renewal.result()
             if error is not None and held.refresh_needed(0):
                 raise self._failed(error) from None
-        elif held.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
+            found = held._frozen_credentials
+        return found
+
+    def at_hand(self) -> Any:
+        """The same without waiting, or None where they have to be waited for; begins their renewal when it is time."""
+        held = self._credentials
+        if held.refresh_needed(MARGIN_S):
+            return None
+        if held.refresh_needed() and asyncio.get_running_loop().time() >= self._not_before_s:
             self._renewal.begin()
         # What lies in there is asked for without aiobotocore's own renewal.
         return held._frozen_credentials
@@ -114,13 +123,19 @@ class Chain:
         self._failed = failed
         self._search = _Once(self._look)
         self._found: list[Renewed] = []
+        self._latest: Any = None
 
     async def load_credentials(self) -> Any:
         """See `aiobotocore.credentials.AioCredentialResolver`. Raises our errors."""
         found = await self._search.result()
         if isinstance(found, Exception):
             raise self._failed(found) from None
+        self._latest = found
         return found
+
+    def at_hand(self) -> Any:
+        """The credentials of this moment, if they were found already and need not be waited for; else None."""
+        return self._latest.at_hand() if isinstance(self._latest, Renewed) else self._latest
 
     async def _look(self) -> Any:
         from botocore.credentials import RefreshableCredentials

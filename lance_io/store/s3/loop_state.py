@@ -220,7 +220,7 @@ class LoopState:
             if not all(is_header_text(text) for text in (identity[0], identity[2] or "", self.region)):
                 raise AccessDenied("access key, session token or region hold characters that no header can", path=key)
             self._signer = identity, Signer(*identity)
-        self._looked_s = asyncio.get_running_loop().time()
+        self._looked_s = self._loop.time()
         return self._signer[1]
 
     async def _keys_of_chain(self, key: str) -> tuple[str, str, str | None]:
@@ -235,7 +235,15 @@ class LoopState:
 
     def has_signer(self, now_s: float) -> bool:
         """Whether `signer_at_hand` is as good as what `signer` would give; `now_s` by the loop's clock."""
-        return self._options.skip_signature or now_s - self._looked_s < LOOK_S
+        if self._options.skip_signature or now_s - self._looked_s < LOOK_S:
+            return True
+        keys = self._keys
+        if keys is None and self._chain is not None and (found := self._chain.at_hand()) is not None:
+            keys = found.access_key, found.secret_key, found.token
+        if keys is None or self._signer is None or self._signer[0] != (*keys, self.region):
+            return False
+        self._looked_s = now_s
+        return True
 
     @property
     def signer_at_hand(self) -> Signer | None:
