@@ -68,7 +68,8 @@ class Play:
         libraries = [who for who in everybody if who not in REPLAYERS]
         replayers = [who for who in everybody if who in REPLAYERS]
         with ExitStack() as stack:
-            self._stage.proxy.set({})
+            # Who hedges goes by the latency that was: one that changed meanwhile would be taken for lateness.
+            self._stage.proxy.set({"latency": {"median_ms": self._latency_ms}})
             for who in everybody:
                 self._try(who, self._prepare, stack)
             if kind == "callers" and replayers and OURS not in self._result.failed:
