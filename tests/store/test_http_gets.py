@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import threading
+from collections import Counter
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
@@ -146,6 +147,30 @@ async def test_what_is_asked_at_once_has_connections_of_its_own_up_to_the_limit(
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(50)))
         assert server.most_alive == 7
         assert (pool_of(store).num_idle, len(server.requests)) == (7, 50)
+        await store.aclose()
+
+
+async def test_answers_free_connections_before_more_are_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []  # connections, by turn of the loop
+    turn = 0
+
+    class Counted(tcp.Dial):
+        def __init__(self, *arguments: Any) -> None:
+            begun.append(turn)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(pool, "Dial", Counted)
+    async with Counting() as server:
+        store = store_at(server.endpoint)
+        await read(store)
+        begun.clear()
+        reads = [asyncio.ensure_future(read(store, at, at + 1000)) for at in range(500)]
+        while not all(one.done() for one in reads):
+            await asyncio.sleep(0)
+            turn += 1
+        await asyncio.gather(*reads)
+        assert max(Counter(begun).values()) == pool.OPENED_AT_ONCE_MAX
+        assert pool.OPENED_AT_ONCE_MAX < server.connections < 400  # the server answers on the same loop
         await store.aclose()
 
 
@@ -826,6 +851,9 @@ async def test_credentials_are_looked_at_once_for_many_requests(monkeypatch: pyt
         assert looks == 1
         assert "AKIDEXAMPLE" in server.requests[-1].headers["authorization"]
         session.set_credentials("AKIDOTHER", "changed")
+        chain = store._loop().state._chain
+        assert chain is not None
+        chain._latest = await real()
         monkeypatch.setattr("lance_io.store.s3.loop_state.LOOK_S", 0.0)  # the time has come
         await read(store)
         assert "AKIDOTHER" in server.requests[-1].headers["authorization"]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 IDLE_S: Final = 15.0  # idle connections are closed before S3 closes them (20 s)
 IDLE_MAX: Final = 1024  # and those beyond so many, at once
 OPENING_MAX: Final = 256  # a server refuses connections that come faster than it takes them
+OPENED_AT_ONCE_MAX: Final = 16  # takes a millisecond; answers that come meanwhile may free what the next would be for
 AHEAD_MAX: Final = 16  # of those that nobody waits for yet
 SWEEP_S: Final = 1.0  # between two looks at deadlines, or an eighth of the shortest silence that is waited for
 PAUSE_FIRST_S: Final = 0.1  # after a connection could not be opened; doubled each time
@@ -66,6 +67,7 @@ class OriginPool:
         self._ahead = 0  # connections to have open, whether they are needed yet or not
         self._pause_s = PAUSE_FIRST_S
         self._paused_until_s = 0.0
+        self._begun_in_turn = 0  # of the loop: connections
         self._sweep_s = SWEEP_S
         self._sweeping: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -207,7 +209,7 @@ class OriginPool:
             self.loop.call_soon(self._open_more)
 
     def _open_more(self) -> None:
-        """Open what is missing, within all bounds."""
+        """Open what is missing, within all bounds, some of it in a later turn of the loop."""
         if self._is_closed or self.loop.time() < self._paused_until_s:
             return
         opening = len(self._opening)
@@ -216,10 +218,19 @@ class OriginPool:
             self._drop_cancelled()
             wanted = self._missing()
         for _ in range(wanted - opening):
+            if self._begun_in_turn == OPENED_AT_ONCE_MAX:
+                return
             if not may_open() and (self._open or self._opening):  # without one, nothing would go on
                 return
+            if not self._begun_in_turn:
+                self.loop.call_soon(self._turn_over)
+            self._begun_in_turn += 1
             count_sockets(1)
             self._begin_opening(self._connect_s())
+
+    def _turn_over(self) -> None:
+        self._begun_in_turn = 0
+        self._open_more()
 
     def _missing(self) -> int:
         """How many connections should be on their way."""
