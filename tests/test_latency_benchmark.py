@@ -54,6 +54,16 @@ def test_a_round_begins_when_nothing_is_under_way() -> None:
     assert requestlog.rounds([]) == 0
 
 
+def test_files_have_rounds_of_their_own() -> None:
+    """Two for the table, then two or three for each file; those of different files overlap all the time."""
+    log = [record(0, 30, key="/b/t/?list"), record(30, 60, key="/b/t/_versions/1.manifest")]
+    for number in range(20):
+        key, at = f"/b/t/data/{number}.lance", 60 + number
+        log += [record(at, at + 30, key=key), *(record(at + 30 + more, at + 60 + more, key=key) for more in range(5))]
+    assert requestlog.rounds(reversed(log)) == 4
+    assert requestlog.rounds([*log, record(200, 230, key="/b/t/data/7.lance")]) == 5
+
+
 def test_ends_come_before_beginnings_of_the_same_moment() -> None:
     assert requestlog.in_flight_max([record(0, 30), record(30, 60), record(10, 40)]) == 2
 
