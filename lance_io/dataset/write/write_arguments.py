@@ -161,7 +161,11 @@ def write_target(
             storage_options=state.storage_options,
             manifest=state.manifest,
         )
-    session = session or Session()
+    is_own = session is None
+    if session is None:
+        session = Session()
     location = session.locate(uri, options_of(storage_options))
+    if is_own:
+        session.linger()
     handler = session.handler(location, commit_lock)
     return WriteTarget(location, location, session, handler, str(uri), storage_options)
