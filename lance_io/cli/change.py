@@ -52,8 +52,8 @@ def delete(uri: str, predicate: str, dry_run: bool, yes: bool, storage_option: l
         num_rows = _count(state, predicate)
         typer.confirm(f"Delete {num_rows:,} rows of {uri}?", abort=True, err=True)
     with progress("deleting"):
-        plan = change_plans.delete_rows(state, predicate, CONFLICT_RETRIES, RETRY_TIMEOUT.total_seconds())
-        after, num_deleted = run(state, plan)
+        after, done = run(state, change_plans.delete_rows(state, predicate, CONFLICT_RETRIES, RETRY_TIMEOUT))
+    num_deleted = done["num_deleted_rows"]
     report = {"version": after.manifest.version, "num_deleted_rows": num_deleted, "num_matching_rows": num_deleted}
     show(report, as_json, _show_delete)
 
@@ -135,16 +135,16 @@ def cleanup(
     as_json: bool,
 ) -> None:
     """Run `lance-io cleanup`; a dry run is what comes without `yes`."""
-    policy = remove_versions.cleanup_policy(
-        None if older_than is None else _age(older_than),
-        retain_versions,
-        delete_unverified=delete_unverified,
-        error_if_tagged=False,
-        versions=None,
-    )
+    rules = {
+        "older_than": None if older_than is None else _age(older_than),
+        "retain_versions": retain_versions,
+        "delete_unverified": delete_unverified,
+        "error_if_tagged": False,
+        "versions": None,
+    }
     state = open_table(uri, options=storage_option)
     with progress("looking at versions and files" if not yes else "cleaning up"):
-        report = _clean_up(state, policy) if yes else _explain(state, policy)
+        report = _clean_up(state, rules) if yes else _explain(state, rules)
     show(report, as_json, _show_cleanup)
 
 
@@ -158,12 +158,12 @@ def _age(text: str) -> timedelta:
     return age
 
 
-def _clean_up(state: DatasetState, policy: Any) -> dict[str, Any]:
-    return {"done": True, **asdict(run(state, remove_versions.clean_up(state, policy)))}
+def _clean_up(state: DatasetState, rules: dict[str, Any]) -> dict[str, Any]:
+    return {"done": True, **asdict(run(state, remove_versions.clean_up(state, None, **rules)))}
 
 
-def _explain(state: DatasetState, policy: Any) -> dict[str, Any]:
-    plan = remove_versions.explain_cleanup(state, policy, include_files=True, max_files=CLEANUP_FILES_SHOWN)
+def _explain(state: DatasetState, rules: dict[str, Any]) -> dict[str, Any]:
+    plan = remove_versions.explain_cleanup(state, include_files=True, max_files=CLEANUP_FILES_SHOWN, **rules)
     found = run(state, plan)
     return {
         "done": False,

@@ -2,7 +2,7 @@
 
 On top the public objects, each with its two faces, the synchronous class and the asynchronous one, in one module:
 
-    lance_dataset, dataset_plans   `LanceDataset` and `AsyncDataset`; what their methods do
+    lance_dataset                  `LanceDataset` and `AsyncDataset`
     fragment, scanner              of one fragment, of one scan
     open_dataset, opening          from a URI to a dataset; what opening from a coroutine returns
     properties, not_offered        what a version knows without asking, and what only pylance has

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from lance_io import runtime
 from lance_io.dataset import scanner as scanners
-from lance_io.dataset.lazy_module import later, load
+from lance_io.dataset.lazy_module import later, later_plans, load
 from lance_io.dataset.not_offered import FragmentNotOffered
 from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.rows.take_rows import take_fragment_positions
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from lance_io.table.manifest.fragment import Fragment as StoredFragment
 else:
     bases = later("lance_io.dataset.bases")
-    deletions = later("lance_io.dataset.changes.delete_rows")
+    deletions = later_plans("lance_io.dataset.changes.delete_rows")
     describe = later("lance_io.dataset.version.describe")
-    validation = later("lance_io.dataset.version.validation")
+    validation = later_plans("lance_io.dataset.version.validation")
     write_fragments = later("lance_io.dataset.write.write_fragments")
 
 
@@ -58,15 +58,14 @@ class _Fragment(FragmentProperties, FragmentNotOffered):
         return take_fragment_positions(self._state, self._place, row_numbers(indices), columns)
 
     def _validate(self) -> Plan[None]:
-        yield load(validation)
-        yield from validation.validate(self._state, [self._place])
+        return validation.validate(self._state, [self._place])
 
     def _delete(self, predicate: Any) -> Plan[FragmentMetadata | None]:
-        yield load(deletions, describe)
+        yield load(describe)
         return _public((yield from deletions.delete_from_fragment(self._state, self._place, predicate)))
 
     def _delete_rows(self, offsets: Any) -> Plan[FragmentMetadata | None]:
-        yield load(deletions, describe)
+        yield load(describe)
         return _public((yield from deletions.delete_offsets(self._state, self._place, row_numbers(offsets))))
 
 

@@ -8,8 +8,8 @@ Every asynchronous method is a coroutine that runs on the engine's loop, whateve
 cancels it there. `async for` over batches that ends early (`break`, an exception, `aclose`) cancels the reads under
 way.
 
-What the methods do is in `dataset_plans.py`, `scanner.py`, `fragment.py` and, for those that change the table, in
-`changes/change_methods.py`.
+What the methods do are plans of the folders, `scanner.py` and `fragment.py`; those that change the table are in
+`changes/change_methods.py`. Modules that an open dataset does not need are loaded when a method does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
+import pyarrow as pa
+
 from lance_io import runtime
-from lance_io.dataset import dataset_plans as plans
 from lance_io.dataset.changes.change_methods import COMMIT_TIMEOUT, AsyncDatasetChanges, DatasetChanges
-from lance_io.dataset.lazy_module import later
+from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.not_offered import DatasetNotOffered
 from lance_io.dataset.opening import Opening
 from lance_io.dataset.properties import DatasetProperties
-from lance_io.dataset.rows.take_rows import take_positions, take_row_ids, warm
+from lance_io.dataset.rows.take_rows import sample, take_positions, take_row_ids, warm
 from lance_io.dataset.run_plan import run, run_async, run_sync
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scan.scan_statistics import IoMeter
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     import pandas as pd
-    import pyarrow as pa
     from typing_extensions import Unpack
 
     from lance_io.dataset import bases
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from lance_io.dataset.scan.scan_arguments import ScanKeywords
     from lance_io.dataset.scan.scan_options import ScanOptions
     from lance_io.dataset.scanner import AsyncScanner, LanceScanner, SyncScanner
-    from lance_io.dataset.version import file_listing, table_statistics, tags_and_branches
+    from lance_io.dataset.version import describe, file_listing, table_statistics, tags_and_branches, validation
     from lance_io.dataset.version.column_lists import Columns, Selection
     from lance_io.dataset.version.describe import Version, VersionRef
     from lance_io.dataset.version.file_listing import Progress
@@ -72,11 +72,13 @@ else:
     bases = later("lance_io.dataset.bases")
     fragments = later("lance_io.dataset.fragment")
     scanners = later("lance_io.dataset.scanner")
-    blob_file = later("lance_io.dataset.blobs.blob_file")
+    blob_file = later_plans("lance_io.dataset.blobs.blob_file")
     commits = later("lance_io.dataset.changes.commit_calls")
-    file_listing = later("lance_io.dataset.version.file_listing")
+    describe = later_plans("lance_io.dataset.version.describe")
+    file_listing = later_plans("lance_io.dataset.version.file_listing")
     table_statistics = later("lance_io.dataset.version.table_statistics")
-    tags_and_branches = later("lance_io.dataset.version.tags_and_branches")
+    tags_and_branches = later_plans("lance_io.dataset.version.tags_and_branches")
+    validation = later_plans("lance_io.dataset.version.validation")
     writes = later("lance_io.dataset.write.run_write")
     scheduler = later("lance_io.io.scheduler")
 
@@ -136,15 +138,15 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
     def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        return self._run(plans.versions(self._state))
+        return self._run(describe.describe_versions(self._state.location))
 
     def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first; one listing."""
-        return self._run(plans.version_refs(self._state))
+        return self._run(describe.version_refs(self._state.location))
 
     def all_files(self) -> pa.RecordBatchReader:
         """All files below the table's folder, with size and time: `base_uri`, `path`, `size_bytes`, `last_modified`."""
-        return self._run(plans.all_files(self._state))
+        return self._run(file_listing.all_files(self._state))
 
     def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
@@ -156,11 +158,11 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         """
 
         def batches(state: DatasetState) -> Iterator[pa.RecordBatch]:
-            for portion in run(state, plans.tracked_versions(state, min_version)):
-                yield run(state, plans.tracked_files(state, portion))
+            for portion in run(state, file_listing.tracked_versions(state, min_version)):
+                yield run(state, file_listing.tracked_files(state, portion))
                 portion.tell(progress)
 
-        return file_listing.reader(file_listing.TRACKED_FILES, batches(self._state))
+        return pa.RecordBatchReader.from_batches(file_listing.TRACKED_FILES, batches(self._state))
 
     def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> Self:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
@@ -264,7 +266,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
     def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
-        offset, limit = plans.row_window(start, end)
+        offset, limit = scanners.row_window(start, end)
         return self._scan(columns, offset=offset, limit=limit, timeout=timeout).to_table()
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
@@ -302,7 +304,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         **kwargs: Any,
     ) -> pa.Table:
         """A random sample without repetitions. Raises `ValueError` when it is larger than the table."""
-        plan = plans.sample(self._state, num_rows, columns, randomize_order=randomize_order)
+        plan = sample(self._state, num_rows, columns, randomize_order=randomize_order)
         return self._run(plan, timeout)
 
     def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
@@ -333,7 +335,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
         Raises `FormatError` for what does not agree, `OSError` for a file that is missing.
         """
-        self._run(plans.validate(self._state))
+        self._run(validation.validate(self._state, self._state.all_places))
 
     # -- blobs -------------------------------------------------------------------------------------------------------
 
@@ -353,7 +355,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         buffer_size              bytes read ahead by small sequential reads
         Raises `ValueError` for rows that were deleted or never existed.
         """
-        plan = plans.take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
+        plan = blob_file.take_blobs(self._state, blob_column, ids, addresses, indices, buffer_size)
         return self._run(plan, timeout)
 
     def read_blobs(
@@ -368,7 +370,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         timeout: Timeout = None,
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`; selectors as for `take_blobs`."""
-        return self._run(plans.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
+        return self._run(blob_file.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
 
     def read_blob_ranges(
         self,
@@ -384,7 +386,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
         requests  `(row, offset, length)`, the row as `selector` ("ids", "addresses", "indices") says
         """
-        return self._run(plans.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
+        return self._run(blob_file.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
 
     # -- commits ----------------------------------------------------------------------------------------------------
 
@@ -572,32 +574,32 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
     async def versions(self) -> list[Version]:
         """All versions of the branch, oldest first; reads every manifest."""
-        return await self._run(plans.versions(self._state))
+        return await self._run(describe.describe_versions(self._state.location))
 
     async def all_files(self) -> pa.RecordBatchReader:
         """See `LanceDataset.all_files`."""
-        return await self._run(plans.all_files(self._state))
+        return await self._run(file_listing.all_files(self._state))
 
     async def tracked_files(
         self, *, min_version: int | None = None, progress: Progress | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `LanceDataset.tracked_files`; batch by batch, for `async for`."""
         state = self._state
-        for portion in await self._run(plans.tracked_versions(state, min_version)):
-            yield await self._run(plans.tracked_files(state, portion))
+        for portion in await self._run(file_listing.tracked_versions(state, min_version)):
+            yield await self._run(file_listing.tracked_files(state, portion))
             portion.tell(progress)
 
     async def version_refs(self) -> list[VersionRef]:
         """Numbers of all versions of the branch, oldest first."""
-        return await self._run(plans.version_refs(self._state))
+        return await self._run(describe.version_refs(self._state.location))
 
     async def tags(self) -> dict[str, Any]:
         """The table's tags by name."""
-        return await self._run(plans.tags(self._state))
+        return await self._run(tags_and_branches.list_tags(self._state))
 
     async def branches(self) -> dict[str, Any]:
         """The table's branches by name."""
-        return await self._run(plans.branches(self._state))
+        return await self._run(tags_and_branches.list_branches(self._state))
 
     async def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> AsyncDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
@@ -649,7 +651,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
     async def slice(self, start: int, end: int, columns: Columns = None, *, timeout: Timeout = None) -> pa.Table:
         """Rows `start` to `end` by position. Raises `ValueError` unless `0 <= start <= end`."""
-        offset, limit = plans.row_window(start, end)
+        offset, limit = scanners.row_window(start, end)
         return await self.scanner(columns, offset=offset, limit=limit, timeout=timeout).to_table()
 
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
@@ -684,7 +686,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
     async def validate(self) -> None:
         """Check that all files of the version are there and agree with the manifest; see `LanceDataset.validate`."""
-        await self._run(plans.validate(self._state))
+        await self._run(validation.validate(self._state, self._state.all_places))
 
     @property
     def stats(self) -> AsyncStats:
@@ -705,7 +707,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         self, num_rows: int, columns: Selection = None, randomize_order: bool = True, *, timeout: Timeout = None
     ) -> pa.Table:
         """A random sample without repetitions."""
-        plan = plans.sample(self._state, num_rows, columns, randomize_order=randomize_order)
+        plan = sample(self._state, num_rows, columns, randomize_order=randomize_order)
         return await self._run(plan, timeout)
 
     async def warm(self, columns: Selection = None, *, timeout: Timeout = None) -> None:
@@ -716,7 +718,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
     ) -> list[AsyncBlobFile | None]:
         """Blobs as awaitable files, None where the blob is null; all as for `LanceDataset.take_blobs`."""
-        found = await self._run(plans.take_blobs(self._state, blob_column, ids, addresses, indices, 0), timeout)
+        found = await self._run(blob_file.take_blobs(self._state, blob_column, ids, addresses, indices, 0), timeout)
         return [None if blob is None else blob_file.AsyncBlobFile(blob) for blob in found]
 
     @asynccontextmanager
@@ -735,13 +737,13 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         self, blob_column: str, ids: Any = None, addresses: Any = None, indices: Any = None, *, timeout: Timeout = None
     ) -> list[tuple[int, bytes | None]]:
         """The bytes of blobs, as `(row address, bytes or None)`."""
-        return await self._run(plans.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
+        return await self._run(blob_file.read_blobs(self._state, blob_column, ids, addresses, indices), timeout)
 
     async def read_blob_ranges(
         self, blob_column: str, requests: Any, *, selector: str, timeout: Timeout = None
     ) -> list[tuple[int, int, bytes | None]]:
         """Ranges of blobs, as `(number of the request, row address, bytes or None)`."""
-        return await self._run(plans.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
+        return await self._run(blob_file.read_blob_ranges(self._state, blob_column, requests, selector), timeout)
 
     # -- writes and commits -------------------------------------------------------------------------------------------
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from lance_io import runtime
-from lance_io.dataset.lazy_module import later, load
+from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.not_offered import ScannerBuilderNotOffered
 from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.scan_options import ScanOptions, limited, scan_options
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
-from lance_io.errors import UnsupportedError
+from lance_io.errors import UnsupportedError, UsageError
 from lance_io.io.stats import io_stats
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     bases = later("lance_io.dataset.bases")
     data_frames = later("lance_io.dataset.scan.data_frames")
-    explanations = later("lance_io.dataset.scan.explain")
+    explanations = later_plans("lance_io.dataset.scan.explain")
 
 
 def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
@@ -45,6 +45,15 @@ def fragment_ids(fragments: Iterable[Any]) -> tuple[int, ...]:
             raise TypeError(f"fragments must be an iterable of LanceFragment. Got {type(fragment)} instead.")
         ids.append(fragment.fragment_id)
     return tuple(ids)
+
+
+def row_window(start: int, end: int) -> tuple[int, int]:
+    """Offset and limit of a scan of rows by position. Raises `UsageError` unless `0 <= start <= end`."""
+    if start < 0:
+        raise UsageError(f"start must be non-negative, got {start}")
+    if end < start:
+        raise UsageError(f"end ({end}) must be >= start ({start})")
+    return start, end - start
 
 
 def asked_options(
@@ -86,8 +95,7 @@ class _Scan:
         return explain(self._state, plan, self._options)
 
     def _explain_io(self, *, cold: bool) -> Plan[IoPlan]:
-        yield load(explanations)
-        return (yield from explanations.explain_scan(self._state, self._options, cold=cold))
+        return explanations.explain_scan(self._state, self._options, cold=cold)
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -11,8 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lance_io import runtime
-from lance_io.dataset import dataset_plans as plans
-from lance_io.dataset.lazy_module import later
+from lance_io.dataset.lazy_module import later, later_plans
 from lance_io.dataset.properties import DatasetProperties
 from lance_io.dataset.run_plan import AsyncFace, SyncFace, run_change
 from lance_io.limits import CLEANUP_FILES_SHOWN
@@ -22,14 +21,22 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from lance_io.commit.cleanup import CleanupStats
+    from lance_io.dataset.changes import change_plans as changes
     from lance_io.dataset.changes import drop_table as drops
+    from lance_io.dataset.changes import remove_versions as cleanups
+    from lance_io.dataset.changes import transaction_history as history
+    from lance_io.dataset.changes.change_plans import DeleteResult
     from lance_io.dataset.changes.lance_operation import Transaction
     from lance_io.dataset.changes.remove_versions import CleanupExplanation
-    from lance_io.dataset.dataset_plans import DeleteResult, Values
     from lance_io.dataset.version.state import DatasetState
     from lance_io.dataset.write import run_write as writes
     from lance_io.plans.plan import Plan
+
+    Values = Mapping[str, str | None]
 else:
+    changes = later_plans("lance_io.dataset.changes.change_plans")
+    cleanups = later_plans("lance_io.dataset.changes.remove_versions")
+    history = later_plans("lance_io.dataset.changes.transaction_history")
     drops = later("lance_io.dataset.changes.drop_table")
     writes = later("lance_io.dataset.write.run_write")
 
@@ -59,12 +66,12 @@ class DatasetChanges(SyncFace, DatasetProperties):
                                          rows meanwhile
         Raises `OSError` for a predicate that does not fit, `CommitConflictError` when retries did not help.
         """
-        self._state, done = self._run(plans.delete(self._state, predicate, conflict_retries, retry_timeout))
+        self._state, done = self._run(changes.delete_rows(self._state, predicate, conflict_retries, retry_timeout))
         return done
 
     def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        self._change(plans.truncate(self._state))
+        self._change(changes.truncate(self._state))
 
     def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `write_dataset`."""
@@ -72,52 +79,52 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def restore(self) -> None:
         """Make this version the newest one again."""
-        self._change(plans.restore(self._state))
+        self._change(changes.restore(self._state))
 
     # -- configuration and metadata -----------------------------------------------------------------------------------
 
     def update_config(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the configuration; None removes one, `replace` all others. Gives the new configuration."""
-        self._change(plans.update_config(self._state, values, replace=replace))
+        self._change(changes.update_config(self._state, values, replace_all=replace))
         return self.config()
 
     def delete_config_keys(self, keys: list[str]) -> None:
         """Remove entries of the configuration."""
-        self._change(plans.delete_config_keys(self._state, keys))
+        self._change(changes.delete_config_keys(self._state, keys))
 
     def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata; as `update_config`."""
-        self._change(plans.update_metadata(self._state, values, replace=replace))
+        self._change(changes.update_metadata(self._state, values, replace_all=replace))
         return self.metadata
 
     def update_schema_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the schema's metadata; as `update_config`."""
-        self._change(plans.update_schema_metadata(self._state, values, replace=replace))
+        self._change(changes.update_schema_metadata(self._state, values, replace_all=replace))
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
         """Give the schema other metadata. Deprecated."""
         _deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
-        self._change(plans.update_schema_metadata(self._state, new_metadata, replace=True))
+        self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
 
     def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
         """Set entries of the metadata of fields, given by path or id; as `update_config`."""
-        self._change(plans.update_field_metadata(self._state, field_updates, replace=replace))
+        self._change(changes.update_field_metadata(self._state, field_updates, replace_all=replace))
 
     def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
         """Give a field other metadata. Deprecated."""
         _deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
-        self._change(plans.update_field_metadata(self._state, {field_name: new_metadata}, replace=True))
+        self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
 
     # -- history ----------------------------------------------------------------------------------------------------
 
     def read_transaction(self, version: int) -> Transaction | None:
         """What made a version; None when no record of it is left. Raises `OSError` for a version that is not there."""
-        return self._run(plans.read_transaction(self._state, version))
+        return self._run(history.read_transaction(self._state, version))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
-        return self._run(plans.get_transactions(self._state, recent_transactions))
+        return self._run(history.get_transactions(self._state, recent_transactions))
 
     # -- cleaning up ------------------------------------------------------------------------------------------------
 
@@ -148,7 +155,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
         This version and all newer ones, tagged versions and what branches refer to always stay. Raises `OSError` for
         tagged versions that would go, and for a manifest that cannot be read: nothing is removed on a guess.
         """
-        plan = plans.clean_up(
+        plan = cleanups.clean_up(
             self._state,
             delete_rate_limit,
             older_than=older_than,
@@ -175,10 +182,10 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
         include_files  list the files, at most `max_files`
         """
-        plan = plans.explain_cleanup(
+        plan = cleanups.explain_cleanup(
             self._state,
-            include_files,
-            max_files,
+            include_files=include_files,
+            max_files=max_files,
             older_than=older_than,
             retain_versions=retain_versions,
             delete_unverified=delete_unverified,
@@ -208,13 +215,13 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
     ) -> DeleteResult:
         """Delete the rows that pass a filter; see `LanceDataset.delete`."""
         state = self._state
-        plan = plans.delete(state, predicate, conflict_retries, retry_timeout)
+        plan = changes.delete_rows(state, predicate, conflict_retries, retry_timeout)
         self._state, done = await run_change(plan, answers_sync=state.answers_sync)
         return done
 
     async def truncate_table(self) -> None:
         """Delete all rows and keep the schema."""
-        await self._change(plans.truncate(self._state))
+        await self._change(changes.truncate(self._state))
 
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
@@ -223,48 +230,48 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def restore(self) -> None:
         """Make this version the newest one again."""
-        await self._change(plans.restore(self._state))
+        await self._change(changes.restore(self._state))
 
     async def update_config(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the configuration; see `LanceDataset.update_config`."""
-        await self._change(plans.update_config(self._state, values, replace=replace))
+        await self._change(changes.update_config(self._state, values, replace_all=replace))
         return self.config()
 
     async def delete_config_keys(self, keys: list[str]) -> None:
         """Remove entries of the configuration."""
-        await self._change(plans.delete_config_keys(self._state, keys))
+        await self._change(changes.delete_config_keys(self._state, keys))
 
     async def update_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the table's metadata."""
-        await self._change(plans.update_metadata(self._state, values, replace=replace))
+        await self._change(changes.update_metadata(self._state, values, replace_all=replace))
         return self.metadata
 
     async def update_schema_metadata(self, values: Values, *, replace: bool = False) -> dict[str, str]:
         """Set entries of the schema's metadata."""
-        await self._change(plans.update_schema_metadata(self._state, values, replace=replace))
+        await self._change(changes.update_schema_metadata(self._state, values, replace_all=replace))
         return self.schema_metadata
 
     async def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
         """Give the schema other metadata. Deprecated."""
         _deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
-        await self._change(plans.update_schema_metadata(self._state, new_metadata, replace=True))
+        await self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
 
     async def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
         """Set entries of the metadata of fields."""
-        await self._change(plans.update_field_metadata(self._state, field_updates, replace=replace))
+        await self._change(changes.update_field_metadata(self._state, field_updates, replace_all=replace))
 
     async def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
         """Give a field other metadata. Deprecated."""
         _deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
-        await self._change(plans.update_field_metadata(self._state, {field_name: new_metadata}, replace=True))
+        await self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
 
     async def read_transaction(self, version: int) -> Transaction | None:
         """What made a version; see `LanceDataset.read_transaction`."""
-        return await self._run(plans.read_transaction(self._state, version))
+        return await self._run(history.read_transaction(self._state, version))
 
     async def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
         """What made the newest versions, newest first."""
-        return await self._run(plans.get_transactions(self._state, recent_transactions))
+        return await self._run(history.get_transactions(self._state, recent_transactions))
 
     async def cleanup_old_versions(
         self,
@@ -278,7 +285,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         delete_concurrency: int | None = None,
     ) -> CleanupStats:
         """Remove old versions, and files that no version refers to; see `LanceDataset.cleanup_old_versions`."""
-        plan = plans.clean_up(
+        plan = cleanups.clean_up(
             self._state,
             delete_rate_limit,
             older_than=older_than,
@@ -302,10 +309,10 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         max_files: int = CLEANUP_FILES_SHOWN,
     ) -> CleanupExplanation:
         """What `cleanup_old_versions` would remove; removes nothing."""
-        plan = plans.explain_cleanup(
+        plan = cleanups.explain_cleanup(
             self._state,
-            include_files,
-            max_files,
+            include_files=include_files,
+            max_files=max_files,
             older_than=older_than,
             retain_versions=retain_versions,
             delete_unverified=delete_unverified,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget
@@ -24,6 +24,7 @@ from lance_io.table.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import timedelta
 
     from lance_io.commit.target import CommittedVersion
     from lance_io.dataset.version.state import DatasetState
@@ -66,15 +67,21 @@ def change(
 # -- rows ------------------------------------------------------------------------------------------------------------
 
 
+class DeleteResult(TypedDict):
+    """What a delete did."""
+
+    num_deleted_rows: int
+
+
 def delete_rows(
-    state: DatasetState, predicate: Any, conflict_retries: int, retry_seconds: float
-) -> Plan[tuple[DatasetState, int]]:
-    """Delete the rows that pass a filter; gives how many these were.
+    state: DatasetState, predicate: Any, conflict_retries: int, retry_timeout: timedelta
+) -> Plan[tuple[DatasetState, DeleteResult]]:
+    """Delete the rows that pass a filter.
 
     conflict_retries  how often it is made anew after a conflict
-    retry_seconds     not after this time
+    retry_timeout     not after this time
     """
-    started, retries = time.monotonic(), 0
+    started, retries, retry_seconds = time.monotonic(), 0, retry_timeout.total_seconds()
     while True:
         try:
             return (yield from _delete(state, predicate))
@@ -85,12 +92,12 @@ def delete_rows(
             state = yield from checked_out(state, None)
 
 
-def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, int]]:
+def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, DeleteResult]]:
     rows = yield from matching_rows(state, predicate)
     deletion = yield from deletion_of(state, rows)
     operation = Delete(tuple(deletion.updated), tuple(deletion.removed), str(predicate))
     after = yield from change(state, operation, affected=deletion.affected, alongside=deletion.uploads(state))
-    return after, deletion.num_rows
+    return after, DeleteResult(num_deleted_rows=deletion.num_rows)
 
 
 def truncate(state: DatasetState) -> Plan[DatasetState]:

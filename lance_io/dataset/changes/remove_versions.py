@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lance_io.commit.cleanup import CleanupPlan, CleanupStats, auto_cleanup, plan_cleanup, run_cleanup
 from lance_io.commit.target import CommitTarget
@@ -67,8 +67,12 @@ def cleanup_policy(
     )
 
 
-def clean_up(state: DatasetState, policy: CleanupPolicy, deletes_per_s: int | None = None) -> Plan[CleanupStats]:
-    """Remove what the rules say. Raises `BindError` for a rate at which nothing would be removed."""
+def clean_up(state: DatasetState, deletes_per_s: int | None, **rules: Any) -> Plan[CleanupStats]:
+    """Remove what the rules say, keywords of `cleanup_policy`.
+
+    Raises `BindError` for a rate at which nothing would be removed.
+    """
+    policy = cleanup_policy(**rules)
     if deletes_per_s is not None and deletes_per_s < 1:
         raise BindError(f"delete_rate_limit must be greater than 0, got {deletes_per_s}")
     plan = yield from _plan(state, policy)
@@ -76,10 +80,10 @@ def clean_up(state: DatasetState, policy: CleanupPolicy, deletes_per_s: int | No
 
 
 def explain_cleanup(
-    state: DatasetState, policy: CleanupPolicy, *, include_files: bool, max_files: int
+    state: DatasetState, *, include_files: bool, max_files: int, **rules: Any
 ) -> Plan[CleanupExplanation]:
     """What they would remove."""
-    plan = yield from _plan(state, policy)
+    plan = yield from _plan(state, cleanup_policy(**rules))
     depth = len(state.location.key("x")) - 1
     paths = [meta.key[depth:] for meta in (*plan.manifests, *(meta for meta, _ in plan.files))] if include_files else []
     warnings = [f"version {version} is kept because of a tag" for version in plan.kept_tags]

@@ -8,6 +8,7 @@ Everything is an array; no Python object exists per row.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -26,8 +27,9 @@ from lance_io.format.per_schema import PerSchema
 from lance_io.levels.arrays import numbers
 from lance_io.levels.layout import BatchLayout
 from lance_io.levels.retype import batch_as, concat
-from lance_io.plans.plan import Import
+from lance_io.plans.plan import Call, Import
 from lance_io.records import dataclass
+from lance_io.runtime import cpu_pool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -252,6 +254,14 @@ def _add_system(
     row_columns = yield from load_row_columns(state, [place for place, _ in grouped.groups], names)
     for name in names:
         columns[name] = concat([row_columns.make(name, place, offsets) for place, offsets in grouped.groups])
+
+
+def sample(state: DatasetState, num_rows: int, columns: Selection, *, randomize_order: bool) -> Plan[pa.Table]:
+    """See `LanceDataset.sample`; on a loop a thread draws."""
+    starts = yield from load_live_starts(state)
+    draw = partial(sample_positions, num_rows, int(starts[-1]), randomize_order=randomize_order)
+    positions: Sequence[int] = yield Call(draw, cpu_pool())
+    return (yield from take_positions(state, positions, columns))
 
 
 def sample_positions(num_rows: int, population: int, *, randomize_order: bool) -> Sequence[int]:

@@ -20,7 +20,7 @@ from lance_io.table.manifest.index_section import decode_indices
 from lance_io.table.manifest.paths import INDICES, data_file_place, deletion_file_place, transaction_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from lance_io.commit.latest import VersionFile
     from lance_io.dataset.version.state import DatasetState
@@ -70,12 +70,7 @@ class Portion:
             progress(self.num_read, self.num_versions)
 
 
-def reader(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """The batches as pylance gives them."""
-    return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def all_files(state: DatasetState) -> Plan[pa.RecordBatch]:
+def all_files(state: DatasetState) -> Plan[pa.RecordBatchReader]:
     """The files below the table's folder (a branch's, where one is open), in `ALL_FILES`; one listing."""
     location = state.location
     metas = yield from _below(location, location.key("") if location.path else "")
@@ -85,7 +80,7 @@ def all_files(state: DatasetState) -> Plan[pa.RecordBatch]:
         pa.array([meta.size_bytes for meta in metas], pa.int64()),
         pa.array([meta.last_modified for meta in metas], pa.timestamp("us", "UTC")),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ALL_FILES)
+    return pa.RecordBatchReader.from_batches(ALL_FILES, [pa.RecordBatch.from_arrays(columns, schema=ALL_FILES)])
 
 
 def tracked_versions(state: DatasetState, min_version: int | None) -> Plan[list[Portion]]:
@@ -96,10 +91,10 @@ def tracked_versions(state: DatasetState, min_version: int | None) -> Plan[list[
     return [Portion(part, number * MANIFESTS_AT_ONCE + len(part), len(found)) for number, part in enumerate(parts)]
 
 
-def tracked_files(state: DatasetState, portion: Sequence[VersionFile]) -> Plan[pa.RecordBatch]:
+def tracked_files(state: DatasetState, portion: Portion) -> Plan[pa.RecordBatch]:
     """The files that some versions refer to, in `TRACKED_FILES`; reads their manifests, side by side."""
-    parts: list[list[Row]] = yield Together([_files_of(state.location, file) for file in portion])
-    versions = [file.version for file, rows in zip(portion, parts, strict=True) for _ in rows]
+    parts: list[list[Row]] = yield Together([_files_of(state.location, file) for file in portion.files])
+    versions = [file.version for file, rows in zip(portion.files, parts, strict=True) for _ in rows]
     bases, paths, kinds = [list(column) for column in zip(*(row for rows in parts for row in rows), strict=True)]
     columns = [
         pa.array(versions, pa.int64()),
