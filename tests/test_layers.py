@@ -56,7 +56,7 @@ def test_inner_modules_take_no_public_name_from_the_root() -> None:
 
 
 def imported(path: Path, modules: set[str]) -> set[str]:
-    """Modules that a file imports, wherever: at the top, in functions, by `later` and `later_plans`; but not for type checkers only."""
+    """Modules that a file imports, wherever: at the top, in functions, by `LATER`; but not for type checkers only."""
     names = []
 
     def visit(node: ast.AST) -> None:

@@ -38,7 +38,7 @@ class SyncFace:
 
     def _run(self, plan: Plan[T], timeout: Timeout = None) -> T:
         """Run a plan and wait for it."""
-        return run(self._state, plan, timeout)
+        return run_sync(plan, timeout, answers_sync=self._state.answers_sync)
 
 
 class AsyncFace:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import aclosing, closing
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from lance_io.file.file_requests import ReadFiles
 from lance_io.file.open.leaf_projection import Projection
@@ -22,7 +22,7 @@ from lance_io.plans.cpu_requests import Compute
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Generator, Sequence
 
     import pyarrow as pa
 
@@ -77,7 +77,7 @@ class TableReader:
         *,
         pieces_ahead: int | None = None,
         spans_ahead: int | None = None,
-    ) -> Iterator[ScanBatch]:
+    ) -> Generator[ScanBatch, None, None]:
         """Batches of physical row ranges, in order; batches never reach over a span.
 
         spans         (fragment, first row, end row), physical
@@ -127,8 +127,10 @@ class TableReader:
             partial(check_values, self.projection, arrays, parts), lambda: sum([array.nbytes for array in arrays])
         )
 
-    def _checked_sync(self, spans: Sequence[Span], batches: Iterator[ScanBatch]) -> Iterator[ScanBatch]:
-        with closing(cast("Generator[ScanBatch, None, None]", batches)):
+    def _checked_sync(
+        self, spans: Sequence[Span], batches: Generator[ScanBatch, None, None]
+    ) -> Generator[ScanBatch, None, None]:
+        with closing(batches):
             for batch in batches:
                 check_values(self.projection, batch.arrays, [(spans[batch.span_index][0], batch.num_rows)])
                 yield batch

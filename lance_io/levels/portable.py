@@ -45,6 +45,11 @@ class Portable:
     def __init__(self, schema: pa.Schema) -> None:
         self._suspects = [number for number, dtype in enumerate(schema.types) if _may_be_misread(_stored(dtype))]
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether a batch of the schema may have to be changed."""
+        return bool(self._suspects)
+
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of the schema, without slices that are misread."""
         for number in self._suspects:

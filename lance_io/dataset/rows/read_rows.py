@@ -107,12 +107,10 @@ class SpanReader:
     def read_sync(self) -> Generator[ScanBatch, None, None]:
         """The batches, read in this thread."""
         if self._reader is None:
-            yield from self._without_columns()
-            return
+            return self._without_columns()
         if self._by_rows:
-            yield from self._by_span(drive_sync(self._taken()))
-            return
-        yield from self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
+            return self._by_span(drive_sync(self._taken()))
+        return self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
 
     async def read(self) -> AsyncGenerator[ScanBatch, None]:
         """The batches, read on the running loop."""

@@ -6,7 +6,7 @@ all other plans are run by `run_plan.py`. What is read is decided elsewhere; thi
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from lance_io import runtime
@@ -49,7 +49,10 @@ class _Scan:
         self.options = options
         self.schema = schema
         self.watch = watch
-        self._ordering = Ordering(state, options) if options.order_by else None
+
+    @cached_property
+    def _ordering(self) -> Ordering | None:
+        return Ordering(self.state, self.options) if self.options.order_by else None
 
     def batches(self) -> Stream:
         """Its batches, of the size that was asked for."""
@@ -63,7 +66,7 @@ class _Scan:
         # Without a filter batches are slices of what is decoded: cutting one costs a microsecond.
         run = yield from self._run(None if options.filter is None else batch_rows)
         across = bool(options.strict_batch_size) or options.filter is not None
-        yield from run.batches(Rebatcher(batch_rows, across=across, then=portable))
+        yield from run.batches(Rebatcher(batch_rows, across=across, then=portable if portable.is_needed else None))
 
     def table(self) -> Plan[pa.Table]:
         """All of it, over whatever arrays were decoded; ordered if that was asked for."""
@@ -123,6 +126,12 @@ async def _collect(scan: _Scan) -> pa.Table:
 
 def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The batches of a scan, at most a few of them in memory; closing the iterator ends the scan."""
+    if options.scan_stats_callback is None and _is_run_here(state, options):
+        return iterate_sync(_Scan(state, options, schema, None).batches())
+    return _stream_watched(state, options, schema)
+
+
+def _stream_watched(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with watched(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):

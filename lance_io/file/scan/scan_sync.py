@@ -19,7 +19,7 @@ from lance_io.io.stats import count_held
 from lance_io.runtime import cpu_count, cpu_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from concurrent.futures import Future
 
     import pyarrow as pa
@@ -334,7 +334,7 @@ def scan_sync(
     spans: Sequence[Span],
     batch_rows: int | None,
     ahead: Readahead,
-) -> Iterator[ScanBatch]:
+) -> Generator[ScanBatch, None, None]:
     """See `TableReader.scan_sync`."""
     pieces = _Ahead(context, projection, spans, ahead)
     try:
