@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 OURS, PYLANCE, PARQUET, ZSTD = "lance_io", "pylance", "parquet", "parquet-zstd"
 # In Spark: what nobody can beat, and ourselves with half of the machine, over sockets that wait for nothing, and in
-# workers that we may tune.
-CEILING, ONE_CORE, UNIX_SOCKETS, TUNED_WORKER = "ceiling", "one core", "unix sockets", "tune_worker"
+# workers that we may tune; and what nobody can beat in such workers.
+CEILING, ONE_CORE, UNIX_SOCKETS = "ceiling", "one core", "unix sockets"
+TUNED_WORKER, TUNED_CEILING = "tune_worker", "tuned ceiling"
 # Of processes that append to one table: the same, if each of them had made as many versions.
 EQUAL_SHARE = "equal share"
+COMPARED = {TUNED_CEILING: TUNED_WORKER}
+"""Whom a contender is compared with; the others with us."""
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -13,7 +13,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from benchmarks.cases import CEILING, EQUAL_SHARE, ONE_CORE, PARQUET, PYLANCE, TUNED_WORKER, UNIX_SOCKETS, ZSTD
+from benchmarks.cases import (
+    CEILING,
+    EQUAL_SHARE,
+    ONE_CORE,
+    PARQUET,
+    PYLANCE,
+    TUNED_CEILING,
+    TUNED_WORKER,
+    UNIX_SOCKETS,
+    ZSTD,
+)
 from benchmarks.report import grouped, quantity
 
 if TYPE_CHECKING:
@@ -29,6 +39,7 @@ COLORS = {
     ONE_CORE: "#9a9fa8",
     UNIX_SOCKETS: "#3d9a9a",
     TUNED_WORKER: "#4f8f4a",
+    TUNED_CEILING: "#b79ad0",
     EQUAL_SHARE: "#b0506a",
 }
 LABELS = {
@@ -39,6 +50,7 @@ LABELS = {
     ONE_CORE: "with one core",
     UNIX_SOCKETS: "over Unix sockets",
     TUNED_WORKER: "with tune_worker",
+    TUNED_CEILING: "ready batches, beside that",
     EQUAL_SHARE: "equal share",
 }
 INK, FAINT = "#30343b", "#d8dbe0"

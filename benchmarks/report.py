@@ -17,7 +17,17 @@ from rich import box
 from rich.table import Table
 
 import lance_io
-from benchmarks.cases import CEILING, EQUAL_SHARE, OURS, PARQUET, PYLANCE, Case
+from benchmarks.cases import (
+    CEILING,
+    COMPARED,
+    EQUAL_SHARE,
+    OURS,
+    PARQUET,
+    PYLANCE,
+    TUNED_CEILING,
+    TUNED_WORKER,
+    Case,
+)
 from benchmarks.measure import Samples, Spread, times_better
 
 
@@ -27,7 +37,7 @@ class Finding:
 
     values   per contender, seconds or bytes per operation
     cpu_s    per contender, median of the processor seconds (all threads) per operation
-    against  per peer, how many times more it needed than we
+    against  per peer, how many times more it needed than we (`COMPARED`: than which of our own)
     goals    per peer, how many times we want it to be
     amounts  what one operation moves: "rows", "bytes", "commits"
     """
@@ -48,6 +58,7 @@ class Finding:
             PYLANCE: case.goal,
             PARQUET: case.parquet_goal,
             CEILING: case.ceiling_goal,
+            TUNED_CEILING: case.ceiling_goal,
             EQUAL_SHARE: case.share_goal,
         }
         return cls(
@@ -56,7 +67,7 @@ class Finding:
             rounds=len(samples[OURS].values),
             values={who: Spread.of(turns.values) for who, turns in samples.items()},
             cpu_s={who: Spread.of(turns.cpu_s).median for who, turns in samples.items()},
-            against={who: times_better(samples, OURS, who) for who in samples if who != OURS},
+            against={who: times_better(samples, COMPARED.get(who, OURS), who) for who in samples if who != OURS},
             goals={who: goal for who, goal in goals.items() if goal is not None and who in samples},
             amounts=dict(case.amounts),
         )
@@ -237,6 +248,33 @@ def as_table(report: Report) -> Table:
         for finding in findings:
             grid.add_row(*row(finding))
     return grid
+
+
+def spark_table(report: Report) -> str:
+    """The cases of Spark in Markdown: our time and share of the ceiling's speed, by default and with tuned workers."""
+    lines = [
+        "| Case | `lance_io` | of the ceiling | with `tune_worker` | of the ceiling then |",
+        "|---|---|---|---|---|",
+    ]
+    for finding in report.findings:
+        if TUNED_WORKER in finding.values:
+            times = [quantity(finding.values[who].median, finding.unit) for who in (OURS, TUNED_WORKER)]
+            shares = [
+                f"{finding.against[peer].median:.2f}" if peer in finding.against else ""
+                for peer in (CEILING, TUNED_CEILING)
+            ]
+            lines.append(f"| `{finding.name}` | {times[0]} | {shares[0]} | {times[1]} | {shares[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+def fill_in(document: str, name: str, content: str) -> str:
+    """A document with other content between `<!-- NAME -->` and `<!-- /NAME -->`, each on a line."""
+    opening, closing = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+    before, _, rest = document.partition(opening)
+    _, found, after = rest.partition(closing)
+    if not found:
+        raise ValueError(f"the document has no lines {opening.strip()} and {closing.strip()}")
+    return f"{before}{opening}\n{content}\n{closing}{after}"
 
 
 def sums(report: Report) -> str:

@@ -1,6 +1,7 @@
 """Compare `lance_io` with pylance and Parquet on local disk, in one run.
 
-    make bench                                           everything; writes benchmarks/results/latest.json and .png
+    make bench                                           everything; writes benchmarks/results/latest.json and .png,
+                                                         and the table of Spark into docs/benchmarks.md
     python -m benchmarks.run --only take/five --only '*/many'  some cases: whole names or their beginnings, * for any
     python -m benchmarks.run --scale 0.01 --repeat 3     small tables, few rounds
     python -m benchmarks.run --list                      names of the cases
@@ -28,13 +29,14 @@ from benchmarks.catalogue import chosen_cases
 from benchmarks.measure import alternate
 from benchmarks.picture import draw
 from benchmarks.profiling import profile_text
-from benchmarks.report import Finding, Report, as_table, quantity, rate, ratio, sums
+from benchmarks.report import Finding, Report, as_table, fill_in, quantity, rate, ratio, spark_table, sums
 from benchmarks.tables import Tables, default_cache
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RESULTS = Path(__file__).resolve().parent / "results"
+DOCUMENT = RESULTS.parents[1] / "docs" / "benchmarks.md"
 ROUNDS = 15
 
 
@@ -121,6 +123,9 @@ def run(argv: Sequence[str] | None = None, console: Console | None = None) -> Re
         report.save(folder / "latest.json")
         draw(report, folder / "latest.png")
         console.print(f"[dim]written: {folder / 'latest.json'}, {folder / 'latest.png'}[/]")
+    if complete and not options.output:
+        DOCUMENT.write_text(fill_in(DOCUMENT.read_text(), "spark", spark_table(report)))
+        console.print(f"[dim]the table of Spark is in {DOCUMENT}[/]")
     return report
 
 

@@ -7,8 +7,9 @@
     spark/sockets/TABLE     the rows that pass a filter, over TCP as Spark comes, and over Unix sockets
 
 `ceiling` is that other source (or a sink that drops what it gets): the same batches in the same tasks. What it needs is
-Spark's part, which no source in Python can avoid. `tune_worker` are our queries with the option of that name, in a
-session of their own, because what it sets stays with Spark's processes; all others are without.
+Spark's part, which no source in Python can avoid. `tune_worker` are our queries with the option of that name, and
+`tuned ceiling` the ceiling of these: in a session of their own, because what the option sets stays with Spark's
+processes; all others are without.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.cases import CEILING, ONE_CORE, OURS, PARQUET, TUNED_WORKER, UNIX_SOCKETS, Case, WrongAnswerError
+from benchmarks.cases import (
+    CEILING,
+    ONE_CORE,
+    OURS,
+    PARQUET,
+    TUNED_CEILING,
+    TUNED_WORKER,
+    UNIX_SOCKETS,
+    Case,
+    WrongAnswerError,
+)
 from benchmarks.sparkjobs import SparkProcess
 from benchmarks.sparksource import keep_ready, ready_amounts
 
@@ -40,7 +51,9 @@ READ_ROUNDS_FACTOR = 16  # ratios of single rounds are spread over a quarter, an
 FILTER = "number < 0.05"
 VECTORS = {"vector.arrow.fixed-size-list.size": "256"}  # Parquet only knows lists
 TUNED = {"tune_worker": "true"}
-WRITES = {OURS: "lance_io", PARQUET: "parquet", CEILING: "ready", TUNED_WORKER: "lance_io"}
+WRITES = {
+    OURS: "lance_io", PARQUET: "parquet", CEILING: "ready", TUNED_WORKER: "lance_io", TUNED_CEILING: "ready",
+}  # fmt: skip
 READS: dict[str, dict[str, Any]] = {"all": {}, "id": {"columns": ["id"]}, "filter": {"filter": FILTER}}
 
 
@@ -81,14 +94,13 @@ class SparkTurns:
             process.ask(query)
 
     def turns(self, queries: Mapping[str, Query], warm_rounds: int = 0) -> dict[str, Turn]:
-        """Turns of queries that read, and of ours with tuned workers, after some more that do not count."""
+        """Turns of queries that read, and of ours and the ceiling with tuned workers, after some that do not count."""
         ours = queries[OURS]
-        tuned: Query = {**ours, "options": {**ours["options"], **TUNED}}
+        tuned: dict[str, Query] = {OURS: ours, TUNED_WORKER: {**ours, "options": {**ours["options"], **TUNED}}}
+        if CEILING in queries:
+            tuned[TUNED_CEILING] = queries[CEILING]
         made: dict[str, Turn] = {}
-        for process, some in (
-            (self.process(CORES), queries),
-            (self.tuned_process(), {OURS: ours, TUNED_WORKER: tuned}),
-        ):
+        for process, some in ((self.process(CORES), queries), (self.tuned_process(), tuned)):
             self.require_same(process, some)
             for _ in range(warm_rounds):
                 for query in some.values():
@@ -171,7 +183,7 @@ def write_case(spark: SparkTurns, table: str) -> Case:
 
         def turn(who: str, round_number: int) -> Sample:
             del round_number
-            return (tuned if who == TUNED_WORKER else process).sample(
+            return (tuned if who in (TUNED_WORKER, TUNED_CEILING) else process).sample(
                 {**queries[who], "to": str(spark.tables.new_folder() / "table")}
             )
 

@@ -20,8 +20,8 @@ import lance_io
 from benchmarks import buckets, cases, measure, shares, sparksource, tables, transport
 from benchmarks.catalogue import chosen_cases
 from benchmarks.profiling import profile_text
-from benchmarks.report import Report
-from benchmarks.run import measured, run
+from benchmarks.report import Finding, Report, fill_in, spark_table
+from benchmarks.run import DOCUMENT, measured, run
 from lance_io.spark.source import LanceDataSource
 
 if TYPE_CHECKING:
@@ -193,6 +193,33 @@ def test_cases_of_spark_have_names() -> None:
         "spark/cores/narrow",
         "spark/sockets/narrow",
     } <= names
+
+
+def test_tuned_workers_are_judged_beside_a_ceiling_of_their_own() -> None:
+    seconds = {"lance_io": 8.0, "ceiling": 6.0, "tune_worker": 4.0, "tuned ceiling": 3.8}
+    samples = {who: measure.Samples([value] * 3, [value] * 3) for who, value in seconds.items()}
+    found = Finding.of(cases.Case("spark/read/narrow/all", dict, ceiling_goal=0.9), samples)
+    assert {who: spread.median for who, spread in found.against.items()} == {
+        "ceiling": 0.75,
+        "tune_worker": 0.5,
+        "tuned ceiling": 0.95,
+    }
+    assert [found.reached(peer) for peer in ("ceiling", "tune_worker", "tuned ceiling")] == [False, None, True]
+
+
+def test_a_complete_run_fills_the_table_of_spark_into_the_document() -> None:
+    seconds = {"lance_io": 0.8, "ceiling": 0.6, "tune_worker": 0.4, "tuned ceiling": 0.38}
+    samples = {who: measure.Samples([value], [value]) for who, value in seconds.items()}
+    report = Report(scale=1.0, rounds=1)
+    report.findings = [Finding.of(cases.Case(name, dict), samples) for name in ("spark/tasks/2", "spark/tasks/8")]
+    document = DOCUMENT.read_text()
+    filled = fill_in(document, "spark", spark_table(report))
+    before, after = document.split("<!-- spark -->")[0], document.split("<!-- /spark -->")[1]
+    assert filled.startswith(before) and filled.endswith(after)
+    assert "| `spark/tasks/8` | 800.0 ms | 0.75 | 400.0 ms | 0.95 |\n\n<!-- /spark -->" in filled
+    assert fill_in(filled, "spark", spark_table(report)) == filled
+    with pytest.raises(ValueError, match="no lines <!-- other -->"):
+        fill_in(document, "other", "")
 
 
 class Greeter(BaseHTTPRequestHandler):
