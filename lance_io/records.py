@@ -27,12 +27,12 @@ else:
             made = dataclasses.dataclass(slots=slots, repr=False, eq=False)(cls)
             fields = dataclasses.fields(made)
             if "__repr__" not in own:
-                made.__repr__ = _shown_as([one.name for one in fields if one.repr])
+                made.__repr__ = _repr_of([one.name for one in fields if one.repr])
             if eq and "__eq__" not in own:
-                made.__eq__ = _compared_by(_values([one.name for one in fields if one.compare]))
+                made.__eq__ = _equality_by(_values([one.name for one in fields if one.compare]))
             if eq and own.get("__hash__") is None:
                 names = [one.name for one in fields if (one.compare if one.hash is None else one.hash)]
-                made.__hash__ = _hashed_by(_values(names)) if frozen else None
+                made.__hash__ = _hash_by(_values(names)) if frozen else None
             return made
 
         return make
@@ -45,7 +45,7 @@ def _values(names: list[str]) -> Callable[[Any], Any]:
     return lambda one: tuple([getattr(one, name) for name in names])
 
 
-def _compared_by(values: Callable[[Any], Any]) -> Callable[[Any, object], bool]:
+def _equality_by(values: Callable[[Any], Any]) -> Callable[[Any, object], bool]:
     def __eq__(self: Any, other: object) -> bool:
         if other.__class__ is not self.__class__:
             return NotImplemented
@@ -54,14 +54,14 @@ def _compared_by(values: Callable[[Any], Any]) -> Callable[[Any, object], bool]:
     return __eq__
 
 
-def _hashed_by(values: Callable[[Any], Any]) -> Callable[[Any], int]:
+def _hash_by(values: Callable[[Any], Any]) -> Callable[[Any], int]:
     def __hash__(self: Any) -> int:
         return hash(values(self))
 
     return __hash__
 
 
-def _shown_as(names: list[str]) -> Callable[[Any], str]:
+def _repr_of(names: list[str]) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:
         return f"{type(self).__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 

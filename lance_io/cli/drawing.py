@@ -28,7 +28,7 @@ PIPE_WIDTH: Final = 1000  # columns of a "screen" that is none: tables are not c
 
 def draw(shown: Shown) -> None:
     """Print it."""
-    drawn = printable(shown) if isinstance(shown, str) else _drawn(shown)
+    drawn = printable(shown) if isinstance(shown, str) else _draw_parts(shown)
     _console().print(drawn, soft_wrap=True)
 
 
@@ -61,7 +61,7 @@ def _console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, width=width)
 
 
-def _drawn(shown: Shown) -> RenderableType:
+def _draw_parts(shown: Shown) -> RenderableType:
     match shown:
         case str():
             return Text(printable(shown))
@@ -70,7 +70,7 @@ def _drawn(shown: Shown) -> RenderableType:
         case Table():
             return _table(shown)
         case _:
-            return Group(*map(_drawn, shown))
+            return Group(*map(_draw_parts, shown))
 
 
 def _grid(pairs: Pairs) -> rich_table.Table:

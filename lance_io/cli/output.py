@@ -93,7 +93,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
         return
     bar = _drawing().steps_bar(total)
     task = bar.add_task(what, total=total)
-    with _shown_later(bar):
+    with _show_later(bar):
         yield lambda: bar.advance(task)
 
 
@@ -110,7 +110,7 @@ def transfer(what: str, total_rows: int | None) -> Iterator[Callable[[int, int],
     bar = _drawing().transfer_bar(total_rows)
     meter = Meter(total_rows)
     task = bar.add_task(what, total=total_rows, done=meter.text())
-    with _shown_later(bar):
+    with _show_later(bar):
 
         def advance(num_rows: int, num_bytes: int) -> None:
             meter.add(num_rows, num_bytes)
@@ -147,7 +147,7 @@ class Meter:
 
 
 @contextmanager
-def _shown_later(bar: Progress) -> Iterator[None]:
+def _show_later(bar: Progress) -> Iterator[None]:
     """Start a bar unless the block is over by then."""
     timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
     timer.daemon = True

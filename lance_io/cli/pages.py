@@ -88,7 +88,7 @@ def _describe_file(context: ReadContext, ref: FileRef, base: str, names: list[st
     file = run_file(context, ref.key, _read(context, ref))
     columns = describe_columns(file)
     if names is not None:
-        columns = _chosen(columns, names)
+        columns = _choose_leaves(columns, names)
     return {
         "path": short_key(ref.key, base),
         "file_version": file.version.name,
@@ -98,7 +98,7 @@ def _describe_file(context: ReadContext, ref: FileRef, base: str, names: list[st
     }
 
 
-def _chosen(columns: list[ColumnPages], names: list[str]) -> list[ColumnPages]:
+def _choose_leaves(columns: list[ColumnPages], names: list[str]) -> list[ColumnPages]:
     """The leaf columns that names stand for: themselves, or everything below a struct or list."""
     for name in names:
         if not any(_is_below(column.name, name) for column in columns):

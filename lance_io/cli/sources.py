@@ -72,7 +72,7 @@ class Source:
 
         Raises `SchemaError` for a column that is missing and for values that do not fit.
         """
-        with _opened(self.path, self.format, self.csv) as (_, _, batches):
+        with _open_source(self.path, self.format, self.csv) as (_, _, batches):
             try:
                 for batch in batches:
                     if batch.num_rows:
@@ -150,7 +150,7 @@ def _suffix(path: str) -> str:
 def _open(path: str, format: SourceFormat | None, csv: CsvOptions) -> Source:
     detected = detected_format(path) if format is None else format
     try:
-        with _opened(path, detected, csv) as (schema, num_rows, _):
+        with _open_source(path, detected, csv) as (schema, num_rows, _):
             return Source(path, detected, _without_parquet_ids(schema), num_rows, csv)
     except pa.ArrowInvalid as error:
         raise _unreadable(path, detected, error) from error
@@ -162,7 +162,7 @@ def _unreadable(path: str, format: SourceFormat, error: pa.ArrowException) -> Sc
 
 
 @contextmanager
-def _opened(
+def _open_source(
     path: str, format: SourceFormat, csv: CsvOptions
 ) -> Generator[tuple[pa.Schema, int | None, Iterator[pa.RecordBatch]], None, None]:
     """A file's schema, its number of rows where known, and its rows."""

@@ -136,8 +136,8 @@ def _show(report: dict[str, Any]) -> Shown:
             one["version"],
             one["timestamp"],
             one["operation"] or "?",
-            _signed("+", one["rows_added"]),
-            _signed("-", one["rows_removed"]),
+            _with_sign("+", one["rows_added"]),
+            _with_sign("-", one["rows_removed"]),
             one["num_rows"],
             one["writer"],
             one["message"],
@@ -148,5 +148,5 @@ def _show(report: dict[str, Any]) -> Shown:
     return Table(headers, rows)
 
 
-def _signed(sign: str, number: int | None) -> str:
+def _with_sign(sign: str, number: int | None) -> str:
     return "?" if number is None else f"{sign}{number:,}" if number else "0"

@@ -48,7 +48,7 @@ def write(
     total = None if None in known else sum(number or 0 for number in known)
     completed = Collector()
     with transfer(f"writing {uri}", total) as advance:
-        batches = _counted(read_rows(opened), advance)
+        batches = _count_rows(read_rows(opened), advance)
         dataset = write_dataset(
             pa.RecordBatchReader.from_batches(opened[0].schema, batches),
             uri,
@@ -74,7 +74,7 @@ def write(
     show(report, as_json, _show)
 
 
-def _counted(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+def _count_rows(batches: Iterator[pa.RecordBatch], advance: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch
         advance(batch.num_rows, batch.nbytes)

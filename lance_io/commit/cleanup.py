@@ -204,7 +204,7 @@ def plan_cleanup(
     """
     place = target.place
     yield from target.handler.find_latest(place)  # finishes what a writer left half done
-    held = yield from _held(root or place, branch)
+    held = yield from _find_held(root or place, branch)
     listed: list[ObjectMeta] = yield List(place.store, versions_prefix(place.path))
     named = [(meta, name) for meta in listed if (name := parse_manifest_name(meta.name)) is not None]
     attached = {name.version: meta for meta, name in named if name.scheme != "detached"}
@@ -307,7 +307,7 @@ class _Removal:
             self.now_ns = min(self.now_ns, intent.written_ns)
         if not batch:
             return
-        held = yield from _held_versions(self.plan.root, self.plan.branch)
+        held = yield from _find_held_versions(self.plan.root, self.plan.branch)
         spared = [one for one in batch if self._is_spared(one, held, intent)]
         for _, manifest in (yield from _read_manifests(self.place, [one.file for one in spared])):
             self.newer.add(manifest)
@@ -425,9 +425,9 @@ def _stats(
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _held(root: Location, branch: str | None) -> Plan[_Held]:
+def _find_held(root: Location, branch: str | None) -> Plan[_Held]:
     """What tags and other branches hold on to."""
-    held = yield from _held_versions(root, branch)
+    held = yield from _find_held_versions(root, branch)
     for name in held.branches:
         folder = branch_root(root.path, name)
         listed: list[ObjectMeta] = yield List(root.store, versions_prefix(folder))
@@ -438,7 +438,7 @@ def _held(root: Location, branch: str | None) -> Plan[_Held]:
     return held
 
 
-def _held_versions(root: Location, branch: str | None) -> Plan[_Held]:
+def _find_held_versions(root: Location, branch: str | None) -> Plan[_Held]:
     """The versions of a branch that tags name and other branches left at, and the names of these."""
     held = _Held()
     this = None if branch == MAIN else branch

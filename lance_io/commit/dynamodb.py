@@ -149,13 +149,13 @@ class DynamoManifestStore:
         details = response.get("Error", {}) if isinstance(response, dict) else {}
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) if isinstance(response, dict) else 0
         code, text = str(details.get("Code", "")), str(details.get("Message", "")) or type(error).__name__
-        raise _error(code, status, self._scrubbed(text), self._place, operation) from None
+        raise _error(code, status, self._scrub(text), self._place, operation) from None
 
     @property
     def _place(self) -> str:
         return f"DynamoDB table {self.table}"
 
-    def _scrubbed(self, text: str) -> str:
+    def _scrub(self, text: str) -> str:
         for secret in self._options.secrets:
             text = text.replace(secret, "***")
         return text

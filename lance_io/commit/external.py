@@ -156,12 +156,12 @@ class ExternalHandler:
                 if isinstance(failure, AlreadyExists):
                     raise unknown_outcome(new.key(place), failure) from error
             if there is not None:
-                return None if there.path == row.path else (yield from self._taken(place, new, there))
+                return None if there.path == row.path else (yield from self._settle_taken(place, new, there))
             yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
         assert failure is not None
         raise unknown_outcome(new.key(place), failure) from failure
 
-    def _taken(self, place: Location, new: NewVersion, there: Row) -> Plan[Taken | Created]:
+    def _settle_taken(self, place: Location, new: NewVersion, there: Row) -> Plan[Taken | Created]:
         file = yield from self._resolve(place, there)
         data = yield Read(place.store, file.key)
         return Created(file) if new.is_in(data) else Taken(data)

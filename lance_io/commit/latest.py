@@ -70,7 +70,7 @@ def find_latest(store: ObjectStore, root: str) -> Plan[VersionFile]:
         if newest is not None:
             return newest
     listed = _nonempty((yield from _newest_first(store, root, None, describe=True)), root)
-    described = yield from _described(store, listed[-1:])
+    described = yield from _describe_files(store, listed[-1:])
     return (described or (yield from list_versions(store, root)))[-1]
 
 
@@ -89,7 +89,7 @@ def list_after(store: ObjectStore, root: str, version: int) -> Plan[list[Version
     On ordered stores one short listing, when few versions came since. Raises `FormatError` as `find_latest` does.
     """
     found = _above((yield from _newest_first(store, root, version, describe=False)), version)
-    described = yield from _described(store, found)
+    described = yield from _describe_files(store, found)
     if described is not None:
         return described
     return _above(sorted_versions((yield List(store, versions_prefix(root), DIRECTLY_BELOW))), version)
@@ -122,7 +122,7 @@ def _newest_first(store: ObjectStore, root: str, after: int | None, *, describe:
     return sorted_versions((yield List(store, versions_prefix(root), NAMES_DIRECTLY_BELOW)))
 
 
-def _described(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:
+def _describe_files(store: ObjectStore, files: list[VersionFile]) -> Plan[list[VersionFile] | None]:
     """The versions with their sizes and etags; None when one of them is not there (any more)."""
     if store.capabilities.described_list or all(file.size_bytes for file in files):
         return files
@@ -204,7 +204,7 @@ def newest_of_ordered(first: Iterable[ObjectMeta], after: int | None = None) -> 
     """
     found: list[VersionFile] = []
     for meta in first:
-        name = _attached(meta)
+        name = _parse_attached(meta)
         if name is not None and name.scheme != "V2":
             return None
         if name is not None:
@@ -219,7 +219,7 @@ def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
 
     Raises `FormatError` when two naming schemes are mixed.
     """
-    found = [version_file(meta, name) for meta in entries if (name := _attached(meta)) is not None]
+    found = [version_file(meta, name) for meta in entries if (name := _parse_attached(meta)) is not None]
     if len({each.scheme for each in found}) > 1:
         raise FormatError(
             "Found multiple manifest naming schemes in the same directory: some manifests are named by version, some "
@@ -228,7 +228,7 @@ def sorted_versions(entries: Iterable[ObjectMeta]) -> list[VersionFile]:
     return sorted(found, key=lambda each: each.version)
 
 
-def _attached(meta: ObjectMeta) -> ManifestName | None:
+def _parse_attached(meta: ObjectMeta) -> ManifestName | None:
     name = None if meta.is_folder else parse_manifest_name(meta.name)
     return None if name is None or name.scheme == "detached" else name
 

@@ -57,11 +57,11 @@ class LockHandler:
         """Put the manifest file under the lock; see `CommitHandler`."""
         threads = LastingPool(1, "lance-io-lock")
         try:
-            return (yield from self._locked(place, new, threads))
+            return (yield from self._create_locked(place, new, threads))
         finally:
             threads.shutdown(wait=False)
 
-    def _locked(self, place: Location, new: NewVersion, threads: LastingPool) -> Plan[Created | Taken]:
+    def _create_locked(self, place: Location, new: NewVersion, threads: LastingPool) -> Plan[Created | Taken]:
         held = self.lock(new.version)
         try:
             yield Call(held.__enter__, threads)

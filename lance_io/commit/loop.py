@@ -124,7 +124,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     again is recognised.
     """
     transaction = request.transaction
-    file = _encoded(target, None, request, transaction, version=1)
+    file = _encode_manifest(target, None, request, transaction, version=1)
     key = target.place.key(transaction.path)
     written = [] if request.is_repeated else [key]
     plans = [
@@ -139,9 +139,9 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
             yield Together(plans)
             versions = request.listing.versions
         if versions:
-            return (yield from _created_before(target, transaction, versions[0]))
+            return (yield from _find_created(target, transaction, versions[0]))
         new = NewVersion(1, target.scheme, file.data, transaction.uuid, target.durability)
-        outcome = yield from _decided(target, new, written)
+        outcome = yield from _write_deciding(target, new, written)
         if isinstance(outcome, Taken):
             raise _exists(target)
     except CommitUnknownError as error:
@@ -153,7 +153,7 @@ def create_table(target: CommitTarget, request: CommitRequest) -> Plan[Committed
     return CommittedVersion(outcome.file, file.manifest, transaction, attempts=1)
 
 
-def _created_before(target: CommitTarget, transaction: Transaction, first: VersionFile) -> Plan[CommittedVersion]:
+def _find_created(target: CommitTarget, transaction: Transaction, first: VersionFile) -> Plan[CommittedVersion]:
     """The first version, if an earlier call with the same transaction made it. Raises `AlreadyExists` if not."""
     data = yield Read(target.place.store, first.key)
     manifest = decode_manifest(data)
@@ -249,9 +249,9 @@ class _Loop:
             stalls = 0 if seen > newest else stalls + 1
             newest = max(newest, seen)
             if request.is_strict or (request.max_retries is not None and attempts >= max(request.max_retries, 1)):
-                raise self._exhausted(f"Failed to commit the transaction after {attempts} retries.")
+                raise self._exhausted_error(f"Failed to commit the transaction after {attempts} retries.")
             if clock.monotonic() - started > request.timeout_s or stalls > STALLS_MAX:
-                raise self._exhausted(f"too much write contention: {attempts} attempts, all of them second")
+                raise self._exhausted_error(f"too much write contention: {attempts} attempts, all of them second")
             yield Pause(clock.random() * min(self._pause_max_s(attempts, stalls), PAUSE_MAX_S))
             self.listing = None
 
@@ -262,7 +262,7 @@ class _Loop:
         self.turn.rivals.lost()
         return self.turn.rivals.pause_max_s(attempts, self.request.max_retries)
 
-    def _exhausted(self, text: str) -> CommitConflictError:
+    def _exhausted_error(self, text: str) -> CommitConflictError:
         return CommitConflictError(text, path=self.target.place.uri, retryable=True)
 
     # -- what an attempt builds on -----------------------------------------------------------------------------------
@@ -455,9 +455,9 @@ class _Loop:
         self.fetched[version] = bytes((yield Read(self.target.place.store, file.key)))
 
     def _manifest(self, version: int) -> Manifest:
-        return self._decoded(version, decode_manifest)
+        return self._decode_fetched(version, decode_manifest)
 
-    def _decoded(self, version: int, decode: Callable[[Buffer], M]) -> M:
+    def _decode_fetched(self, version: int, decode: Callable[[Buffer], M]) -> M:
         """What `decode` makes of a manifest file that was read."""
         try:
             found = decode(self.fetched[version])
@@ -508,7 +508,7 @@ class _Loop:
         if file.version in self.told:
             return self.told[file.version]
         place, data = self.target.place, self.fetched[file.version]
-        origin = self._decoded(file.version, decode_origin)
+        origin = self._decode_fetched(file.version, decode_origin)
         if self.turn.is_of_others(file):
             self.turn.rivals.meet(origin.writer)
         found = yield from recorded_transaction(place, file.key, origin, data)
@@ -548,13 +548,13 @@ class _Loop:
             if named == "some":
                 raise self._unsure("the table has some of its data files already")
             yield from self._look_for_files()
-        made_for = yield from self._made_for()
+        made_for = yield from self._fetch_base()
         reason = discontinuity(transaction, made_for, base, knows_rows=self.request.affected is not None)
         if reason is not None:
             raise self._unsure(reason)
         return None
 
-    def _made_for(self) -> Plan[Manifest | None]:
+    def _fetch_base(self) -> Plan[Manifest | None]:
         """The version that the transaction was made for, if it can still be had."""
         base, version = self.request.base, self.since
         if base is not None and base.version == version:
@@ -619,7 +619,7 @@ class _Loop:
         if self.request.detached:
             version, scheme = secrets.randbits(63) | DETACHED_BIT, "detached"
         restored = None if self._restored is None else self._manifest(self._restored)
-        file = _encoded(target, self.base, self.request, transaction, version=version, restored=restored)
+        file = _encode_manifest(target, self.base, self.request, transaction, version=version, restored=restored)
         new = NewVersion(version, scheme, file.data, transaction.uuid, target.durability)
         asked_at = target.clock.monotonic()
 
@@ -628,7 +628,7 @@ class _Loop:
                 made = Made(newest, created, transaction)
                 self.turn.tell(made, file.manifest, asked_at=asked_at, made_at=target.clock.monotonic())
 
-        outcome = yield from _decided(target, new, self.written, tell)
+        outcome = yield from _write_deciding(target, new, self.written, tell)
         self.turn.rivals.took(target.clock.monotonic() - self.began, is_whole=self.is_whole)
         if isinstance(outcome, Created):
             return CommittedVersion(outcome.file, file.manifest, transaction, attempt)
@@ -638,7 +638,7 @@ class _Loop:
         return None
 
 
-def _encoded(
+def _encode_manifest(
     target: CommitTarget,
     base: Manifest | None,
     request: CommitRequest,
@@ -659,7 +659,7 @@ def _encoded(
     return encode_manifest_file(following)
 
 
-def _decided(
+def _write_deciding(
     target: CommitTarget, new: NewVersion, written: list[str], tell: Callable[[VersionFile], None] | None = None
 ) -> Plan[Created | Taken]:
     """The deciding write, to its end.

@@ -63,7 +63,7 @@ class PutAbsentHandler:
         """What it means that `there` was read under the name of a new version."""
         if not new.is_in(there):
             return Taken(there)
-        return Created(new.file((yield from _described(place.store, new.key(place), there))))
+        return Created(new.file((yield from _describe_object(place.store, new.key(place), there))))
 
     def find_latest(self, place: Location) -> Plan[VersionFile]:
         """By the listing; see `latest.py`."""
@@ -111,7 +111,7 @@ def create_once(
             return meta
         there = yield from read_back(store, key, failure, unknown=unknown)
         if there is not None:
-            return (yield from _described(store, key, there)) if is_ours(there) else Taken(there)
+            return (yield from _describe_object(store, key, there)) if is_ours(there) else Taken(there)
         if isinstance(failure, StoreError) and not failure.retryable and not isinstance(failure, ConflictRetry):
             break
         yield Pause(random.random() * FIRST_PAUSE_S * 2**attempt)
@@ -120,7 +120,7 @@ def create_once(
     raise failure
 
 
-def _described(store: ObjectStore, key: str, there: Buffer) -> Plan[ObjectMeta]:
+def _describe_object(store: ObjectStore, key: str, there: Buffer) -> Plan[ObjectMeta]:
     """What the store says about an object of ours that was read.
 
     No failure may hide that it is there: whoever is told that a commit failed removes its files.

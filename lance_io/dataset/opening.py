@@ -35,22 +35,22 @@ class Opening(Coroutine[Any, Any, T]):
     def __await__(self) -> Generator[Any, None, T]:
         return self._open().__await__()
 
-    def _begun(self) -> Coroutine[Any, Any, T]:
+    def _begin(self) -> Coroutine[Any, Any, T]:
         if self._running is None:
             self._running = self._open()
         return self._running
 
     def send(self, value: Any, /) -> Any:
         """Run it up to where it waits; for event loops, as the two below."""
-        return self._begun().send(value)
+        return self._begin().send(value)
 
     def throw(self, *error: Any) -> Any:
         """Raise an error where it waits."""
-        return self._begun().throw(*error)
+        return self._begin().throw(*error)
 
     def close(self) -> None:
         """Give it up."""
-        self._begun().close()
+        self._begin().close()
 
     async def __aenter__(self) -> T:
         self._opened = await self._open()

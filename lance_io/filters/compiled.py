@@ -64,7 +64,7 @@ class Predicate:
         batch  holds every top-level column of `paths` under its name; structs may lack fields that are not used
         Raises EvaluationError where a row cannot be computed (division by zero, a failing cast).
         """
-        kept = _computed("filter", self.expression, batch)
+        kept = _compute("filter", self.expression, batch)
         if isinstance(kept, pa.Scalar):
             return pa.repeat(pa.scalar(kept.as_py() is True), batch.num_rows)
         return kept.fill_null(False) if kept.null_count else kept
@@ -81,7 +81,7 @@ class Predicate:
         return f"Predicate({self})"
 
 
-def _computed(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
+def _compute(what: str, expression: Expr, batch: pa.RecordBatch) -> pa.Array | pa.Scalar:
     """The one place where expressions meet rows, and where Arrow's complaints about the rows become ours."""
     try:
         return evaluate(expression, batch)
@@ -133,7 +133,7 @@ class ComputedColumn:
         """
         names = list(dict.fromkeys(path[0] for path in self.paths))
         arrays = [columns[name] for name in names] or [pa.nulls(num_rows)]
-        value = _computed("column", self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
+        value = _compute("column", self.expression, pa.RecordBatch.from_arrays(arrays, names or [""]))
         if not isinstance(value, pa.Scalar):
             return value
         return pa.repeat(value, num_rows) if num_rows else pa.nulls(0, self.type)
@@ -148,14 +148,14 @@ def compile_column(text: str, schema: pa.Schema) -> ComputedColumn | tuple[str, 
     schema  of the dataset, without the pseudo columns
     Raises BindError for text that cannot be parsed or does not fit the schema.
     """
-    tree, binder = _parsed(text, schema)
+    tree, binder = _parse(text, schema)
     if isinstance(tree, Column):
         return tuple(str(part) for part in binder.resolved(tree).path)
     return ComputedColumn(*binder.bind_top(tree))
 
 
 def _bind_text(text: str, schema: pa.Schema) -> Expr:
-    tree, binder = _parsed(text, schema)
+    tree, binder = _parse(text, schema)
     bound, found = binder.bind_top(tree)
     if isinstance(bound, Function) and bound.name == "regexp_match":
         return Not(IsNull(bound))
@@ -164,7 +164,7 @@ def _bind_text(text: str, schema: pa.Schema) -> Expr:
     return bound
 
 
-def _parsed(text: str, schema: pa.Schema) -> tuple[Expr, SqlBinder]:
+def _parse(text: str, schema: pa.Schema) -> tuple[Expr, SqlBinder]:
     """The tree of a text, and what binds it."""
     from lance_io.filters.binding.sql_binder import SqlBinder  # for text only: the parser takes a while to load
     from lance_io.filters.syntax.sql_text import from_text

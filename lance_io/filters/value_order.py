@@ -53,7 +53,7 @@ def sort_keys(values: pa.Array | pa.ChunkedArray, *, nulls_below: bool = True) -
 
     nulls_below  nulls inside a value are below everything else, or above
     """
-    stored = _stored(values.type)
+    stored = _stored_type(values.type)
     to_key = _key_of(stored, (0,) if nulls_below else (2,))
     plain = values if stored.equals(values.type) else values.cast(stored)
     return [None if one is None else to_key(one) for one in plain.to_pylist()]
@@ -77,18 +77,18 @@ def compare_nested(op: str, left: Value, right: Value) -> Value:
     return pa.array([None if a is None or b is None else test(a, b) for a, b in pairs], pa.bool_())
 
 
-def _stored(t: pa.DataType) -> pa.DataType:
+def _stored_type(t: pa.DataType) -> pa.DataType:
     """The type with dates and times as integers, extensions as they are stored, dictionaries as their values.
 
     Python's own dates and times end with the year 9999 and know no nanoseconds, `bool8` becomes True or False.
     """
     if isinstance(t, pa.BaseExtensionType):
-        return _stored(t.storage_type)
+        return _stored_type(t.storage_type)
     if pt.is_dictionary(t):
-        return _stored(t.value_type)
+        return _stored_type(t.value_type)
     if pt.is_temporal(t):
         return pa.int32() if t.bit_width == 32 else pa.int64()
-    return with_inner(t, _stored)
+    return with_inner(t, _stored_type)
 
 
 def _key_of(t: pa.DataType, null: Null) -> Callable[[Any], Any]:

@@ -147,10 +147,10 @@ class Budget:
         admitted = []
         for ticket in self._demanded:
             if ticket.state == "waiting":
-                self._admit(_charged(ticket, charge))
+                self._admit(_charge_ticket(ticket, charge))
                 admitted.append(ticket)
         self._demanded.clear()
-        while (head := self._head()) is not None and self._has_room(_charged(head, charge).num_bytes):
+        while (head := self._head()) is not None and self._has_room(_charge_ticket(head, charge).num_bytes):
             heapq.heappop(self._waiting)
             self._admit(head)
             admitted.append(head)
@@ -208,7 +208,7 @@ class Budget:
             self._pool.charge(delta_bytes)
 
 
-def _charged(ticket: Ticket, charge: Callable[[Any], int] | None) -> Ticket:
+def _charge_ticket(ticket: Ticket, charge: Callable[[Any], int] | None) -> Ticket:
     if charge is not None:
         ticket.num_bytes = charge(ticket.item)
     return ticket

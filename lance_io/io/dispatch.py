@@ -331,7 +331,7 @@ class Dispatcher:
     def _start_ranges(self, reads: list[RangeRead]) -> None:
         store: StartReads = self.store  # type: ignore[assignment]  # looked at before
         try:
-            started = store.start_ranges([read.wanted() for read in reads], self._ranges_ended, self._made_again)
+            started = store.start_ranges([read.wanted() for read in reads], self._ranges_ended, self._count_retry)
         except Exception as error:  # whatever it is, those who wait have to hear of it
             for read in reads:
                 self.loop.call_soon(self._ended, read, None, error)
@@ -341,12 +341,12 @@ class Dispatcher:
 
     def _start_task(self, read: Read) -> None:
         context = copy_context()
-        context.run(on_retry.set, partial(self._made_again, read))
+        context.run(on_retry.set, partial(self._count_retry, read))
         context.run(flow.set, read.payer.operation.flow)
         read.task = self.loop.create_task(read.fetch(self.store), context=context)
         read.task.add_done_callback(partial(self._task_ended, read))
 
-    def _made_again(self, read: Read, late: bool) -> None:
+    def _count_retry(self, read: Read, late: bool) -> None:
         """A read is made again (`store.stats.on_retry`)."""
         io_stats.count_retry(read.sinks)
         if not late:

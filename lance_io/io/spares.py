@@ -50,7 +50,7 @@ class Spares:
         """Writable memory of that length, with anything in it."""
         if not SPARE_BYTES_MIN <= num_bytes <= self._capacity_bytes:
             return np.empty(num_bytes, dtype=np.uint8)
-        size_bytes = _rounded(num_bytes)
+        size_bytes = _round_up(num_bytes)
         with self._lock:
             self._asked_s = time.monotonic()
             kept = self._by_size.setdefault(size_bytes, deque())
@@ -86,7 +86,7 @@ class Spares:
         return self._num_bytes + size_bytes <= self._capacity_bytes
 
 
-def _rounded(num_bytes: int) -> int:
+def _round_up(num_bytes: int) -> int:
     """A size that others have, too: at most a quarter more."""
     step = 1 << max(0, num_bytes.bit_length() - 3)
     return -(-num_bytes // step) * step

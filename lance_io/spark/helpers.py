@@ -54,7 +54,7 @@ def read_table(spark: SparkSession, uri: str, **options: Any) -> DataFrame:
     texts = option_texts(options)
     for name in texts:
         if is_moment(name):
-            texts[name] = _zoned(texts[name], spark.conf.get("spark.sql.session.timeZone"))
+            texts[name] = _in_zone(texts[name], spark.conf.get("spark.sql.session.timeZone"))
     return spark.read.format(_NAME).options(**texts).load(uri)
 
 
@@ -157,7 +157,7 @@ def _path(value: Any) -> str:
     return ".".join(f"`{name.replace('`', '``')}`" for name in names)
 
 
-def _zoned(text: str, zone: str | None) -> str:
+def _in_zone(text: str, zone: str | None) -> str:
     """A time of the session's zone, with that zone."""
     from datetime import datetime
 

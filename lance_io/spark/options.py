@@ -273,13 +273,13 @@ _WORDS: Final = {
 }
 
 
-def _squeezed(name: str) -> str:
+def _squeeze(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-_BY_NAME: Final = {_squeezed(name): (name, option) for name, option in OPTIONS.items()}
+_BY_NAME: Final = {_squeeze(name): (name, option) for name, option in OPTIONS.items()}
 _UNKNOWN: Final = ("", _Option("", text_value, ()))
-_LATER_BY_NAME: Final = {_squeezed(name): (name, instead) for name, instead in _LATER.items()}
+_LATER_BY_NAME: Final = {_squeeze(name): (name, instead) for name, instead in _LATER.items()}
 
 
 @overload
@@ -321,7 +321,7 @@ def parse_options(given: Mapping[str, str], for_: Purpose) -> TargetOptions:
 
 def is_moment(name: str) -> bool:
     """Whether an option of this name, in any spelling, says a time."""
-    _, option = _BY_NAME.get(_squeezed(name), _UNKNOWN)
+    _, option = _BY_NAME.get(_squeeze(name), _UNKNOWN)
     return option.parse is moment_value
 
 
@@ -331,10 +331,10 @@ def parse_schema_options(given: Mapping[str, str]) -> ReadOptions:
     A streaming read is told by the options that only it has. Raises as `parse_options`, and `UsageError` for a table of
     Spark's own catalog.
     """
-    if {"owner", "provider"} <= {_squeezed(key) for key in given}:  # which Spark adds for its catalog only
+    if {"owner", "provider"} <= {_squeeze(key) for key in given}:  # which Spark adds for its catalog only
         raise UsageError(f"CREATE TABLE ... USING lance_io does not work: {NO_CATALOG}")
     streams = any(
-        option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeezed(key), _UNKNOWN)]
+        option.purposes == ("stream_read",) for key in given for _, option in [_BY_NAME.get(_squeeze(key), _UNKNOWN)]
     )
     return parse_options(given, "stream_read") if streams else parse_options(given, "read")
 
@@ -354,7 +354,7 @@ def _take_family(key: str, text: str, families: dict[str, dict[str, Any]]) -> bo
 
 def _option(key: str, for_: Purpose) -> tuple[str, _Option | None]:
     """The option that a key names; None for one that is to be ignored. Raises for all others."""
-    squeezed = _squeezed(key)
+    squeezed = _squeeze(key)
     if squeezed in _LATER_BY_NAME:
         name, instead = _LATER_BY_NAME[squeezed]
         raise UnsupportedError(f"option {name} comes with a later release; {instead}")
@@ -395,7 +395,7 @@ def _suggestion(squeezed: str, for_: Purpose) -> str:
 def _check_path(found: Mapping[str, Any], given: Mapping[str, str]) -> None:
     if "path" in found:
         return
-    if any(_squeezed(key) == "paths" for key in given):
+    if any(_squeeze(key) == "paths" for key in given):
         raise UsageError("a load reads one table: give one path, and join the DataFrames with union")
     raise UsageError(
         "option path is missing. A table of Spark's own catalog (CREATE TABLE ... USING lance_io, saveAsTable, "

@@ -191,14 +191,14 @@ def carried_schema(struct: spark.StructType) -> pa.Schema:
 
     Raises `UnsupportedDataError` for a Spark type that has no Arrow form.
     """
-    return pa.schema([_carried_field(field) for field in struct.fields])
+    return pa.schema([_carry_field(field) for field in struct.fields])
 
 
-def _carried_field(field: spark.StructField) -> pa.Field[Any]:
-    return pa.field(field.name, _carried_type(field.dataType, field.name), field.nullable)
+def _carry_field(field: spark.StructField) -> pa.Field[Any]:
+    return pa.field(field.name, _carry_type(field.dataType, field.name), field.nullable)
 
 
-def _carried_type(dtype: spark.DataType, where: str) -> pa.DataType:
+def _carry_type(dtype: spark.DataType, where: str) -> pa.DataType:
     plain = _CARRIED.get(type(dtype))
     if plain is not None:
         return plain
@@ -210,21 +210,21 @@ def _carried_type(dtype: spark.DataType, where: str) -> pa.DataType:
         case spark.DecimalType():
             return pa.decimal128(dtype.precision, dtype.scale)
         case spark.ArrayType():
-            return pa.list_(_carried_item("element", dtype.elementType, where, dtype.containsNull))
+            return pa.list_(_carry_item("element", dtype.elementType, where, dtype.containsNull))
         case spark.MapType():
-            key = _key_field(_carried_type(dtype.keyType, f"{where}.key"), where)
-            return pa.map_(key, _carried_item("value", dtype.valueType, where, dtype.valueContainsNull))
+            key = _key_field(_carry_type(dtype.keyType, f"{where}.key"), where)
+            return pa.map_(key, _carry_item("value", dtype.valueType, where, dtype.valueContainsNull))
         case spark.StructType():
-            return pa.struct([_carried_field(member) for member in dtype.fields])
+            return pa.struct([_carry_field(member) for member in dtype.fields])
     raise UnsupportedDataError(
         f"column {where}: Spark does not hand over {dtype.simpleString()}; cast it first, such as to STRING"
     )
 
 
-def _carried_item(name: str, dtype: spark.DataType, where: str, nullable: bool) -> pa.Field[Any]:
+def _carry_item(name: str, dtype: spark.DataType, where: str, nullable: bool) -> pa.Field[Any]:
     """What is in a list or map. Items of VOID are nullable, although Spark calls those of `array()` not null: it has
     none, and Arrow knows no nulls that are not null."""
-    item = _carried_type(dtype, f"{where}.{name}")
+    item = _carry_type(dtype, f"{where}.{name}")
     return pa.field(name, item, nullable or pa.types.is_null(item))
 
 
@@ -264,7 +264,7 @@ def spark_to_arrow(
         twice = next(name for name in struct.names if struct.names.count(name) > 1)
         raise SchemaError(f"column {twice} occurs twice")
     sizes = _sizes_by_name(list(given), vector_sizes or {})
-    fields = [] if table is None else [_kept_field(stored, given, sizes, narrow_floats) for stored in table]
+    fields = [] if table is None else [_keep_field(stored, given, sizes, narrow_floats) for stored in table]
     known = {field.name for field in fields}
     new = [field for name, field in given.items() if name not in known]
     if new and table is not None and not merge_schema:
@@ -292,7 +292,7 @@ def _sizes_by_name(names: list[str], sizes: Mapping[str, int]) -> dict[str, int]
     return found
 
 
-def _kept_field(
+def _keep_field(
     stored: pa.Field[Any], given: Mapping[str, spark.StructField], sizes: Mapping[str, int], narrow_floats: bool
 ) -> pa.Field[Any]:
     field = given.get(stored.name)
@@ -303,7 +303,7 @@ def _kept_field(
     size = sizes.get(stored.name)
     if size is not None and not (pa.types.is_fixed_size_list(stored.type) and stored.type.list_size == size):
         raise SchemaError(f"column {stored.name} is stored as {stored.type}, not as vectors of {size} items")
-    check_storable(_carried_field(field), stored, field.name, narrow_floats=narrow_floats)
+    check_storable(_carry_field(field), stored, field.name, narrow_floats=narrow_floats)
     return stored
 
 
@@ -343,7 +343,7 @@ def _stored_type(dtype: spark.DataType, where: str) -> pa.DataType:
             return pa.map_(key, pa.field("value", _stored_type(dtype.valueType, f"{where}.value")))
         case spark.StructType():
             return pa.struct([pa.field(member.name, _new_type(member)) for member in dtype.fields])
-    return _carried_type(dtype, where)
+    return _carry_type(dtype, where)
 
 
 def check_storable(given: pa.Field[Any], stored: pa.Field[Any], where: str, *, narrow_floats: bool) -> None:

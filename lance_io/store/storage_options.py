@@ -50,15 +50,15 @@ def options_of(options: Mapping[str, T] | None) -> dict[str, T]:
         raise TypeError(f"storage_options is a dict of texts, not {type(options).__name__}")  # might hold credentials
     for name, value in options.items():
         if not isinstance(name, str):
-            raise TypeError(f"storage_options is a dict of texts, found a name {_described(name)}")
+            raise TypeError(f"storage_options is a dict of texts, found a name {_describe(name)}")
         if not isinstance(value, (str, int, float)):
             raise TypeError(
-                f"storage option {name}: expected a text, found a value {_described(value)}; leave out what is unset"
+                f"storage option {name}: expected a text, found a value {_describe(value)}; leave out what is unset"
             )
     return dict(options)
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     """What a value is, without showing it: it may be a credential."""
     return f"of type {type(value).__name__}"
 

@@ -485,7 +485,7 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
     job = unpacked_job(planned._job)
     assert job is unpacked_job(bytes(planned._job))
     state = job.scan.state(engine.table_place(job.options), partitions[0].value)
-    first, second = (read_part._planned_columns(job.scan, state, scan_options()) for _ in range(2))
+    first, second = (read_part._plan_columns(job.scan, state, scan_options()) for _ in range(2))
     assert len(compiled) == 1
     assert first.predicate is second.predicate
     assert first.early_read is not second.early_read  # these remember every file that they have seen

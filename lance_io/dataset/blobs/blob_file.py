@@ -81,8 +81,8 @@ class BlobFile(io.BufferedIOBase):
 
     def read(self, size: int | None = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that is left without a size."""
-        wanted = self._wanted(size)
-        data = self._buffered(self._position, wanted) if wanted else b""
+        wanted = self._wanted_bytes(size)
+        data = self._read_buffered(self._position, wanted) if wanted else b""
         self._position += wanted
         return data
 
@@ -109,7 +109,7 @@ class BlobFile(io.BufferedIOBase):
         """Several `(offset, length)` ranges at once, without moving."""
         return run(self._state, self._reading(ranges))
 
-    def _wanted(self, size: int | None) -> int:
+    def _wanted_bytes(self, size: int | None) -> int:
         """How many bytes a read of this size gives."""
         self._check_open("read of closed file")
         left = max(0, self._size - self._position)
@@ -124,7 +124,7 @@ class BlobFile(io.BufferedIOBase):
         fetched = yield from read_object(self._state, self._object, wanted)
         return bytes_of(fetched, wanted)
 
-    def _buffered(self, position: int, length: int) -> bytes:
+    def _read_buffered(self, position: int, length: int) -> bytes:
         begin = position - self._ahead_at
         if not 0 <= begin <= begin + length <= len(self._ahead):
             if length >= self._buffer_size:
@@ -161,7 +161,7 @@ class AsyncBlobFile:
 
     async def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that is left without a size."""
-        position, wanted = self.tell(), self._blob._wanted(size)
+        position, wanted = self.tell(), self._blob._wanted_bytes(size)
         data = await self.read_range(position, wanted) if wanted else b""
         self.seek(position + wanted)
         return data
@@ -251,7 +251,7 @@ def _descriptions(
     return found
 
 
-def _restored(items: list[Any], grouped: Grouped) -> list[Any]:
+def _in_order(items: list[Any], grouped: Grouped) -> list[Any]:
     return items if grouped.restore is None else [items[i] for i in grouped.restore.tolist()]
 
 
@@ -271,7 +271,7 @@ def take_blobs(
         return files
     # a row that was asked for twice gives two files, each with a position of its own
     return [
-        one and BlobFile(state, one._object, one._start, one._size, buffer_size) for one in _restored(files, grouped)
+        one and BlobFile(state, one._object, one._start, one._size, buffer_size) for one in _in_order(files, grouped)
     ]
 
 
@@ -287,7 +287,7 @@ def read_blobs(
         column = yield from read_located(state, located)
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         rows.extend(zip(numbers, column.to_pylist(), strict=True))
-    return _restored(rows, grouped)
+    return _in_order(rows, grouped)
 
 
 def read_blob_ranges(
@@ -306,7 +306,7 @@ def read_blob_ranges(
         numbers = addresses(state.fragment_ids[place], offsets).tolist()
         keys = [located.objects[key] for key in located.keys.tolist()]
         blobs.extend(zip(numbers, keys, located.starts.tolist(), located.sizes.tolist(), located.valid, strict=True))
-    return (yield from _read_requests(state, _restored(blobs, grouped), requests))
+    return (yield from _read_requests(state, _in_order(blobs, grouped), requests))
 
 
 def _read_requests(

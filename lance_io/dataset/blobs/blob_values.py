@@ -227,22 +227,22 @@ class BlobBinaries:
         runs  places of the rows and how many of them lie there, in order
         """
         for path, field_id in self._blobs.items():
-            columns[path[0]] = yield from self._replaced(columns[path[0]], path[1:], field_id, runs)
+            columns[path[0]] = yield from self._fill_in(columns[path[0]], path[1:], field_id, runs)
 
-    def _replaced(
+    def _fill_in(
         self, column: pa.Array, path: tuple[str, ...], field_id: int, runs: list[tuple[int, int]]
     ) -> Plan[pa.Array]:
         """A column, or part of one, with bytes for the descriptions at `path` below it."""
         if not path:
             return (yield from self._bytes(column, field_id, runs))
         if isinstance(column, pa.StructArray):
-            member = yield from self._replaced(extract(column, path[:1]), path[1:], field_id, runs)
+            member = yield from self._fill_in(extract(column, path[:1]), path[1:], field_id, runs)
             return _with_member(column, path[0], member)
         items, offsets = visible_items(column)
         bounds = offsets[np.cumsum([0, *(num_rows for _, num_rows in runs)])]
         counts = np.diff(bounds).tolist()
         item_runs = [(place, count) for (place, _), count in zip(runs, counts, strict=True)]
-        return with_items(column, offsets, (yield from self._replaced(items, path[1:], field_id, item_runs)))
+        return with_items(column, offsets, (yield from self._fill_in(items, path[1:], field_id, item_runs)))
 
     def _bytes(self, descriptions: pa.StructArray, field_id: int, runs: list[tuple[int, int]]) -> Plan[pa.Array]:
         pieces = []
@@ -271,21 +271,21 @@ def wanted_binaries(state: DatasetState, projection: Projection) -> BlobBinaries
     blobs: dict[tuple[str, ...], int] = {}
     for one in projection.outputs:
         if not one.is_system and one.computed is None:
-            blobs.update(_shown_as_bytes(state.field_at(one.path), one.field.type, one.path))
+            blobs.update(_show_as_bytes(state.field_at(one.path), one.field.type, one.path))
     return BlobBinaries(state, blobs) if blobs else None
 
 
-def _shown_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
+def _show_as_bytes(field: Field, shown: pa.DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:
     if field.holds_blobs:
         if shown == pa.large_binary():
             yield path, field.id
         return
     for child in field.children:
-        if (below := _shown_below(field, child, shown)) is not None:
-            yield from _shown_as_bytes(child, below, (*path, child.name))
+        if (below := _type_with(field, child, shown)) is not None:
+            yield from _show_as_bytes(child, below, (*path, child.name))
 
 
-def _shown_below(field: Field, child: Field, shown: pa.DataType) -> pa.DataType | None:
+def _type_with(field: Field, child: Field, shown: pa.DataType) -> pa.DataType | None:
     """The type that `child` has where `field`, above it, has the type `shown`; None where it was pruned."""
     if field.logical_type == "struct":
         number = shown.get_field_index(child.name)

@@ -45,7 +45,7 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 COMMIT_TIMEOUT = timedelta(minutes=30)
 
 
-def _deprecated(old: str, new: str) -> None:
+def _warn_deprecated(old: str, new: str) -> None:
     warnings.warn(f"{old} is deprecated. Use {new} instead.", DeprecationWarning, stacklevel=3)
 
 
@@ -104,7 +104,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
         """Give the schema other metadata. Deprecated."""
-        _deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
+        _warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
         self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
 
     def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
@@ -113,7 +113,7 @@ class DatasetChanges(SyncFace, DatasetProperties):
 
     def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
         """Give a field other metadata. Deprecated."""
-        _deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
+        _warn_deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
         self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
 
     # -- history ----------------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def replace_schema_metadata(self, new_metadata: dict[str, str]) -> None:
         """Give the schema other metadata. Deprecated."""
-        _deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
+        _warn_deprecated("replace_schema_metadata", "update_schema_metadata(metadata, replace=True)")
         await self._change(changes.update_schema_metadata(self._state, new_metadata, replace_all=True))
 
     async def update_field_metadata(self, field_updates: Mapping[str | int, Values], *, replace: bool = False) -> None:
@@ -262,7 +262,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def replace_field_metadata(self, field_name: str, new_metadata: dict[str, str]) -> None:
         """Give a field other metadata. Deprecated."""
-        _deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
+        _warn_deprecated("replace_field_metadata", "update_field_metadata with field paths and replace=True")
         await self._change(changes.update_field_metadata(self._state, {field_name: new_metadata}, replace_all=True))
 
     async def read_transaction(self, version: int) -> Transaction | None:

@@ -45,7 +45,7 @@ def create_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
         if isinstance(created, Taken):
             raise RefConflict(f"Ref conflict error: tag {name} already exists", path=state.root.uri)
 
-    yield from _held(state, reference, create)
+    yield from _hold_version(state, reference, create)
 
 
 def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
@@ -56,7 +56,7 @@ def update_tag(state: DatasetState, name: str, reference: Any) -> Plan[None]:
         moved = replace(tag, version=file.version, branch=branch, manifest_size=file.size_bytes)
         yield from _write(state, name, replace(moved, updated_at=ref_time(time.time_ns())))
 
-    yield from _held(state, reference, move)
+    yield from _hold_version(state, reference, move)
 
 
 def replace_tag_metadata(state: DatasetState, name: str, metadata: Mapping[str, str]) -> Plan[None]:
@@ -75,7 +75,9 @@ def _write(state: DatasetState, name: str, tag: Tag) -> Plan[None]:
     yield Put(state.root.store, state.root.key(tag_path(name)), encode_tag(tag))
 
 
-def _held(state: DatasetState, reference: Any, name: Callable[[str | None, VersionFile], Plan[None]]) -> Plan[None]:
+def _hold_version(
+    state: DatasetState, reference: Any, name: Callable[[str | None, VersionFile], Plan[None]]
+) -> Plan[None]:
     """Let `name` name the version that a reference means, which no cleanup removes meanwhile."""
     branch, version = yield from _meant(state, reference)
     location = branch_location(state.root, branch)

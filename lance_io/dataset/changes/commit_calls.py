@@ -76,10 +76,10 @@ def _commit(given: Mapping[str, Any]) -> tuple[Plan[DatasetState], bool]:
 def batch_commit(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of the commit that stands for those of several transactions; see `LanceDataset.commit_batch`."""
     others = {name: value for name, value in given.items() if name not in ("dest", "transactions")}
-    return {"base_uri": given["dest"], "operation": _merged_appends([*given["transactions"]]), **others}
+    return {"base_uri": given["dest"], "operation": _merge_appends([*given["transactions"]]), **others}
 
 
-def _merged_appends(transactions: list[Transaction]) -> Transaction:
+def _merge_appends(transactions: list[Transaction]) -> Transaction:
     """One append of the fragments of several. Raises `OperationError` for anything but appends."""
     if not transactions:
         raise OperationError("expected at least one transaction")

@@ -75,7 +75,7 @@ def _operation(operation: LanceOperation.BaseOperation, table: Manifest | None) 
         bound["new_schema"] = _schema_of_files(_schema(operation.new_schema), fragments, table)
     elif isinstance(operation, (LanceOperation.Merge, LanceOperation.Project)):
         bound["schema"] = _schema(operation.schema, table)
-    stored: ops.Operation = _stored(getattr(ops, name), operation, **bound)
+    stored: ops.Operation = _to_stored_part(getattr(ops, name), operation, **bound)
     return stored
 
 
@@ -89,7 +89,7 @@ def to_public(transaction: StoredTransaction) -> Transaction:
 # -- operations, field by field ----------------------------------------------------------------------------------------
 
 
-def _stored(kind: type[Any], public: Any, **bound: Any) -> Any:
+def _to_stored_part(kind: type[Any], public: Any, **bound: Any) -> Any:
     """The table's form of an operation, or of a part of one. What is None, or not there, has its default.
 
     bound  fields that depend on the table
@@ -165,7 +165,7 @@ def _with_ids(given: Iterable[Field], known: Iterable[Field], ids: Iterator[int]
     return tuple(fields)
 
 
-def _stored_index(index: Index) -> IndexMetadata:
+def _to_stored_index(index: Index) -> IndexMetadata:
     created = None if index.created_at is None else (index.created_at.astimezone(UTC) - EPOCH) // _MILLISECOND
     message = table_pb2.IndexMetadata(
         uuid=table_pb2.UUID(uuid=UUID(index.uuid).bytes),
@@ -215,7 +215,7 @@ def _each(stored: Callable[[Any], Any], public: Callable[[Any], Any]) -> _Pair:
     return (lambda values: _all(stored, values), lambda values: list(_all(public, values)))
 
 
-def _stored_base(base: DatasetBasePath) -> BasePath:
+def _to_stored_base(base: DatasetBasePath) -> BasePath:
     return BasePath(base.id or 0, base.path, base.is_dataset_root, base.name)
 
 
@@ -225,9 +225,9 @@ def _public_base(base: BasePath) -> DatasetBasePath:
 
 _AS_IT_IS: Final[_Pair] = (_same, _same)
 _FRAGMENTS: Final = _each(stored_fragment, fragment_metadata)
-_INDICES: Final = _each(_stored_index, _public_index)
+_INDICES: Final = _each(_to_stored_index, _public_index)
 _NUMBERS: Final[_Pair] = (tuple, list)
-_UPDATES: Final[_Pair] = (partial(_stored, ops.UpdateMap), partial(_public, LanceOperation.UpdateMap))
+_UPDATES: Final[_Pair] = (partial(_to_stored_part, ops.UpdateMap), partial(_public, LanceOperation.UpdateMap))
 _NO_DETAILS: Final = {"new_details_type_url": "", "new_details_value": b"", "new_index_version": 0}
 
 _FIELDS: Final[dict[str, _Pair]] = {
@@ -244,17 +244,17 @@ _FIELDS: Final[dict[str, _Pair]] = {
     "schema": (_schema, LanceSchema),
     "new_schema": (_schema, LanceSchema),
     "initial_bases": (
-        lambda bases: _all(_stored_base, bases),
+        lambda bases: _all(_to_stored_base, bases),
         lambda bases: list(_all(_public_base, bases)) or None,
     ),
-    "groups": _each(partial(_stored, ops.RewriteGroup), partial(_public, LanceOperation.RewriteGroup)),
+    "groups": _each(partial(_to_stored_part, ops.RewriteGroup), partial(_public, LanceOperation.RewriteGroup)),
     "rewritten_indices": _each(
-        partial(_stored, ops.RewrittenIndex), partial(_public, LanceOperation.RewrittenIndex, **_NO_DETAILS)
+        partial(_to_stored_part, ops.RewrittenIndex), partial(_public, LanceOperation.RewrittenIndex, **_NO_DETAILS)
     ),
     "new_indices": _INDICES,
     "removed_indices": _INDICES,
     "replacements": _each(
-        partial(_stored, ops.DataReplacementGroup), partial(_public, LanceOperation.DataReplacementGroup)
+        partial(_to_stored_part, ops.DataReplacementGroup), partial(_public, LanceOperation.DataReplacementGroup)
     ),
     "new_file": (stored_file, data_file),
     "updates": (dict, dict),
@@ -262,7 +262,7 @@ _FIELDS: Final[dict[str, _Pair]] = {
     "table_metadata_updates": _UPDATES,
     "schema_metadata_updates": _UPDATES,
     "field_metadata_updates": (
-        lambda updates: {field_id: _stored(ops.UpdateMap, one) for field_id, one in updates.items()},
+        lambda updates: {field_id: _to_stored_part(ops.UpdateMap, one) for field_id, one in updates.items()},
         lambda updates: {field_id: _public(LanceOperation.UpdateMap, one) for field_id, one in updates.items()} or None,
     ),
 }

@@ -93,22 +93,22 @@ def deletion_of(state: DatasetState, rows: Mapping[int, U32Array]) -> Plan[Delet
     for place, offsets in zip(places, rows.values(), strict=True):
         fragment = state.manifest.fragments[place]
         before = live[place].deleted
-        deleted = _merged(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
+        deleted = _merge_offsets(offsets, before.astype(np.uint32)) if before is not None and len(before) else offsets
         if len(deleted) == int(state.physical_rows[place]):
             deletion.removed.append(fragment.id)
         else:
-            deletion.updated.append(_updated(state, fragment, deleted, deletion.files))
+            deletion.updated.append(_update_fragment(state, fragment, deleted, deletion.files))
     return deletion
 
 
-def _merged(offsets: U32Array, before: U32Array) -> U32Array:
+def _merge_offsets(offsets: U32Array, before: U32Array) -> U32Array:
     """Both, ascending, each once. `np.union1d` would hold three times as much."""
     merged = np.concatenate((offsets, before))
     merged.sort(kind="stable")  # two runs, which it merges
     return np.unique(merged) if (merged[1:] == merged[:-1]).any() else merged
 
 
-def _updated(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
+def _update_fragment(state: DatasetState, fragment: Fragment, deleted: U32Array, files: dict[str, bytes]) -> Fragment:
     kind = deletion_kind(len(deleted))
     file = DeletionFile(kind, state.manifest.version, secrets.randbits(64), len(deleted), None)
     place = deletion_file_place(fragment.id, file, state.manifest.base_paths)
@@ -142,7 +142,7 @@ class _Offsets:
 def delete_from_fragment(state: DatasetState, place: int, predicate: Any) -> Plan[Fragment | None]:
     """Write the deletion file of a fragment without the rows that pass a filter; None when none would be left."""
     rows = yield from matching_rows(state, predicate, (state.fragment_ids[place],))
-    return (yield from _written(state, place, rows))
+    return (yield from _write_deletions(state, place, rows))
 
 
 def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[Fragment | None]:
@@ -154,10 +154,10 @@ def delete_offsets(state: DatasetState, place: int, offsets: IntArray) -> Plan[F
     wanted = np.unique(offsets)
     if len(wanted) and not 0 <= int(wanted[0]) <= int(wanted[-1]) < num_rows:
         raise UsageError(f"fragment {state.fragment_ids[place]} has rows 0 to {num_rows - 1}")
-    return (yield from _written(state, place, {state.fragment_ids[place]: wanted.astype(np.uint32)}))
+    return (yield from _write_deletions(state, place, {state.fragment_ids[place]: wanted.astype(np.uint32)}))
 
 
-def _written(state: DatasetState, place: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
+def _write_deletions(state: DatasetState, place: int, rows: Mapping[int, U32Array]) -> Plan[Fragment | None]:
     deletion = yield from deletion_of(state, rows)
     yield Together(deletion.uploads(state))
     if deletion.removed:

@@ -60,7 +60,7 @@ def read_part(
         io_buffer_size=io_buffer_bytes,
         blob_handling="all_binary" if request.blobs_as_bytes else "blobs_descriptions",
     )
-    columns = _planned_columns(scan, state, options)
+    columns = _plan_columns(scan, state, options)
     rows_at_once = _rows_at_once(scan, state, columns.projection, batch_bytes)
     found = _PartRead(state, part, columns, options, rows_at_once, first_rows, skip_rows).batches()
     try:
@@ -70,7 +70,7 @@ def read_part(
         found.close()
 
 
-def _planned_columns(scan: TableScan, state: DatasetState, options: ScanOptions) -> ScanPlan:
+def _plan_columns(scan: TableScan, state: DatasetState, options: ScanOptions) -> ScanPlan:
     """What the scan does with the rows of any part: found out once in a process, for the schema is the same."""
     if scan.prepared is None:
         scan.prepared = plan_columns(state, options, scan_projection(state, scan.request))

@@ -75,7 +75,7 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
     Raises `BindError` for columns that the table lacks, or that occur twice, and `UnsupportedError` for `_rowoffset`,
     which a task cannot know.
     """
-    plain = project(state.schema, None) if request.columns is None else _named_columns(state, request)
+    plain = project(state.schema, None) if request.columns is None else _name_columns(state, request)
     outputs = [*state.shown(plain, "all_binary" if request.blobs_as_bytes else None).outputs]
     wanted = (
         (ROW_ID, ROW_ID, request.with_row_id),
@@ -95,7 +95,7 @@ def scan_projection(state: DatasetState, request: ScanRequest) -> Projection:
     return replace(plain, outputs=tuple(outputs if names is None else [by_name[name] for name in names]))
 
 
-def _named_columns(state: DatasetState, request: ScanRequest) -> Projection:
+def _name_columns(state: DatasetState, request: ScanRequest) -> Projection:
     """Members of structs become columns of their own, called by their path."""
     projection = project(state.schema, request.quoted_columns)
     named = [

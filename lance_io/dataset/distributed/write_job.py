@@ -97,7 +97,7 @@ class WriteJob:
         base = run_writes(target, newest_manifest(target.location, target.session))
         if base is None and not create and not overwrite:
             raise NotFound(f"there is no table at {place.uri}, and the option create is false")
-        stored = _stored_schema(schema, None if overwrite and overwrite_schema else base)
+        stored = _schema_after(schema, None if overwrite and overwrite_schema else base)
         written = tuple(name for name in stored.names if name in columns)
         if not written:
             raise SchemaError("the data has no column to be written")
@@ -171,7 +171,7 @@ def run_writes(target: WriteTarget, plan: Plan[T]) -> T:
 # -- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def _stored_schema(schema: Callable[[pa.Schema | None], pa.Schema], base: Manifest | None) -> Schema:
+def _schema_after(schema: Callable[[pa.Schema | None], pa.Schema], base: Manifest | None) -> Schema:
     """The table's schema after the write; `base` is the version of which it keeps what it has."""
     if base is None:
         return schema_of(schema(None))

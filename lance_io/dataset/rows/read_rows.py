@@ -109,7 +109,7 @@ class SpanReader:
         if self._reader is None:
             return self._without_columns()
         if self._by_rows:
-            return self._by_span(drive_sync(self._taken()))
+            return self._by_span(drive_sync(self._take()))
         return self._reader.scan_sync(self._spans, self._batch_rows, **self._how)
 
     async def read(self) -> AsyncGenerator[ScanBatch, None]:
@@ -119,7 +119,7 @@ class SpanReader:
                 yield batch
             return
         if self._by_rows:
-            for batch in self._by_span(await drive_async(self._taken())):
+            for batch in self._by_span(await drive_async(self._take())):
                 yield batch
             return
         batches = self._reader.scan(self._spans, self._batch_rows, in_order=self._in_order, **self._how)
@@ -129,7 +129,7 @@ class SpanReader:
         finally:
             await batches.aclose()
 
-    def _taken(self) -> Plan[Taken]:
+    def _take(self) -> Plan[Taken]:
         assert self._reader is not None
         picks = [(source, np.arange(start, end, dtype=np.int64)) for source, start, end in self._spans]
         return self._reader.take(picks)

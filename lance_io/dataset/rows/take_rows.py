@@ -219,13 +219,13 @@ def take_grouped(state: DatasetState, grouped: Grouped, take: PreparedTake) -> P
     if not grouped.groups:
         return pa.Table.from_batches([], schema=prepared.schema)  # empty_table() lacks nested extension types
     taken: Taken = [] if take.reader is None else (yield from take.reader.read(grouped.groups, prepared.layout))
-    batch = taken if isinstance(taken, pa.RecordBatch) else (yield from _shown(state, prepared, grouped, taken))
+    batch = taken if isinstance(taken, pa.RecordBatch) else (yield from _output_batch(state, prepared, grouped, taken))
     if grouped.restore is not None and len(batch.schema):
         batch = batch.take(numbers(grouped.restore))
     return pa.Table.from_batches([batch], schema=prepared.schema)
 
 
-def _shown(
+def _output_batch(
     state: DatasetState, prepared: TakeColumns, grouped: Grouped, arrays: Sequence[pa.Array]
 ) -> Plan[pa.RecordBatch]:
     """The output columns of what was read; where there are none, as many rows as were asked for."""

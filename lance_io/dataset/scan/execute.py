@@ -162,11 +162,11 @@ def scan_batches(state: DatasetState, options: ScanOptions, schema: pa.Schema) -
 
 def _stream(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
     """On the engine's loop, in one task from the first item to the end."""
-    found, timeout_s = _counted(scan), scan.options.timeout
+    found, timeout_s = _count_reads(scan), scan.options.timeout
     return found if timeout_s is None else runtime.within_each(timeout_s, found)
 
 
-async def _counted(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
+async def _count_reads(scan: _Scan) -> AsyncGenerator[pa.RecordBatch, None]:
     schedulers = scan.state.schedulers
     found = iterate_async(scan.batches())
     with counting(scan.watch):

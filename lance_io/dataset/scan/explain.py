@@ -69,7 +69,7 @@ def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *
     state = _fresh(state) if cold else state
     projection = project_taken(state.schema, columns)
     ledger = Ledger(_merging(state, "take"))
-    grouped, number = yield from _watched(ledger, group_positions(state, row_numbers(indices)))
+    grouped, number = yield from _watch(ledger, group_positions(state, row_numbers(indices)))
     fields = Projection(state.pruned_fields(projection.data_paths))
     files = [
         _take_file(ledger, state.context, here, offsets, number)
@@ -80,7 +80,7 @@ def explain_take(state: DatasetState, indices: Any, columns: Selection = None, *
     if projection.system_names and grouped.groups:
         places = [place for place, _ in grouped.groups]
         names = projection.system_names
-        yield from _watched(ledger, load_row_columns(state, places, names), max(last, default=number))
+        yield from _watch(ledger, load_row_columns(state, places, names), max(last, default=number))
     return _plan(state, ledger)
 
 
@@ -97,7 +97,7 @@ def explain_scan(state: DatasetState, options: ScanOptions, *, cold: bool = Fals
         ordering = Ordering(state, options)
         options, projection = ordering.options, ordering.projection
         ledger.notes.append("the rows are sorted when all of them have been read")
-    plan, number = yield from _watched(ledger, plan_scan(state, options, projection))
+    plan, number = yield from _watch(ledger, plan_scan(state, options, projection))
     fields = plan.early_read or Projection([])
     if is_taken(state, plan):
         ledger.merging = _merging(state, "take")
@@ -274,14 +274,14 @@ def _until_data(
         steps.close()
 
 
-def _watched(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
+def _watch(ledger: Ledger, plan: Plan[T], number: int = 0) -> Plan[tuple[T, int]]:
     """Run a plan of this room, writing down the objects that it reads whole; with the number of its last round."""
     try:
         ask: Request[Any] = next(plan)
         while True:
             try:
                 if isinstance(ask, Together):
-                    results: list[tuple[Any, int]] = yield Together([_watched(ledger, p, number) for p in ask.plans])
+                    results: list[tuple[Any, int]] = yield Together([_watch(ledger, p, number) for p in ask.plans])
                     number = max((reached for _, reached in results), default=number)
                     answer: Any = [value for value, _ in results]
                 else:

@@ -64,7 +64,7 @@ class Ordering:
 
     def finish(self, table: pa.Table) -> Plan[pa.Table]:
         """Sort, cut and complete the rows of the scan."""
-        order = self._sorted(table)
+        order = self._sort(table)
         if not self._late:  # the keys go last: a table without columns would forget how many rows were taken
             return _compact(table).take(order).select(range(len(self._output.outputs)))
         addresses = table.column(_ADDRESS).take(order).to_numpy().astype(np.int64)
@@ -72,7 +72,7 @@ class Ordering:
         prepared = prepare(self._state, self._output)
         return (yield from take_grouped(self._state, group_rows(places, offsets), prepared))
 
-    def _sorted(self, table: pa.Table) -> pa.Array:
+    def _sort(self, table: pa.Table) -> pa.Array:
         assert self._asked.order_by is not None
         from lance_io.filters.value_order import sortable
 

@@ -195,7 +195,7 @@ class Pipeline:
         """Take the next rows, as `prepare` has given them; gives `[(span, record batch)]`, which may be empty."""
         results: list[tuple[int, pa.RecordBatch]] = []
         for rows in prepared:
-            kept = self._limited(rows)
+            kept = self._limit(rows)
             if not kept.num_rows:
                 continue
             self._add_system(kept, self._output_system)
@@ -249,7 +249,7 @@ class Pipeline:
         rows.columns = {name: column for name, column in rows.columns.items() if name in self._shown}
         return mask
 
-    def _limited(self, rows: _Rows) -> _Rows:
+    def _limit(self, rows: _Rows) -> _Rows:
         start = min(self._skip, rows.num_rows)
         end = rows.num_rows if self._left is None else min(rows.num_rows, start + self._left)
         self._skip -= start

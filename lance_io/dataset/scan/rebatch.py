@@ -55,9 +55,9 @@ class Rebatcher:
         self._span = span
         if self._bytes_max is None and not ends:
             return self._fill(batch, 0)
-        return self._sized(batch, flushes=ends)
+        return self._push_sized(batch, flushes=ends)
 
-    def _sized(self, batch: pa.RecordBatch, *, flushes: bool) -> Iterator[pa.RecordBatch]:
+    def _push_sized(self, batch: pa.RecordBatch, *, flushes: bool) -> Iterator[pa.RecordBatch]:
         if flushes:
             yield from self.flush()
         if self._bytes_max is None:

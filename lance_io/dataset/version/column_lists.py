@@ -154,7 +154,7 @@ def project(
     if columns is None:
         outputs = _whole(schema)
     elif isinstance(columns, dict):
-        found = (_all(schema, text) or [_expressed(schema, name, text)] for name, text in columns.items())
+        found = (_all(schema, text) or [_computed_output(schema, name, text)] for name, text in columns.items())
         outputs = [output for each in found for output in each]
     elif isinstance(columns, list):
         found = (_all(schema, name) or [_output(schema, name, _path(schema, name))] for name in columns)
@@ -198,7 +198,7 @@ def project_taken(schema: Schema, columns: Selection) -> Projection:
     """
     listed = as_list(columns)
     if isinstance(listed, list):
-        found = Projection(tuple(_selected(schema, listed)), _metadata(schema))
+        found = Projection(tuple(_select(schema, listed)), _metadata(schema))
     else:
         found = project(schema, listed)
     return replace(found, outputs=tuple(_with_sure_offset(output) for output in found.outputs))
@@ -213,7 +213,7 @@ def as_list(columns: Any) -> Columns:
     return list(columns)
 
 
-def _selected(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
+def _select(schema: Schema, names: list[str]) -> Iterator[OutputColumn]:
     paths = [_path(schema, name) for name in names]
     members: dict[str, dict[tuple[str, ...], None]] = {}
     whole: set[str] = set()
@@ -258,7 +258,7 @@ def _path(schema: Schema, name: str) -> tuple[str, ...]:
     return tuple(split_path(name))
 
 
-def _expressed(schema: Schema, name: str, text: str) -> OutputColumn:
+def _computed_output(schema: Schema, name: str, text: str) -> OutputColumn:
     """The output column that an expression describes: a column as it is read where it is just that."""
     if not isinstance(name, str) or not isinstance(text, str):
         raise TypeError(f"columns must be a list or dict[name, expression], got the value {type(text)} for {name!r}")

@@ -88,7 +88,7 @@ class Session:
                 if uses_database(uri):
                     self._handlers[found.store] = handler
                 else:
-                    found = replace(found, store=self._shared(found.store))
+                    found = replace(found, store=self._share(found.store))
                 if str(uri).startswith("memory:"):  # each is private to its dataset
                     return found
                 self._locations[key] = found
@@ -104,7 +104,7 @@ class Session:
             if linger is not None:
                 weakref.finalize(self, linger).atexit = False
 
-    def _shared(self, store: ObjectStore) -> ObjectStore:
+    def _share(self, store: ObjectStore) -> ObjectStore:
         """The store with the same connections that this session has already, else this one."""
         origin = getattr(store, "origin", None)  # of stores that have connections
         if origin is None:

@@ -61,7 +61,7 @@ class Tags(SyncFace):
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Tag]]:
         """All tags by version, newest first ("desc", the default) or oldest first ("asc"), then by name."""
-        return _ordered(self.list(), order, "version")
+        return _order(self.list(), order, "version")
 
     def get_version(self, tag: str) -> int:
         """The version that a tag names. Raises `ValueError` when there is no such tag."""
@@ -95,10 +95,10 @@ class Branches(SyncFace):
 
     def list_ordered(self, order: str | None = None) -> list_[tuple[str, Branch]]:
         """All branches by the version they left at, newest first ("desc", the default) or oldest first ("asc")."""
-        return _ordered(self.list(), order, "parent_version")
+        return _order(self.list(), order, "parent_version")
 
 
-def _ordered(entries: Mapping[str, T], order: str | None, key: str) -> list_[tuple[str, T]]:
+def _order(entries: Mapping[str, T], order: str | None, key: str) -> list_[tuple[str, T]]:
     if order not in (None, "asc", "desc"):
         raise UsageError(f"Invalid sort order '{order}'. Valid values are: asc, desc")
     by_name = sorted(entries.items())

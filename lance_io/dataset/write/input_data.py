@@ -75,7 +75,7 @@ def rows_of(data: Any, schema: pa.Schema | None = None) -> Rows:
         from lance_io.dataset.write.pydantic_schema import rows_of_models
 
         return rows_of(rows_of_models(data, schema))
-    return _streamed(data, schema)
+    return _stream(data, schema)
 
 
 async def async_rows_of(data: Any, schema: pa.Schema | None = None) -> AsyncRows | Rows:
@@ -93,10 +93,10 @@ def _hugging_face(data: Any, schema: pa.Schema | None) -> Rows:
     """Its rows as they are seen: what was selected or filtered, in the order that they were put into."""
     schema = schema if data.features is None else data.features.arrow_schema
     tables = data.with_format("arrow").iter(HUGGING_FACE_ROWS)
-    return _streamed((batch for table in tables for batch in table.to_batches()), schema)
+    return _stream((batch for table in tables for batch in table.to_batches()), schema)
 
 
-def _streamed(data: Any, schema: pa.Schema | None) -> Rows:
+def _stream(data: Any, schema: pa.Schema | None) -> Rows:
     scanner = getattr(data, "scanner", None)  # datasets of pyarrow, pylance and ours
     if callable(scanner):
         return rows_of(scanner())

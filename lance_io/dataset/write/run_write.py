@@ -53,7 +53,7 @@ def run_write(write: Write, data: Any, schema: pa.Schema | None, make: Callable[
     rows = rows_of(data, schema)
     if write.target.answers_sync:
         return drive_sync(make(write.target, rows, write.options))
-    return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
+    return run_fed(rows.batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
 
 
 async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, make: Callable[..., Plan[T]]) -> T:
@@ -62,10 +62,10 @@ async def run_write_async(write: Write, data: Any, schema: pa.Schema | None, mak
     if isinstance(rows, Rows) and rows.is_held and write.target.answers_sync:  # others may wait for anybody
         return await drive_in_thread(partial(drive_sync, make(write.target, rows, write.options)))
     batches = _on_this_loop(rows) if isinstance(rows, Rows) else rows.batches
-    return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _fed(rows, feed), write.options)))
+    return await wrap_fed(batches, lambda feed: drive_async(make(write.target, _feed_rows(rows, feed), write.options)))
 
 
-def _fed(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:
+def _feed_rows(rows: Rows | AsyncRows, feed: AsyncIterator[pa.RecordBatch]) -> AsyncRows:
     return AsyncRows(rows.schema, feed, rows.num_rows)
 
 

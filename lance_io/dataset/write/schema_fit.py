@@ -130,7 +130,7 @@ def _fit_members(given: Sequence[Field], wanted: Sequence[Field], path: str, pro
     missing = [path + key[0] for key, field in known.items() if key not in found and not field.nullable]
     unexpected = sorted(path + key[0] for key in found if key not in known)
     if missing or unexpected:
-        problems.append(f"fields did not match, missing=[{_listed(missing)}], unexpected=[{_listed(unexpected)}]")
+        problems.append(f"fields did not match, missing=[{_join(missing)}], unexpected=[{_join(unexpected)}]")
     done = {key: _fit(found[key], one, path, problems) for key, one in known.items() if key in found}
     return tuple(done[key] for key in found if key in done)
 
@@ -154,7 +154,7 @@ def _fit(given: Field, wanted: Field, path: str, problems: list[str]) -> Field:
     else:
         children = _fit_members(given.children, wanted.children, f"{name}.", below)
         if not children and not below:  # a struct without members has a column of its own, one with members has none
-            missing = _listed(f"{name}.{child.name}" for child in wanted.children)
+            missing = _join(f"{name}.{child.name}" for child in wanted.children)
             below.append(f"fields did not match, missing=[{missing}], unexpected=[]")
     if below:
         problems.append(f"`{name}` had mismatched children: {', '.join(below)}")
@@ -168,7 +168,7 @@ def _fixed_members(given: Field, wanted: Field, name: str) -> str | None:
         if found != expected:
             return (
                 f"`{name}` is a packed struct, whose members must be all those of the table, in its order: "
-                f"expected=[{_listed(expected)}], found=[{_listed(found)}]"
+                f"expected=[{_join(expected)}], found=[{_join(found)}]"
             )
     elif wanted.logical_type.startswith("fixed_size_list"):
         pairs = zip(given.children, wanted.children, strict=True)
@@ -201,7 +201,7 @@ def _other_extensions(given: Sequence[Field], fit: Sequence[Field], path: str) -
             continue
         if _extension(mine) != _extension(theirs):
             yield (
-                f"field `{name}` does not match the file schema: expected {_described(theirs)}, got {_described(mine)}"
+                f"field `{name}` does not match the file schema: expected {_describe(theirs)}, got {_describe(mine)}"
             )
         yield from _other_extensions(mine.children, theirs.children, f"{name}.")
 
@@ -211,12 +211,12 @@ def _extension(field: Field) -> tuple[str | None, bytes]:
     return field.extension_name, field.metadata.get(_EXTENSION_METADATA, b"")
 
 
-def _described(field: Field) -> str:
+def _describe(field: Field) -> str:
     name, parameters = _extension(field)
     known = f"extension {name}" if name is not None else "no extension"
     known += f", metadata {parameters.decode('utf-8', 'replace')}" if parameters else ""
     return f"{field.logical_type} ({known})"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     return ", ".join(names)

@@ -81,18 +81,18 @@ class Write:
             given["uri"], given.get("storage_options"), given.get("session"), given.get("commit_lock")
         )
         limits = FileLimits(
-            rows=_given(given, "max_rows_per_file", ROWS_PER_FILE),
-            num_bytes=_given(given, "max_bytes_per_file", BYTES_PER_FILE),
+            rows=_get_given(given, "max_rows_per_file", ROWS_PER_FILE),
+            num_bytes=_get_given(given, "max_bytes_per_file", BYTES_PER_FILE),
             page_bytes=given.get("max_page_bytes"),
             cache_bytes=given.get("data_cache_bytes"),
             blob_references=bool(given.get("allow_external_blob_outside_bases")),
         )
         options = WriteOptions(
-            mode=str(_given(given, "mode", "create")).lower(),
+            mode=str(_get_given(given, "mode", "create")).lower(),
             version=None if version is None else version_for_files(version),
             limits=limits,
             progress=given.get("progress"),
-            scheme="V2" if _given(given, "enable_v2_manifest_paths", True) else "V1",
+            scheme="V2" if _get_given(given, "enable_v2_manifest_paths", True) else "V1",
             stable_row_ids=given.get("enable_stable_row_ids", False),
             config=_cleanup_config(given.get("auto_cleanup_options")),
             properties=_properties(given.get("transaction_properties"), given.get("commit_message")),
@@ -115,7 +115,7 @@ def check_not_here(given: Mapping[str, Any]) -> None:
             raise UnsupportedError(f"{name} is not part of this release")
 
 
-def _given(keywords: Mapping[str, Any], name: str, default: Any) -> Any:
+def _get_given(keywords: Mapping[str, Any], name: str, default: Any) -> Any:
     value = keywords.get(name)
     return default if value is None else value
 
@@ -135,7 +135,7 @@ def _cleanup_config(options: AutoCleanupConfig | None) -> dict[str, str]:
             raise UsageError(f"auto_cleanup_options: expected a whole number for {name}, found {value!r}")
     seconds = options.get("older_than_seconds")
     return {
-        INTERVAL_KEY: str(int(_given(options, "interval", CLEANUP_INTERVAL))),
+        INTERVAL_KEY: str(int(_get_given(options, "interval", CLEANUP_INTERVAL))),
         OLDER_THAN_KEY: CLEANUP_AGE if seconds is None else f"{int(seconds)}s",
     }
 

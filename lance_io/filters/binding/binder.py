@@ -93,7 +93,7 @@ class Binder:
         """The bound tree and the type of its values. Raises BindError."""
         match expr:
             case Column(path):
-                return _decoded(*self._resolve(path))
+                return _decode_column(*self._resolve(path))
             case Literal(value):
                 return expr, value.type
             case Comparison():
@@ -199,7 +199,7 @@ class Binder:
             operands = [as_type(bound, found, pa.float64()) for bound, found in operands]
         elif function in _SAME_TYPE_FROM:
             head = _SAME_TYPE_FROM[function]
-            tail = _adapted(operands[head:])
+            tail = _adapt(operands[head:])
             common = fold_types(tail, expr, exact=False)
             operands = operands[:head] + [as_type(bound, found, common) for bound, found in tail]
         if function == "if_else" and operands:
@@ -213,17 +213,17 @@ class Binder:
         return _learnt_type(call, source, operands)
 
 
-def _decoded(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
+def _decode_column(column: Column, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
     """A column as values that kernels take: dictionaries decoded, half floats widened, extensions unwrapped."""
     if isinstance(stored, pa.BaseExtensionType):
-        bound, found = _decoded(column, stored.storage_type)
+        bound, found = _decode_column(column, stored.storage_type)
         return (Cast(column, found), found) if isinstance(bound, Column) else (bound, found)
     if pt.is_dictionary(stored):
-        return _widened(Cast(column, stored.value_type), stored.value_type)
-    return _widened(column, stored)
+        return _widen(Cast(column, stored.value_type), stored.value_type)
+    return _widen(column, stored)
 
 
-def _widened(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
+def _widen(bound: Expr, stored: pa.DataType) -> tuple[Expr, pa.DataType]:
     """Values of a type without kernels as values of one that has them."""
     wide = _wide(stored)
     return (bound, stored) if wide == stored else (Cast(bound, wide), wide)
@@ -240,7 +240,8 @@ def _wide(t: pa.DataType) -> pa.DataType:
 def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
     """An operand with the dictionaries decoded and the half floats widened that its values hold or were taken from.
 
-    `_decoded` leaves those inside a column alone: items, fields and whole lists that are computed keep their types.
+    `_decode_column` leaves those inside a column alone: items, fields and whole lists that are computed keep their
+    types.
     """
     return as_type(bound, found, _without_codes(found))
 
@@ -268,7 +269,7 @@ def _meet_literal(source: Expr, bound: Expr, found: pa.DataType, literal: Litera
     return as_type(bound, found, common)[0], as_type(literal, of_literal, common)[0], common
 
 
-def _adapted(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
+def _adapt(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
     """Operands with adaptable literals narrowed, where they stand beside something of another type."""
     if len({found for _, found in operands}) == 1:
         return list(operands)
@@ -291,7 +292,7 @@ def _beside(value: pa.Scalar, others: Sequence[pa.DataType]) -> pa.Scalar:
 
 def _arithmetic(operands: Sequence[tuple[Expr, pa.DataType]]) -> list[tuple[Expr, pa.DataType]]:
     """Operands of one numeric type; what is not numeric, or decimal on both sides, is left to the kernel."""
-    adapted = _adapted(operands)
+    adapted = _adapt(operands)
     types = [found for _, found in adapted]
     if not all(kind(found) == "number" or pt.is_null(found) for found in types):
         return adapted

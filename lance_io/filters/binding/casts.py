@@ -155,12 +155,12 @@ def _to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     if is_list(source):
         return _list_to_string(value, to)
     if pt.is_floating(source):
-        return _spelled_once(value, lambda number: _spelled(number, source)).cast(to)
+        return _spell_distinct(value, lambda number: _spell(number, source)).cast(to)
     if pt.is_decimal(source):  # Arrow writes small ones with an exponent
-        return _spelled_once(value, lambda number: f"{number:f}").cast(to)
+        return _spell_distinct(value, lambda number: f"{number:f}").cast(to)
     if pt.is_duration(source):
         distinct = value.dictionary_encode()
-        shown = [_shown_span(one, source.unit) for one in distinct.dictionary.cast(pa.int64()).to_pylist()]
+        shown = [_show_span(one, source.unit) for one in distinct.dictionary.cast(pa.int64()).to_pylist()]
         return pa.array(shown, to).take(distinct.indices)
     if pt.is_date64(source):
         return _to_string(value.cast(pa.timestamp("s")), to)
@@ -183,10 +183,10 @@ def positional(floats: pa.Array) -> pa.Array:
             return "NaN"
         return str(np.format_float_positional(kind(number), unique=True, trim="-"))
 
-    return _spelled_once(floats, spelled)
+    return _spell_distinct(floats, spelled)
 
 
-def _spelled_once(numbers: pa.Array, spelled: Callable[[Any], str]) -> pa.Array:
+def _spell_distinct(numbers: pa.Array, spelled: Callable[[Any], str]) -> pa.Array:
     distinct = numbers.dictionary_encode()
     return pa.array([spelled(one) for one in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
@@ -198,7 +198,7 @@ def _in_threes(text: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(text, r"(\.[0-9]{6})000$", r"\1")
 
 
-def _shown_span(ticks: int, unit: str) -> str:
+def _show_span(ticks: int, unit: str) -> str:
     """A duration in days, hours, minutes and seconds, each with the sign of the whole."""
     sign = "-" if ticks < 0 else ""
     digits = _FRACTION_DIGITS[unit]
@@ -218,7 +218,7 @@ def _list_to_string(value: pa.Array, to: pa.DataType) -> pa.Array:
     return pc.if_else(value.is_valid(), pa.array([f"[{row}]" for row in rows], to), pa.scalar(None, to))
 
 
-def _spelled(number: float, t: pa.DataType) -> str:
+def _spell(number: float, t: pa.DataType) -> str:
     """A float in the fewest digits that tell it apart; from 1e16 and below 1e-5 with an exponent."""
     if number != number:
         return "NaN"

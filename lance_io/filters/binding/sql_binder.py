@@ -95,16 +95,16 @@ class SqlBinder(Binder):
                 return self._function(expr)
             case Call():
                 bound, found = self._sql_call(expr)
-                return _folded(bound), found
+                return _fold(bound), found
             case _:
                 return super().bind(expr)
 
     def resolved(self, column: Column) -> Column:
         """A column by its exact name. Raises BindError if there is none."""
-        path = (self._cased(column.path[0]), *column.path[1:]) if column.any_case else column.path
+        path = (self._match_case(column.path[0]), *column.path[1:]) if column.any_case else column.path
         return self._resolve(path)[0]
 
-    def _cased(self, name: str | int) -> str | int:
+    def _match_case(self, name: str | int) -> str | int:
         if name in self._types or not isinstance(name, str):
             return name
         return next((known for known in self._types if known.lower() == name.lower()), name)
@@ -124,23 +124,23 @@ class SqlBinder(Binder):
     # -- comparisons -------------------------------------------------------------------------------------------------
 
     def _compare(self, expr: Comparison, *, strict: bool) -> Expr:
-        return self._compared(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
+        return self._compare_operands(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
 
-    def _compared(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
+    def _compare_operands(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
         left, right = decoded(*left), decoded(*right)
         if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
-            right = _fitted(expr.right, left[1], expr.left)
+            right = _fit_literal(expr.right, left[1], expr.left)
         elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
-            left = _fitted(expr.left, right[1], expr.right)
+            left = _fit_literal(expr.left, right[1], expr.right)
         else:
-            left, right = self._met(left, right, expr)
+            left, right = self._unify(left, right, expr)
         if pt.is_null(left[1]):
             return Literal(pa.scalar(None, _BOOL))
         if not can_compare(expr.op, left[1]):
             raise BindError(f"{describe(expr)}: values of type {left[1]} cannot be compared")
-        return _folded(Comparison(expr.op, left[0], right[0]))
+        return _fold(Comparison(expr.op, left[0], right[0]))
 
-    def _met(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
+    def _unify(self, left: Operand, right: Operand, source: Expr) -> tuple[Operand, Operand]:
         """Two operands with a common type."""
         common = common_type(left[1], right[1], exact=True)
         if common is not None:
@@ -160,19 +160,19 @@ class SqlBinder(Binder):
         values: list[pa.Scalar | None] = []
         for item, (constant, _) in zip(expr.items, items, strict=True):
             if strict and isinstance(item, Literal):
-                values.append(_fitted(item, found, expr.arg)[0].value)
+                values.append(_fit_literal(item, found, expr.arg)[0].value)
             else:
                 fits = isinstance(constant, Literal) and _same_kind(constant.value.type, found)
                 values.append(fit_literal(constant.value, found) if fits and isinstance(constant, Literal) else None)
         if None in values or pt.is_null(found) or pt.is_nested(found):
             tests = [
-                self._compared(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
+                self._compare_operands(Comparison("=", expr.arg, source), (bound, found), item, strict=False)
                 for source, item in zip(expr.items, items, strict=True)
             ]
-            return _folded(Or(tuple(tests))) if len(tests) > 1 else tests[0]
+            return _fold(Or(tuple(tests))) if len(tests) > 1 else tests[0]
         known = [value for value in values if value is not None and value.is_valid]
         wanted = with_both_zeros(from_scalars(known, found))
-        return _folded(In(bound, wanted, has_null=len(known) < len(values)))
+        return _fold(In(bound, wanted, has_null=len(known) < len(values)))
 
     # -- casts and functions -----------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class SqlBinder(Binder):
         if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
             raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
         if expr.function in ("add", "subtract") and any(map(pt.is_interval, types)):
-            return self._moved(expr, operands)
+            return self._shift_time(expr, operands)
         if expr.function in ("add", "subtract") and any(map(pt.is_date, types)):
             return self._days(expr, operands)
         if expr.function not in _ARITHMETIC:
@@ -203,13 +203,13 @@ class SqlBinder(Binder):
             common = common_type(*types)
         pairs = [(one, common or decimal_of(one[1])) for one in operands]
         converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
-        return self._applied(Function(name, expr.args), decimal_arithmetic(name), converted)
+        return self._apply(Function(name, expr.args), decimal_arithmetic(name), converted)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
         unknown = [(Column(()), found) for _, found in operands]  # a division by zero fails when rows are computed
         return super()._result_type(call, source, unknown)
 
-    def _moved(self, expr: Call, operands: list[Operand]) -> Operand:
+    def _shift_time(self, expr: Call, operands: list[Operand]) -> Operand:
         """`time + interval`, `interval + time`, `time - interval`."""
         left, right = (found for _, found in operands)
         if expr.function == "add" and pt.is_interval(left):
@@ -217,7 +217,7 @@ class SqlBinder(Binder):
         if not (kind(operands[0][1]) == "calendar" and pt.is_interval(operands[1][1])):
             raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
         name = "+" if expr.function == "add" else "-"
-        return self._applied(Function(name, expr.args), FUNCTIONS[name], operands)
+        return self._apply(Function(name, expr.args), FUNCTIONS[name], operands)
 
     def _days(self, expr: Call, operands: list[Operand]) -> Operand:
         """`date + 1`, `date - 1`, `date - date`: days are integers. Between a date and a time lies a duration."""
@@ -256,23 +256,23 @@ class SqlBinder(Binder):
         if expr.name == "%":
             operands = [decoded(*operand) for operand in operands]
             decimals = self._decimal_call("remainder", expr, operands)
-            return decimals or self._applied(expr, function, _with_single_floats(operands))
-        return self._applied(expr, function, operands)
+            return decimals or self._apply(expr, function, _with_single_floats(operands))
+        return self._apply(expr, function, operands)
 
-    def _applied(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+    def _apply(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         """The call of a function with bound operands, decoded where it does not take them as they are.
 
         What only picks or moves items keeps their type, as in the reference reader.
         """
         try:
-            return self._called(expr, function, operands)
+            return self._bind_call(expr, function, operands)
         except BindError:
             plain = [decoded(*operand) for operand in operands]
             if [found for _, found in plain] == [found for _, found in operands]:
                 raise
-        return self._called(expr, function, plain)
+        return self._bind_call(expr, function, plain)
 
-    def _called(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
+    def _bind_call(self, expr: Function, function: SqlFunction, operands: list[Operand]) -> Operand:
         operands = Arguments(expr, function).convert(operands)
         bound = Function(expr.name, tuple(bound for bound, _ in operands), function)
         values = [one.value if isinstance(one, Literal) else pa.nulls(0, found) for one, found in operands]
@@ -315,7 +315,7 @@ def _same_kind(literal: pa.DataType, column: pa.DataType) -> bool:
     return pt.is_null(literal) or (kind(literal) == kind(column) and is_string(literal) == is_string(column))
 
 
-def _fitted(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, pa.DataType]:
+def _fit_literal(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, pa.DataType]:
     """A literal as a value of a column's type. Raises BindError if that would change it."""
     fitted = fit_literal(literal.value, to) if _same_kind(literal.value.type, to) else None
     if fitted is None:
@@ -326,7 +326,7 @@ def _fitted(literal: Literal, to: pa.DataType, column: Expr) -> tuple[Literal, p
     return Literal(fitted), to
 
 
-def _folded(bound: Expr) -> Expr:
+def _fold(bound: Expr) -> Expr:
     """A literal in place of an expression of literals; what cannot be computed is left to fail with the rows."""
     if not all(isinstance(child, Literal) for child in children(bound)):
         return bound

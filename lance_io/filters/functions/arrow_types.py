@@ -72,14 +72,14 @@ def type_name(t: pa.DataType) -> str:
         return f"FixedSizeBinary({t.byte_width})"
     if pt.is_dictionary(t):
         return f"Dictionary({type_name(t.index_type)}, {type_name(t.value_type)})"
-    return _nested_name(t)
+    return _name_nested(t)
 
 
 def _unit_name(t: pa.DataType) -> str:
     return "µs" if t.unit == "us" else str(t.unit)
 
 
-def _nested_name(t: pa.DataType) -> str:
+def _name_nested(t: pa.DataType) -> str:
     if pt.is_fixed_size_list(t):
         return f"FixedSizeList({t.list_size} x {_item_name(t.value_field)})"
     if pt.is_list(t) or pt.is_large_list(t):
@@ -225,17 +225,17 @@ class _Parser:
 
 def cast_to_arrow(value: Value, name: pa.Scalar) -> Value:
     """A value as the Arrow type with a name."""
-    return _converted(value, parse_type(name.as_py() or ""))
+    return _convert(value, parse_type(name.as_py() or ""))
 
 
-def _converted(value: Value, to: pa.DataType) -> Value:
+def _convert(value: Value, to: pa.DataType) -> Value:
     source = value.type
     if source == to:
         return value
     if pt.is_null(source):
         return pa.nulls(len(value), to) if isinstance(value, pa.Array) else pa.scalar(None, to)
     if pt.is_nested(to) and not is_list(source) and is_list(to):  # a single item
-        (items,) = broadcast(_converted(value, to.value_type))
+        (items,) = broadcast(_convert(value, to.value_type))
         return pa.ListArray.from_arrays(pa.array(range(len(items) + 1), pa.int32()), items).cast(to)
     if pt.is_duration(to) and pt.is_integer(source):
         return pc.cast(pc.cast(value, pa.int64()), to)

@@ -65,10 +65,10 @@ def _compress(value: Sequence[int], words: Sequence[int], counter: int, length: 
 def _mix(state: list[int], a: int, b: int, c: int, d: int, one: int, two: int) -> None:
     for word, turn_d, turn_b in ((one, 16, 12), (two, 8, 7)):
         state[a] = (state[a] + state[b] + word) & _MASK
-        state[d] = _turned(state[d] ^ state[a], turn_d)
+        state[d] = _rotate(state[d] ^ state[a], turn_d)
         state[c] = (state[c] + state[d]) & _MASK
-        state[b] = _turned(state[b] ^ state[c], turn_b)
+        state[b] = _rotate(state[b] ^ state[c], turn_b)
 
 
-def _turned(word: int, bits: int) -> int:
+def _rotate(word: int, bits: int) -> int:
     return (word >> bits | word << (32 - bits)) & _MASK

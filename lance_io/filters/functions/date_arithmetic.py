@@ -27,28 +27,28 @@ def later(value: Value, span: Value) -> pa.Array:
     The result has the type of the value, cut to its unit; months and days are those of its zone. Raises
     pa.ArrowInvalid for what its type cannot hold, and for times that a change of clocks leaves out.
     """
-    return _moved_all(value, span, 1)
+    return _shift_all(value, span, 1)
 
 
 def earlier(value: Value, span: Value) -> pa.Array:
     """The same backwards."""
-    return _moved_all(value, span, -1)
+    return _shift_all(value, span, -1)
 
 
-def _moved_all(value: Value, span: Value, sign: int) -> pa.Array:
+def _shift_all(value: Value, span: Value, sign: int) -> pa.Array:
     values, spans = broadcast(value, span)
     parts = [each or (0, 0, 0) for each in spans.to_pylist()]
     months, days, nanoseconds = sign * np.array(parts, np.int64).reshape(-1, 3).T
     is_null = np.asarray(pc.or_(values.is_null(), spans.is_null()))
     kind = values.type
     if pt.is_date32(kind):
-        ticks = _shifted(_ticks_of(values), 1, months, days + np.trunc(nanoseconds / _DAY).astype(np.int64))
+        ticks = _shift(_ticks_of(values), 1, months, days + np.trunc(nanoseconds / _DAY).astype(np.int64))
         return pa.array(ticks, pa.int64(), mask=is_null).cast(pa.int32()).cast(kind)
     stamps = values if pt.is_timestamp(kind) else values.cast(pa.timestamp("ms"))
     unit, zone = stamps.type.unit, stamps.type.tz
     per_second = _PER_SECOND[unit]
     local = pc.local_timestamp(stamps) if zone else stamps
-    ticks = _shifted(_ticks_of(local), 86_400 * per_second, months, days)
+    ticks = _shift(_ticks_of(local), 86_400 * per_second, months, days)
     moved = pa.array(ticks, pa.int64(), mask=is_null).cast(pa.timestamp(unit))
     if zone:
         moved = pc.assume_timezone(moved, zone, ambiguous="earliest")
@@ -62,7 +62,7 @@ def _ticks_of(values: pa.Array) -> np.ndarray:
     return ticks
 
 
-def _shifted(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarray) -> np.ndarray:
+def _shift(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarray) -> np.ndarray:
     date = (ticks // per_day).astype("M8[D]")
     month = date.astype("M8[M]")
     target = month + months.astype("m8[M]")
@@ -74,7 +74,7 @@ def _shifted(ticks: np.ndarray, per_day: int, months: np.ndarray, days: np.ndarr
     return shifted
 
 
-def binned(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Array | pa.Scalar:
+def bin_times(span: pa.Scalar, value: Value, origin: Value | None = None) -> pa.Array | pa.Scalar:
     """The beginning of the span that a time lies in; spans are counted from `origin`, else from 1970.
 
     The result is in nanoseconds; of an interval literal and a timestamp without a zone it is in the timestamp's unit.
@@ -126,6 +126,6 @@ def _month_floors(ticks: np.ndarray, origin: int, months: int) -> np.ndarray:
 
 
 FUNCTIONS = SqlFunctions()
-FUNCTIONS.define("date_bin", "span when when?", binned)
+FUNCTIONS.define("date_bin", "span when when?", bin_times)
 FUNCTIONS.define("+", "when any", later)  # of times and spans; what Arrow adds up is a `Call`
 FUNCTIONS.define("-", "when any", earlier)

@@ -72,7 +72,7 @@ def _nanoseconds(stamp: Value, since: str) -> Value:
     return pc.cast(pc.cast(passed, pa.duration("ns")), pa.int64())
 
 
-def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value], Value]]) -> str:
+def _check_word(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value], Value]]) -> str:
     text = (word.as_py() or "").lower()
     name = text[:-1] if text not in names and text.endswith("s") else text
     if name not in names:
@@ -82,17 +82,17 @@ def _known(word: pa.Scalar, names: tuple[str, ...] | dict[str, Callable[[Value],
 
 def part(word: pa.Scalar, value: Value) -> Value:
     """A component as i32, `nanosecond` as i64; of `epoch` the seconds since 1970 as f64."""
-    name = _known(word, _PARTS)
+    name = _check_word(word, _PARTS)
     if pt.is_time(value.type) and name in _OF_DAYS:
         raise BindError(f"Date part {name!r} not supported for {value.type}, which belongs to no day")
     found = _PARTS[name](value)
     return found if name in ("epoch", "nanosecond") else pc.cast(found, pa.int32())
 
 
-def truncated(word: pa.Scalar, value: Value) -> Value:
+def truncate(word: pa.Scalar, value: Value) -> Value:
     """The beginning of the year, quarter, month, week (Monday), day and so on, as a timestamp."""
     stamp = _stamp(value)
-    return pc.floor_temporal(stamp, unit=_known(word, _UNITS))
+    return pc.floor_temporal(stamp, unit=_check_word(word, _UNITS))
 
 
 def _read(read: Callable[[str, str], int], value: Value, patterns: Iterable[str], what: str) -> pa.Array:
@@ -192,7 +192,7 @@ def to_unixtime(value: Value, *patterns: pa.Scalar) -> Value:
     return pc.divide(pc.cast(stamp, pa.int64()), _PER_SECOND[stamp.type.unit])
 
 
-def shown_as(value: Value, pattern: pa.Scalar) -> Value:
+def format_time(value: Value, pattern: pa.Scalar) -> Value:
     """Text after a pattern with `%Y`, `%m`, `%d`, `%H` and so on; `%f` and its kin are digits of the second."""
     stamp = _stamp(value)
     digits = pc.utf8_lpad(pc.cast(_nanoseconds(stamp, "second"), pa.string()), 9, "0")
@@ -261,7 +261,7 @@ def to_local_time(value: Value) -> Value:
 
 FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("date_part datepart", "word clock", part)
-FUNCTIONS.define("date_trunc datetrunc", "word when", truncated)
+FUNCTIONS.define("date_trunc datetrunc", "word when", truncate)
 FUNCTIONS.define("to_date", "any word*", to_date)
 FUNCTIONS.define("to_timestamp", "any word*", to_timestamp)
 FUNCTIONS.define("to_timestamp_seconds from_unixtime", "any word*", to_timestamp_seconds)
@@ -270,7 +270,7 @@ FUNCTIONS.define("to_timestamp_micros", "any word*", to_timestamp_micros)
 FUNCTIONS.define("to_timestamp_nanos", "any word*", to_timestamp_nanos)
 FUNCTIONS.define("to_unixtime", "any word*", to_unixtime)
 FUNCTIONS.define("to_time", "any word*", to_time)
-FUNCTIONS.define("to_char date_format", "clock word", shown_as)
+FUNCTIONS.define("to_char date_format", "clock word", format_time)
 FUNCTIONS.define("make_date", "int int int", make_date)
 FUNCTIONS.define("make_time", "int int int", make_time)
 FUNCTIONS.define("to_local_time", "when", to_local_time)

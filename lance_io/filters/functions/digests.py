@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TEXT, _BYTES = pa.string(), pa.binary()
 
 
-def _hashed(name: str) -> Callable[[bytes], bytes]:
+def _hasher(name: str) -> Callable[[bytes], bytes]:
     return lambda data: hashlib.new(name, data, usedforsecurity=False).digest()
 
 
@@ -32,7 +32,7 @@ sha224, sha256, sha384, sha512 = _digest("sha224"), _digest("sha256"), _digest("
 
 
 _DIGESTS: dict[str, Callable[[bytes], bytes]] = {
-    **{name: _hashed(name) for name in ("md5", "sha224", "sha256", "sha384", "sha512", "blake2s", "blake2b")},
+    **{name: _hasher(name) for name in ("md5", "sha224", "sha256", "sha384", "sha512", "blake2s", "blake2b")},
     "blake3": blake3,
 }
 

@@ -39,7 +39,7 @@ def hexadecimal(value: Value) -> pa.Array:
     return by_value(lambda number: format(number & ((1 << 64) - 1), "x"), _TEXT, value)
 
 
-def encoded(value: Value, form: pa.Scalar) -> pa.Array:
+def encode(value: Value, form: pa.Scalar) -> pa.Array:
     """Bytes as `hex` or `base64` text."""
     match form.as_py():
         case "hex":
@@ -50,7 +50,7 @@ def encoded(value: Value, form: pa.Scalar) -> pa.Array:
             raise BindError(f"there is no built-in encoding named {other!r}, only 'hex' and 'base64'")
 
 
-def decoded(value: Value, form: pa.Scalar) -> pa.Array:
+def decode(value: Value, form: pa.Scalar) -> pa.Array:
     """The bytes of `hex` or `base64` text. Raises pa.ArrowInvalid for other text."""
 
     def one(text: str) -> bytes:
@@ -70,5 +70,5 @@ FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("ascii", "text", code_of_first)
 FUNCTIONS.define("chr", "int", character)
 FUNCTIONS.define("to_hex", "int", hexadecimal)
-FUNCTIONS.define("encode", "bytes word", encoded)
-FUNCTIONS.define("decode", "text word", decoded)
+FUNCTIONS.define("encode", "bytes word", encode)
+FUNCTIONS.define("decode", "text word", decode)

@@ -37,7 +37,7 @@ def _texts(documents: Value) -> Value:
     return texts[0] if isinstance(documents, pa.Scalar) else texts
 
 
-def extracted(documents: Value, path: Value) -> pa.Array:
+def extract(documents: Value, path: Value) -> pa.Array:
     """What a path leads to, as JSON text: one value as it is, several as an array; null without one."""
 
     def one(document: str, wanted: str) -> str | None:
@@ -57,12 +57,12 @@ def array_contains(documents: Value, path: Value, text: Value) -> pa.Array:
 
     def one(document: str, wanted: str, shown: str) -> bool:
         lists = [value for value in select(document, wanted) if value.startswith("[")]
-        return any(shown in (item, _shown(item)) for value in lists for item in items(value))
+        return any(shown in (item, _show(item)) for value in lists for item in items(value))
 
     return by_value(one, _BOOL, _texts(documents), path, text)
 
 
-def _shown(value: str) -> str:
+def _show(value: str) -> str:
     return str(json.loads(value)) if value.startswith('"') else value
 
 
@@ -76,7 +76,7 @@ def array_length(documents: Value, path: Value) -> pa.Array:
     return by_value(one, _I64, _texts(documents), path)
 
 
-def _found(document: str, key: str) -> str | None:
+def _find(document: str, key: str) -> str | None:
     """The member with a name, or the item at a place; None without one."""
     if document.startswith("{"):
         return members(document).get(key)
@@ -88,7 +88,7 @@ def _found(document: str, key: str) -> str | None:
 
 def got(documents: Value, key: Value) -> pa.Array:
     """The value at a key, as a stored document."""
-    texts = by_value(_found, _TEXT, _texts(documents), key)
+    texts = by_value(_find, _TEXT, _texts(documents), key)
     try:
         return jsonb_values(texts, "json_get")
     except SchemaError as error:
@@ -99,7 +99,7 @@ def _getter(convert: Callable[[Any, str], Any], result: pa.DataType) -> Callable
     """A function that gives the value at a key, converted; null for null and where there is none."""
 
     def one(document: str, key: str) -> Any:
-        raw = _found(document, key)
+        raw = _find(document, key)
         return None if raw is None or raw == "null" else convert(json.loads(raw), raw)
 
     return lambda documents, key: by_value(one, result, _texts(documents), key)
@@ -160,7 +160,7 @@ got_boolean = _getter(_to_boolean, _BOOL)
 
 
 FUNCTIONS = SqlFunctions()
-FUNCTIONS.define("json_extract", "json shown", extracted)
+FUNCTIONS.define("json_extract", "json shown", extract)
 FUNCTIONS.define("json_exists", "json shown", exists)
 FUNCTIONS.define("json_get", "json shown", got)
 FUNCTIONS.define("json_get_string", "json shown", got_string)

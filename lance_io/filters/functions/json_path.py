@@ -81,7 +81,7 @@ def _end(text: str, at: int) -> int:
 
 def select(document: str, path: str) -> list[str]:
     """The values that a path leads to. Raises pa.ArrowInvalid for text that is no path."""
-    return _follow(_parsed(path), document, document)
+    return _follow(_parse(path), document, document)
 
 
 def _follow(steps: tuple[Step, ...], value: str, document: str) -> list[str]:
@@ -92,7 +92,7 @@ def _follow(steps: tuple[Step, ...], value: str, document: str) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _parsed(path: str) -> tuple[Step, ...]:
+def _parse(path: str) -> tuple[Step, ...]:
     parser = _Parser(path)
     return parser.path(whole=True, bare=not parser.skip("$"))
 
@@ -210,7 +210,7 @@ class _Parser:
             raise self._invalid()
 
         def step(value: str, document: str) -> Iterator[str]:
-            found = _compared(test, _loaded(_follow(steps, value, document)), right(value, document))
+            found = _compare(test, _load(_follow(steps, value, document)), right(value, document))
             yield "null" if found is None else json.dumps(found)
 
         return step
@@ -261,7 +261,7 @@ class _Parser:
         else:
             raise self._invalid()
         right = self._operand()
-        return lambda value, document: bool(_compared(test, left(value, document), right(value, document)))
+        return lambda value, document: bool(_compare(test, left(value, document), right(value, document)))
 
     def _operand(self) -> Callable[[str, str], list[Any]]:
         """What gives the values of a path or literal, as Python values."""
@@ -269,7 +269,7 @@ class _Parser:
         if (kind, text) in (("sign", "@"), ("sign", "$")):
             steps = self.path(whole=False)
             here = text == "@"
-            return lambda value, document: _loaded(_follow(steps, value if here else document, document))
+            return lambda value, document: _load(_follow(steps, value if here else document, document))
         if kind == "word" and text in _LITERALS:
             literal: Any = _LITERALS[text]
         elif kind in ("string", "number"):
@@ -283,7 +283,7 @@ def _starts_with(text: Any, start: Any) -> bool:
     return isinstance(text, str) and text.startswith(start)
 
 
-def _loaded(values: list[str]) -> list[Any]:
+def _load(values: list[str]) -> list[Any]:
     return [json.loads(one) for one in values]
 
 
@@ -297,12 +297,12 @@ def _comparable(left: Any, right: Any) -> bool:
     return _kind(left) == _kind(right) and not isinstance(left, dict | list)
 
 
-def _compared(test: Callable[[Any, Any], bool], left: list[Any], right: list[Any]) -> bool | None:
+def _compare(test: Callable[[Any, Any], bool], left: list[Any], right: list[Any]) -> bool | None:
     """Whether a value on the left passes with one on the right; those of arrays count one by one.
 
     None when two that cannot be compared come before.
     """
-    lefts, rights = ([one for value in side for one in _unwrapped(value)] for side in (left, right))
+    lefts, rights = ([one for value in side for one in _unwrap(value)] for side in (left, right))
     for a in lefts:
         for b in rights:
             if not _comparable(a, b):
@@ -312,7 +312,7 @@ def _compared(test: Callable[[Any, Any], bool], left: list[Any], right: list[Any
     return False
 
 
-def _unwrapped(value: Any) -> list[Any]:
+def _unwrap(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 

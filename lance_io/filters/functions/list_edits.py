@@ -78,27 +78,27 @@ def lists_of(items: pa.Array, rows: Sequence[Places | None]) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), chosen, mask=mask)
 
 
-def appended(lists: Value, item: Value) -> pa.Array:
+def append(lists: Value, item: Value) -> pa.Array:
     """The items and one more; of a null list only that one."""
     pool = _pool(lists, item)
     return lists_of(pool.items, [[*(row or ()), one] for row, one in zip(*pool.arguments, strict=True)])
 
 
-def prepended(item: Value, lists: Value) -> pa.Array:
+def prepend(item: Value, lists: Value) -> pa.Array:
     """One item and those of the list behind it."""
     pool = _pool(item, lists)
     return lists_of(pool.items, [[one, *(row or ())] for one, row in zip(*pool.arguments, strict=True)])
 
 
-def concatenated(*lists: Value) -> pa.Array:
+def concatenate(*lists: Value) -> pa.Array:
     """The items of all lists; null lists are left out, and null when all are."""
     pool = _pool(*lists)
 
-    def joined(rows: tuple[range | None, ...]) -> list[int] | None:
+    def join_rows(rows: tuple[range | None, ...]) -> list[int] | None:
         there = [row for row in rows if row is not None]
         return [place for row in there for place in row] if there else None
 
-    return lists_of(pool.items, [joined(rows) for rows in zip(*pool.arguments, strict=True)])
+    return lists_of(pool.items, [join_rows(rows) for rows in zip(*pool.arguments, strict=True)])
 
 
 def positions(lists: Value, item: Value) -> pa.Array:
@@ -164,7 +164,7 @@ def without_all(lists: Value, item: Value) -> pa.Array:
     return _without(lists, item, _counts(ITEMS_MAX, lists, item))
 
 
-def _replaced(lists: Value, old: Value, new: Value, counts: list[int | None]) -> pa.Array:
+def _replace(lists: Value, old: Value, new: Value, counts: list[int | None]) -> pa.Array:
     pool = _pool(lists, old, new)
     codes, rows = pool.codes, list[list[int] | None]()
     for row, before, after, count in zip(*pool.arguments, counts, strict=True):
@@ -173,26 +173,26 @@ def _replaced(lists: Value, old: Value, new: Value, counts: list[int | None]) ->
     return lists_of(pool.items, rows)
 
 
-def replaced_first(lists: Value, old: Value, new: Value) -> pa.Array:
+def replace_first(lists: Value, old: Value, new: Value) -> pa.Array:
     """The items with `new` in place of the first that equals `old`."""
-    return _replaced(lists, old, new, _counts(1, lists, old, new))
+    return _replace(lists, old, new, _counts(1, lists, old, new))
 
 
-def replaced_all(lists: Value, old: Value, new: Value) -> pa.Array:
+def replace_all(lists: Value, old: Value, new: Value) -> pa.Array:
     """The items with `new` in place of each that equals `old`."""
-    return _replaced(lists, old, new, _counts(ITEMS_MAX, lists, old, new))
+    return _replace(lists, old, new, _counts(ITEMS_MAX, lists, old, new))
 
 
-def replaced_some(lists: Value, old: Value, new: Value, count: Value) -> pa.Array:
+def replace_some(lists: Value, old: Value, new: Value, count: Value) -> pa.Array:
     """The items with `new` in place of the first `count` that equal `old`."""
     lists, old, new, count = broadcast(lists, old, new, count)
-    return _replaced(lists, old, new, _counts(count, lists))
+    return _replace(lists, old, new, _counts(count, lists))
 
 
 def _as_sets(choose: Callable[[bool, bool], bool]) -> Callable[[Value, Value], pa.Array]:
     """A set operation: distinct items in order, of those that `choose(in left, in right)` accepts."""
 
-    def combined(left: Value, right: Value) -> pa.Array:
+    def combine(left: Value, right: Value) -> pa.Array:
         pool = _pool(left, right)
         rows: list[list[int] | None] = []
         for ours, theirs in zip(*pool.arguments, strict=True):
@@ -205,7 +205,7 @@ def _as_sets(choose: Callable[[bool, bool], bool]) -> Callable[[Value, Value], p
             rows.append([first[code] for code in kept if choose(code in here, code in there)])
         return lists_of(pool.items, rows)
 
-    return combined
+    return combine
 
 
 union = _as_sets(lambda here, there: here or there)
@@ -213,7 +213,7 @@ intersection = _as_sets(lambda here, there: here and there)
 difference = _as_sets(lambda here, there: here and not there)
 
 
-def _rearranged(pick: Callable[[range], Places]) -> Callable[[Value], pa.Array]:
+def _rearrange(pick: Callable[[range], Places]) -> Callable[[Value], pa.Array]:
     def rearrange(lists: Value) -> pa.Array:
         pool = _pool(lists)
         return lists_of(pool.items, [None if row is None else pick(row) for row in pool.arguments[0]])
@@ -221,9 +221,9 @@ def _rearranged(pick: Callable[[range], Places]) -> Callable[[Value], pa.Array]:
     return rearrange
 
 
-backwards = _rearranged(lambda row: row[::-1])
-without_last_item = _rearranged(lambda row: row[:-1])
-without_first_item = _rearranged(lambda row: row[1:])
+backwards = _rearrange(lambda row: row[::-1])
+without_last_item = _rearrange(lambda row: row[:-1])
+without_first_item = _rearrange(lambda row: row[1:])
 
 
 def part(lists: Value, start: Value, stop: Value, step: Value | None = None) -> pa.Array:
@@ -247,7 +247,7 @@ def _slice(row: range, start: int, stop: int, step: int = 1) -> Places:
     return [row[i] for i in range(min(first, length - 1), max(last, 0) - 1, step)] if first < length else []
 
 
-def resized(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
+def resize(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
     """The items cut, or filled up with nulls or another item, to a number. Raises pa.ArrowInvalid below zero."""
     lists, size, *filling = broadcast(lists, size, *([] if fill is None else [fill]))
     pool = _pool(lists, *filling)
@@ -261,7 +261,7 @@ def resized(lists: Value, size: Value, fill: Value | None = None) -> pa.Array:
     return lists_of(pool.items, rows)
 
 
-def repeated(item: Value, count: Value) -> pa.Array:
+def repeat(item: Value, count: Value) -> pa.Array:
     """A list that holds an item several times; null for a null count."""
     items, counts = broadcast(item, count)
     wanted = [None if n is None else max(n, 0) for n in counts.to_pylist()]
@@ -270,7 +270,7 @@ def repeated(item: Value, count: Value) -> pa.Array:
     return lists_of(items, [None if n is None else [row] * n for row, n in enumerate(wanted)])
 
 
-def flattened(lists: Value) -> pa.Array:
+def flatten(lists: Value) -> pa.Array:
     """The items of the inner lists, null ones left out; lists of no lists are as they are."""
     (lists,) = broadcast(lists)
     if not is_list(lists.type.value_type):
@@ -287,7 +287,7 @@ def _pool_places(lists: pa.Array, start: int = 0) -> list[range | None]:
     return [range(*ab) if there else None for ab, there in zip(pairwise(ends), present, strict=True)]
 
 
-def zipped(*lists: Value) -> pa.Array:
+def zip_lists(*lists: Value) -> pa.Array:
     """Lists of structs with the fields `1`, `2` ... of the items side by side, short lists filled up with nulls."""
     columns = broadcast(*lists)
     places = [_pool_places(one) for one in columns]
@@ -336,19 +336,19 @@ def _dates_between(first: Value, stop: Value, step: Value, *, inclusive: bool, i
             raise pa.ArrowInvalid("Interval argument to range must not be 0")
         found, at, times = list[int](), begin, 0
         forward = (span.months * 31 + span.days) * _DAY + span.nanoseconds > 0
-        last = end if inclusive or not is_date else _moved(end, span, -1, is_date)  # of dates a whole step is left out
+        last = end if inclusive or not is_date else _shift(end, span, -1, is_date)  # of dates a whole step is left out
         closed = inclusive or is_date
         while (at < last or (closed and at == last)) if forward else (at > last or (closed and at == last)):
             found.append(at)
             left, times = left - 1, times + 1
             if left < 0:
                 raise pa.ArrowInvalid(f"range: more than {items_max} items")
-            at = _moved(begin, span, times, is_date)
+            at = _shift(begin, span, times, is_date)
         rows.append(found)
     return pa.array(rows, pa.list_(pa.int32() if is_date else pa.int64())).cast(pa.list_(kind))
 
 
-def _moved(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
+def _shift(begin: int, span: pa.MonthDayNano, times: int, is_date: bool) -> int:
     """A date (days) or time (nanoseconds) moved by a span several times; months end with their last day."""
     per_day = 1 if is_date else _DAY
     if span.months:
@@ -395,15 +395,15 @@ numbers_up_to = _series(inclusive=True)
 FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("array_position array_indexof list_position list_indexof", "list item int?", position)
 FUNCTIONS.define("array_positions list_positions", "list item", positions)
-FUNCTIONS.define("array_append list_append array_push_back list_push_back", "list item", in_same_layout(appended))
-FUNCTIONS.define("array_prepend list_prepend array_push_front list_push_front", "item list", in_same_layout(prepended))
-FUNCTIONS.define("array_concat array_cat list_concat list_cat", "lists lists*", in_same_layout(concatenated))
+FUNCTIONS.define("array_append list_append array_push_back list_push_back", "list item", in_same_layout(append))
+FUNCTIONS.define("array_prepend list_prepend array_push_front list_push_front", "item list", in_same_layout(prepend))
+FUNCTIONS.define("array_concat array_cat list_concat list_cat", "lists lists*", in_same_layout(concatenate))
 FUNCTIONS.define("array_remove list_remove", "list item", in_same_layout(without_first))
 FUNCTIONS.define("array_remove_n list_remove_n", "list item int", in_same_layout(without_some))
 FUNCTIONS.define("array_remove_all list_remove_all", "list item", in_same_layout(without_all))
-FUNCTIONS.define("array_replace list_replace", "list item item", in_same_layout(replaced_first))
-FUNCTIONS.define("array_replace_n list_replace_n", "list item item int", in_same_layout(replaced_some))
-FUNCTIONS.define("array_replace_all list_replace_all", "list item item", in_same_layout(replaced_all))
+FUNCTIONS.define("array_replace list_replace", "list item item", in_same_layout(replace_first))
+FUNCTIONS.define("array_replace_n list_replace_n", "list item item int", in_same_layout(replace_some))
+FUNCTIONS.define("array_replace_all list_replace_all", "list item item", in_same_layout(replace_all))
 FUNCTIONS.define("array_union list_union", "lists lists", in_same_layout(union))
 FUNCTIONS.define("array_intersect list_intersect", "lists lists", in_same_layout(intersection))
 FUNCTIONS.define("array_except list_except", "lists lists", in_same_layout(difference))
@@ -411,10 +411,10 @@ FUNCTIONS.define("array_reverse list_reverse", "list", in_same_layout(backwards)
 FUNCTIONS.define("array_pop_back list_pop_back", "list", in_same_layout(without_last_item))
 FUNCTIONS.define("array_pop_front list_pop_front", "list", in_same_layout(without_first_item))
 FUNCTIONS.define("array_slice list_slice", "list int int int?", in_same_layout(part))
-FUNCTIONS.define("array_resize list_resize", "list int item?", in_same_layout(resized))
-FUNCTIONS.define("array_repeat list_repeat", "any int", repeated)
+FUNCTIONS.define("array_resize list_resize", "list int item?", in_same_layout(resize))
+FUNCTIONS.define("array_repeat list_repeat", "any int", repeat)
 FUNCTIONS.define("array_any_value list_any_value", "list", first_valid)
-FUNCTIONS.define("arrays_zip list_zip", "list list*", zipped)
-FUNCTIONS.define("flatten", "list", flattened)
+FUNCTIONS.define("arrays_zip list_zip", "list list*", zip_lists)
+FUNCTIONS.define("flatten", "list", flatten)
 FUNCTIONS.define("range", "steps steps? steps?", numbers_below)
 FUNCTIONS.define("generate_series", "steps steps? steps?", numbers_up_to)

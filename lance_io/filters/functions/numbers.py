@@ -32,12 +32,12 @@ def by_kernel(name: str) -> Callable[[Value], pa.Array]:
         (array,) = broadcast(value)
         values = array.to_numpy(zero_copy_only=False)
         found = np.frombuffer(memoryview(float_function(name, values, values.itemsize)), values.dtype)
-        return _masked(found, array)
+        return _mask(found, array)
 
     return compute
 
 
-def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
+def _mask(found: np.ndarray, *sources: pa.Array) -> pa.Array:
     mask = np.zeros(len(found), dtype=np.bool_)
     for source in sources:
         if source.null_count:
@@ -45,14 +45,14 @@ def _masked(found: np.ndarray, *sources: pa.Array) -> pa.Array:
     return pa.array(found, mask=mask)
 
 
-def rounded(value: Value, digits: Value | None = None) -> Value:
+def round_number(value: Value, digits: Value | None = None) -> Value:
     """To a number of digits, halves away from zero."""
     if pa.types.is_decimal(value.type):
-        return _rounded_decimal(value, pa.scalar(0) if digits is None else digits)
+        return _round_decimal(value, pa.scalar(0) if digits is None else digits)
     return _at_digits(_to_nearest, value, digits)
 
 
-def _rounded_decimal(value: Value, digits: Value) -> pa.Array:
+def _round_decimal(value: Value, digits: Value) -> pa.Array:
     """With as many digits behind the point as a literal says; one digit more in front of it where a column says."""
     found = value.type
     make = pa.decimal256 if found.bit_width > 128 else pa.decimal128
@@ -69,7 +69,7 @@ def _rounded_decimal(value: Value, digits: Value) -> pa.Array:
     return by_value(one, to, value, digits)
 
 
-def truncated(value: Value, digits: Value | None = None) -> Value:
+def truncate(value: Value, digits: Value | None = None) -> Value:
     """Cut after a number of digits."""
     if digits is not None:
         return _at_digits(pc.trunc, value, digits)
@@ -120,7 +120,7 @@ def remainder(left: Value, right: Value) -> Value:
     both = broadcast(left, right)
     with np.errstate(all="ignore"):
         found = np.fmod(*[pc.fill_null(one.cast(_FLOAT), 1.0).to_numpy() for one in both])
-    return _masked(found, *both).cast(left.type)
+    return _mask(found, *both).cast(left.type)
 
 
 def decimal_type(operation: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
@@ -211,7 +211,7 @@ _WIDE = {
 
 def _of_integers(function: Callable[[np.ndarray, np.ndarray], np.ndarray], left: Value, right: Value) -> pa.Array:
     both = broadcast(left, right)
-    return _masked(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
+    return _mask(function(*[pc.fill_null(one, 1).to_numpy() for one in both]), *both)
 
 
 def greatest_common_divisor(left: Value, right: Value) -> pa.Array:
@@ -245,8 +245,8 @@ FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("%", "same same", remainder)
 FUNCTIONS.define("abs", "number", pc.abs_checked)
 FUNCTIONS.define("power pow", "float float", pc.power)
-FUNCTIONS.define("round", "exact int?", rounded)
-FUNCTIONS.define("trunc", "real int?", truncated)
+FUNCTIONS.define("round", "exact int?", round_number)
+FUNCTIONS.define("trunc", "real int?", truncate)
 FUNCTIONS.define("floor", "real", pc.floor)
 FUNCTIONS.define("ceil", "real", pc.ceil)
 FUNCTIONS.define("log", "real real?", logarithm)

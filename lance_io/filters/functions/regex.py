@@ -56,13 +56,13 @@ def position_of_regex(value: Value, pattern: pa.Scalar) -> pa.Array:
 def regex_groups(value: Value, pattern: pa.Scalar, flags: pa.Scalar | None = None) -> pa.Array:
     """The groups of the first match as a list, the whole match if there are none; null without a match."""
     (texts,) = broadcast(value)
-    names, full = _named_groups(_pattern(pattern, flags, "ims"))
+    names, full = _name_groups(_pattern(pattern, flags, "ims"))
     found = pc.extract_regex(texts.cast(_TEXT), full)
     groups = [pc.struct_field(found, [i]) for i in range(len(names))]
     return pc.if_else(found.is_valid(), made := lists_of_rows(*groups), pa.scalar(None, made.type))
 
 
-def _named_groups(pattern: str) -> tuple[list[str], str]:
+def _name_groups(pattern: str) -> tuple[list[str], str]:
     """The pattern with a name for each of its groups, or for itself if it has none; Arrow returns only named ones."""
     out, names, i, in_class = [], list[str](), 0, False
     while i < len(pattern):
@@ -81,7 +81,7 @@ def _named_groups(pattern: str) -> tuple[list[str], str]:
     return (names, "".join(out)) if names else (["g0"], f"(?P<g0>{pattern})")
 
 
-def replaced_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
+def replace_regex(value: Value, pattern: pa.Scalar, new: pa.Scalar, flags: pa.Scalar | None = None) -> Value:
     """The first match, or with the flag `g` every match, by a text in which `\\1` or `$1` stands for a group."""
     everywhere = flags is not None and "g" in (flags.as_py() or "")
     replacement = re.sub(r"\$\{?(\d)\}?", r"\\\1", new.as_py() or "")
@@ -95,4 +95,4 @@ FUNCTIONS.define("regexp_like", "text word word?", matches_regex)
 FUNCTIONS.define("regexp_match", "shown word word?", regex_groups)
 FUNCTIONS.define("regexp_instr", "text word", position_of_regex)
 FUNCTIONS.define("regexp_count", "shown word", count_regex)
-FUNCTIONS.define("regexp_replace", "shown word word word?", replaced_regex)
+FUNCTIONS.define("regexp_replace", "shown word word word?", replace_regex)

@@ -29,25 +29,25 @@ def _literal(value: Value) -> Any:
 
 def num_bytes(value: Value) -> Value:
     """Length in bytes, i32, of a large text i64."""
-    return pc.cast(pc.binary_length(value), _counted(value))
+    return pc.cast(pc.binary_length(value), _as_count(value))
 
 
 def num_bits(value: Value) -> Value:
     """Length in bits, i32, of a large text i64."""
-    return pc.multiply(num_bytes(value), pa.scalar(8, _counted(value)))
+    return pc.multiply(num_bytes(value), pa.scalar(8, _as_count(value)))
 
 
-def _counted(value: Value) -> pa.DataType:
+def _as_count(value: Value) -> pa.DataType:
     """Positions and lengths in a text: i64 in a large one."""
     return _I64 if pa.types.is_large_string(value.type) else _I32
 
 
-def joined(*values: Value) -> Value:
+def join_texts(*values: Value) -> Value:
     """One after the other; nulls are empty."""
     return pc.binary_join_element_wise(*values, _nothing(values), null_handling="replace", null_replacement="")
 
 
-def joined_strictly(left: Value, right: Value) -> Value:
+def join_strictly(left: Value, right: Value) -> Value:
     """One after the other; null if one of them is."""
     return pc.binary_join_element_wise(left, right, _nothing([left]))
 
@@ -56,7 +56,7 @@ def _nothing(like: Sequence[Value]) -> pa.Scalar:
     return pa.scalar("", like[0].type)
 
 
-def joined_with(separator: Value, *values: Value) -> Value:
+def join_with(separator: Value, *values: Value) -> Value:
     """One after the other with a separator between them; nulls are left out."""
     return pc.binary_join_element_wise(*values, separator, null_handling="skip")
 
@@ -107,10 +107,10 @@ contains = _part_test(text_search.contains, lambda text, wanted: wanted in text)
 
 def position(value: Value, wanted: Value) -> pa.Array:
     """Where a text occurs first, i32, in a large text i64; 0 if it does not."""
-    return by_value(lambda text, part: text.find(part) + 1, _counted(value), value, wanted)
+    return by_value(lambda text, part: text.find(part) + 1, _as_count(value), value, wanted)
 
 
-def replaced(value: Value, old: Value, new: Value) -> Value:
+def replace(value: Value, old: Value, new: Value) -> Value:
     """Every occurrence of a text by another."""
     before, after = _literal(old), _literal(new)
     if before and after is not None:
@@ -118,7 +118,7 @@ def replaced(value: Value, old: Value, new: Value) -> Value:
     return by_value(str.replace, _TEXT, value, old, new)
 
 
-def translated(value: Value, old: Value, new: Value) -> pa.Array:
+def translate(value: Value, old: Value, new: Value) -> pa.Array:
     """Characters by those at the same places of `new`; those without a counterpart are dropped."""
 
     def one(text: str, before: str, after: str) -> str:
@@ -156,27 +156,27 @@ def substring(value: Value, start: Value, count: Value | None = None) -> pa.Arra
     return by_value(one, _TEXT, *([value, start] if count is None else [value, start, count]))
 
 
-def _checked(num_characters: int) -> int:
+def _check_length(num_characters: int) -> int:
     if num_characters > TEXT_BYTES_MAX:
         raise pa.ArrowInvalid(f"a text of {num_characters} characters is longer than {TEXT_BYTES_MAX} bytes")
     return num_characters
 
 
-def padded_left(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
+def pad_left(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
     """Filled up on the left to a width, or cut to it."""
 
     def one(text: str, size: int, filling: str) -> str:
-        missing = max(_checked(size) - len(text), 0)
+        missing = max(_check_length(size) - len(text), 0)
         return _filling(filling, missing) + text if missing else text[: max(size, 0)]
 
     return by_value(one, value.type, value, width, pa.scalar(" ") if fill is None else fill)
 
 
-def padded_right(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
+def pad_right(value: Value, width: Value, fill: Value | None = None) -> pa.Array:
     """Filled up on the right to a width, or cut to it."""
 
     def one(text: str, size: int, filling: str) -> str:
-        missing = max(_checked(size) - len(text), 0)
+        missing = max(_check_length(size) - len(text), 0)
         return text + _filling(filling, missing) if missing else text[: max(size, 0)]
 
     return by_value(one, value.type, value, width, pa.scalar(" ") if fill is None else fill)
@@ -186,26 +186,26 @@ def _filling(filling: str, width: int) -> str:
     return (filling * (width // len(filling) + 1))[:width] if filling else ""
 
 
-def trimmed(value: Value, characters: Value | None = None) -> pa.Array:
+def trim(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, at both ends."""
     return by_value(str.strip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
-def trimmed_left(value: Value, characters: Value | None = None) -> pa.Array:
+def trim_left(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, in front."""
     return by_value(str.lstrip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
-def trimmed_right(value: Value, characters: Value | None = None) -> pa.Array:
+def trim_right(value: Value, characters: Value | None = None) -> pa.Array:
     """Without spaces, or any of the given characters, at the end."""
     return by_value(str.rstrip, value.type, value, pa.scalar(" ") if characters is None else characters)
 
 
-def repeated(value: Value, count: Value) -> pa.Array:
+def repeat(value: Value, count: Value) -> pa.Array:
     """Several times one after the other; empty for a count below 1."""
 
     def one(text: str, times: int) -> str:
-        _checked(len(text) * max(times, 0))
+        _check_length(len(text) * max(times, 0))
         return text * max(times, 0)
 
     return by_value(one, value.type, value, count)
@@ -268,10 +268,10 @@ def edit_distance(left_text: Value, right_text: Value) -> pa.Array:
                 diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (old != new))
         return row[-1]
 
-    return by_value(one, _counted(left_text), left_text, right_text)
+    return by_value(one, _as_count(left_text), left_text, right_text)
 
 
-def capitalized(value: Value) -> pa.Array:
+def capitalize(value: Value) -> pa.Array:
     """Words, which are runs of letters and digits, with a capital letter in front and small ones behind it."""
     return by_value(lambda text: re.sub(r"[^\W_]+", lambda word: _capital(word[0]), text), value.type, value)
 
@@ -303,30 +303,30 @@ FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("upper", "text", pc.utf8_upper)
 FUNCTIONS.define("lower", "text", pc.utf8_lower)
 FUNCTIONS.define("reverse", "shown", pc.utf8_reverse)
-FUNCTIONS.define("initcap", "text", capitalized)
+FUNCTIONS.define("initcap", "text", capitalize)
 FUNCTIONS.define("length char_length character_length", "shown", pc.utf8_length)
 FUNCTIONS.define("octet_length", "bytes", num_bytes)
 FUNCTIONS.define("bit_length", "bytes", num_bits)
-FUNCTIONS.define("concat", "shown shown*", joined)
-FUNCTIONS.define("concat_ws", "text shown*", joined_with)
-FUNCTIONS.define("||", "shown shown", joined_strictly)
+FUNCTIONS.define("concat", "shown shown*", join_texts)
+FUNCTIONS.define("concat_ws", "text shown*", join_with)
+FUNCTIONS.define("||", "shown shown", join_strictly)
 FUNCTIONS.define("like", "bytes text", matches_like)
 FUNCTIONS.define("ilike", "bytes text", matches_like_ignoring_case)
 FUNCTIONS.define("starts_with", "text text", starts_with)
 FUNCTIONS.define("ends_with", "text text", ends_with)
 FUNCTIONS.define("contains", "text text", contains)
 FUNCTIONS.define("strpos instr position", "text text", position)
-FUNCTIONS.define("replace", "text text text", replaced)
-FUNCTIONS.define("translate", "shown text text", translated)
+FUNCTIONS.define("replace", "text text text", replace)
+FUNCTIONS.define("translate", "shown text text", translate)
 FUNCTIONS.define("left", "shown int", left)
 FUNCTIONS.define("right", "shown int", right)
 FUNCTIONS.define("substr substring", "text int int?", substring)
-FUNCTIONS.define("lpad", "shown int text?", padded_left)
-FUNCTIONS.define("rpad", "shown int text?", padded_right)
-FUNCTIONS.define("ltrim", "text text?", trimmed_left)
-FUNCTIONS.define("rtrim", "text text?", trimmed_right)
-FUNCTIONS.define("btrim trim", "text text?", trimmed)
-FUNCTIONS.define("repeat", "text int", repeated)
+FUNCTIONS.define("lpad", "shown int text?", pad_left)
+FUNCTIONS.define("rpad", "shown int text?", pad_right)
+FUNCTIONS.define("ltrim", "text text?", trim_left)
+FUNCTIONS.define("rtrim", "text text?", trim_right)
+FUNCTIONS.define("btrim trim", "text text?", trim)
+FUNCTIONS.define("repeat", "text int", repeat)
 FUNCTIONS.define("split_part", "text text int", split_part)
 FUNCTIONS.define("substr_index substring_index", "shown text int", substring_index)
 FUNCTIONS.define("find_in_set", "shown text", find_in_set)

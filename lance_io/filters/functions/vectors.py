@@ -118,7 +118,7 @@ def cosine_distance(left: Value, right: Value) -> pa.Array:
     return pa.array(found, mask=~is_known)
 
 
-def normalized(lists: Value) -> pa.Array:
+def normalize(lists: Value) -> pa.Array:
     """Vectors of length 1 that point the same way; null for vectors of length 0 and with nulls."""
     (column,) = broadcast(lists)
     vectors = _Vectors.of(column)
@@ -138,4 +138,4 @@ FUNCTIONS = SqlFunctions()
 FUNCTIONS.define("array_distance list_distance", "vector vector", distance)
 FUNCTIONS.define("inner_product dot_product", "vector vector", inner_product)
 FUNCTIONS.define("cosine_distance", "vector vector", cosine_distance)
-FUNCTIONS.define("array_normalize list_normalize", "vector", normalized)
+FUNCTIONS.define("array_normalize list_normalize", "vector", normalize)

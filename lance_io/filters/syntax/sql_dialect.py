@@ -211,12 +211,12 @@ class LanceFilter(Dialect):
                     self._advance()
                     return self.expression(exp.Array(expressions=self._list_until(TokenType.R_BRACKET, "]")), token)
                 case TokenType.VAR | TokenType.IDENTIFIER:
-                    return self._named(token)
+                    return self._parse_named(token)
                 case _:
                     self._fail("Expected an expression")
                     return None
 
-        def _named(self, token: Token) -> exp.Expr:
+        def _parse_named(self, token: Token) -> exp.Expr:
             """A column, a function call, a cast, or a literal with its type in front."""
             quoted = token.token_type is TokenType.IDENTIFIER
             word = token.text.upper()

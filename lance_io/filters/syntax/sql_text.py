@@ -88,13 +88,13 @@ class _Rebuilding:
             return Not(arguments) if node.args.get("negate") else arguments
         build = _BUILDERS.get(type(node))
         if build is None:
-            raise self._refused(node)
+            raise self._refuse(node)
         return build(self, node, depth + 1)
 
     def _both(self, node: exp.Expr, depth: int) -> tuple[Expr, Expr]:
         return self.build(node.this, depth + 1), self.build(node.expression, depth + 1)
 
-    def _refused(self, node: exp.Expr, why: str = "is not supported in filters") -> BindError:
+    def _refuse(self, node: exp.Expr, why: str = "is not supported in filters") -> BindError:
         places = [one.meta["start"] for one in node.walk() if "start" in one.meta]
         where = f" at character {min(places) + 1}" if places else ""
         return BindError(f"sql parser error: {type(node).__name__}{where} {why}: {self._text[:200]!r}")
@@ -116,13 +116,13 @@ class _Rebuilding:
         try:
             return scalar(float(digits), pa.float64())
         except ValueError:
-            raise self._refused(node, f"is no number, {digits!r}") from None
+            raise self._refuse(node, f"is no number, {digits!r}") from None
 
     def _hexadecimal(self, node: exp.Expr, depth: int) -> Expr:
         try:
             return Literal(scalar(bytes.fromhex(node.name), pa.binary()))
         except ValueError:
-            raise self._refused(node, "must have pairs of hexadecimal digits") from None
+            raise self._refuse(node, "must have pairs of hexadecimal digits") from None
 
     def _negative(self, node: exp.Expr, depth: int) -> Expr:
         inner = node.this
@@ -164,7 +164,7 @@ class _Rebuilding:
         if len(arguments) < 2 or not all(
             isinstance(key.value, pa.StringScalar) for key in map(_as_literal, arguments[1:])
         ):
-            raise self._refused(node, "takes a struct and the names of fields")
+            raise self._refuse(node, "takes a struct and the names of fields")
         found = arguments[0]
         for key in arguments[1:]:
             found = _member(found, _as_literal(key).value.as_py())
@@ -212,7 +212,7 @@ class _Rebuilding:
 
     def _escape(self, node: exp.Expr, depth: int) -> Expr:
         if node.expression.name != "\\":
-            raise self._refused(node, "takes no other character than a backslash")
+            raise self._refuse(node, "takes no other character than a backslash")
         return self.build(node.this, depth)
 
 

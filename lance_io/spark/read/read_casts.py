@@ -41,13 +41,13 @@ class ReadCast:
         if not self._converts:
             return batch.select([]).replace_schema_metadata(None)
         arrays = [
-            _carried(convert, column, field)
+            _carry(convert, column, field)
             for convert, column, field in zip(self._converts, batch.columns, self.schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _carried(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array:
+def _carry(convert: Convert, column: pa.Array, field: pa.Field[Any]) -> pa.Array:
     try:
         array = convert(column)
     except pa.ArrowInvalid as error:
@@ -101,13 +101,13 @@ def _to_carried_type(source: pa.Field[Any], into: pa.Field[Any], cut: bool) -> C
     if pa.types.is_timestamp(dtype) and pa.types.is_integer(target):
         return lambda array: array.view(pa.int64())
     if cut and pa.types.is_timestamp(dtype) and dtype.unit == "ns":
-        return lambda array: _divided(array, 1000).view(target)
+        return lambda array: _divide(array, 1000).view(target)
     if pa.types.is_date64(dtype):
-        return lambda array: _divided(array, MS_PER_DAY).cast(pa.int32()).view(pa.date32())
+        return lambda array: _divide(array, MS_PER_DAY).cast(pa.int32()).view(pa.date32())
     return lambda array: array.cast(target)
 
 
-def _divided(array: pa.Array, by: int) -> pa.Array:
+def _divide(array: pa.Array, by: int) -> pa.Array:
     """The numbers below a type of time, divided and rounded down, so that times before 1970 keep their order."""
     if not len(array):
         return pa.array([], pa.int64())

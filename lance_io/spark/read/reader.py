@@ -147,7 +147,7 @@ def _batches(job: ReadJob, part: ScanPart) -> Iterator[pa.RecordBatch]:
 
     rows = head_rows(options, part)
     if rows:
-        pushed = [one for batch in read(first_rows=rows) for one in pushed_out(batch)]
+        pushed = [one for batch in read(first_rows=rows) for one in push_out(batch)]
         yield from pushed
         if len(pushed) > 1 and not wants_more():
             return
@@ -163,7 +163,7 @@ def head_rows(options: ReadOptions, part: ScanPart) -> int:
     return max(HEAD_BYTES * part.physical_rows // part.num_bytes, HEAD_ROWS_MIN)
 
 
-def pushed_out(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def push_out(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The batch, in two parts if it is large enough for a second that does not vanish in the buffers of both ends.
 
     It pushes the first out of the worker's buffer, and waits between both until Spark asks for it.

@@ -99,7 +99,7 @@ class VersionRows:
         Raises `UsageError` for a change that is no addition, a version that was cleaned up, and a table that was made
         anew since; `NotFound` when the stream is to begin after a version that does not exist.
         """
-        start = self._begun(start, newest)
+        start = self._begin(start, newest)
         self._check_order(start, newest)
         if start.snapshot:
             return self._after_snapshot(start, allowance)
@@ -113,7 +113,7 @@ class VersionRows:
             version, done = version + 1, 0
         return Offset(version, done)
 
-    def _begun(self, start: Offset, snapshot_version: int) -> Offset:
+    def _begin(self, start: Offset, snapshot_version: int) -> Offset:
         """Where a stream begins that has not read anything."""
         if start != Offset():
             return start
@@ -155,7 +155,7 @@ class VersionRows:
         """The fragments from one offset to another."""
         if start == end:
             return
-        start = self._begun(start, end.version)
+        start = self._begin(start, end.version)
         self._check_order(start, end.version)
         if start.snapshot:
             places = tuple(self._all_places(start.version))
@@ -174,7 +174,7 @@ class VersionRows:
             try:
                 found = open_version(self.options, version)
             except NotFound as error:
-                raise self._gone(version) from error
+                raise self._gone_error(version) from error
             _remember(self._opened, version, found)
         return found
 
@@ -190,7 +190,7 @@ class VersionRows:
         opened = self.opened(version)
         change = opened.change()
         if change is None:
-            raise self._gone(version)
+            raise self._gone_error(version)
         if change.added is not None:
             return change.added
         if self.options.skip_changes or (change.may_extend and opened.extends(self.opened(version - 1))):
@@ -201,7 +201,7 @@ class VersionRows:
             "new checkpoint"
         )
 
-    def _gone(self, version: int) -> LanceError:
+    def _gone_error(self, version: int) -> LanceError:
         return UsageError(
             f"version {version} of {self.options.path} was cleaned up before this stream has read it. Begin a new "
             "stream with a new checkpoint, and keep versions for longer than the stream may stand still"

@@ -94,8 +94,8 @@ class WriteCast:
         except (Misfit, pa.ArrowInvalid) as error:
             row = _first_misfit(array, convert)
             reason = _reason(array.slice(row, 1), convert) or str(error)
-            expected = f"{_shown_type(field)} ({reason})" if reason else _shown_type(field)
-            found = _shown(array.slice(row, 1))
+            expected = f"{_show_type(field)} ({reason})" if reason else _show_type(field)
+            found = _show_row(array.slice(row, 1))
             raise RowMisfit(field.name, first_row + row, expected, found, self._partition) from error
 
 
@@ -120,12 +120,12 @@ def _reason(array: pa.Array, convert: Convert) -> str | None:
     return None
 
 
-def _shown_type(field: pa.Field[Any]) -> str:
+def _show_type(field: pa.Field[Any]) -> str:
     name = "JSON" if _is_jsonb(field) else str(field.type)
     return name if field.nullable else f"{name} not null"
 
 
-def _shown(row: pa.Array) -> str:
+def _show_row(row: pa.Array) -> str:
     """The value of an array of one row."""
     value = row[0]
     if isinstance(value, pa.ListScalar) and value.is_valid and len(value.values) > 8:

@@ -26,7 +26,7 @@ class Addresses:
         now_s = asyncio.get_running_loop().time()
         if not self._found or now_s >= self._stale_s:
             return None
-        preferred = self._preferred()
+        preferred = self._preferred_family()
         address = preferred[self._turn % len(preferred)]
         if self._shunned.get(address, 0.0) > now_s:
             return None
@@ -49,14 +49,14 @@ class Addresses:
                 self._looking = loop.create_task(self._look_up())
                 self._looking.add_done_callback(_seen)
             await asyncio.shield(self._looking)
-        preferred = self._preferred()
+        preferred = self._preferred_family()
         others = [address for _, address in self._found if address not in preferred]
         at = self._turn % len(preferred)
         self._turn += 1
         ordered = preferred[at:] + preferred[:at] + others
         return sorted(ordered, key=lambda address: self._shunned.get(address, 0.0) > now_s)
 
-    def _preferred(self) -> list[str]:
+    def _preferred_family(self) -> list[str]:
         """Of the family that the system prefers."""
         first = self._found[0][0]
         return [address for family, address in self._found if family == first]

@@ -43,12 +43,12 @@ class DownloadAttempt:
             self._send(now_s)
         else:
             self._preparing = gets.loop.create_task(self._site.make_ready(self._download.key))
-            self._preparing.add_done_callback(self._prepared)
+            self._preparing.add_done_callback(self._end_preparing)
 
     def goes_on(self, head: bytes, patience: Patience, began_s: float) -> Exchange:
         """The request is under way already: the exchange that it is."""
         self._num_sent = 1
-        self._exchange = Exchange(head, self._download, patience, self._answered, began_s)
+        self._exchange = Exchange(head, self._download, patience, self._end_answered, began_s)
         return self._exchange
 
     def _send(self, now_s: float) -> None:
@@ -60,7 +60,7 @@ class DownloadAttempt:
             return
         self._num_sent += 1
         missing = max(0, download.num_bytes - download.received)
-        self._exchange = gets.send(download, request, missing, self._answered, now_s)
+        self._exchange = gets.send(download, request, missing, self._end_answered, now_s)
 
     def cancel(self) -> None:
         """See `Attempt`."""
@@ -71,7 +71,7 @@ class DownloadAttempt:
             self._exchange.cancel()
             self._exchange = None
 
-    def _prepared(self, preparing: asyncio.Task[None]) -> None:
+    def _end_preparing(self, preparing: asyncio.Task[None]) -> None:
         self._preparing = None
         if preparing.cancelled():
             self._end(RuntimeError("the request was cancelled: its event loop is shutting down"))
@@ -80,7 +80,7 @@ class DownloadAttempt:
         elif self._ended is not None:
             self._send(self._gets.loop.time())
 
-    def _answered(self, exchange: Exchange) -> None:
+    def _end_answered(self, exchange: Exchange) -> None:
         self._exchange = None
         download = self._download
         download.queue_s += exchange.waited_s

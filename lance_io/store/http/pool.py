@@ -258,15 +258,15 @@ class OriginPool:
             self._open_by_task(connect_s)
             return
         limit_s = connect_s if addresses.is_only(address) else connect_s / 2  # the others are to have some, too
-        done = partial(self._dialled, self.loop.time() + connect_s)
+        done = partial(self._end_dial, self.loop.time() + connect_s)
         self._opening.add(Dial(self.loop, address, self.origin.port, limit_s, done))
 
     def _open_by_task(self, connect_s: float) -> None:
         task = self.loop.create_task(self._open_one(connect_s))
         self._opening.add(task)
-        task.add_done_callback(self._opened)
+        task.add_done_callback(self._end_opening)
 
-    def _dialled(self, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
+    def _end_dial(self, ends_s: float, dial: Dial, outcome: socket.socket | OSError) -> None:
         """The short way has ended; the long one tries the other addresses, too, in what is left of the time."""
         self._opening.discard(dial)
         if not isinstance(outcome, OSError):
@@ -333,7 +333,7 @@ class OriginPool:
                 return
         self.free(connection)
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _end_opening(self, task: asyncio.Task[None]) -> None:
         """The long way has ended."""
         self._opening.discard(task)
         if task.cancelled():  # with the pool

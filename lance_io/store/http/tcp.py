@@ -61,17 +61,17 @@ class Dial:
             loop.call_soon(self._end, error)
             return
         if code in _UNDER_WAY:
-            loop.add_writer(made.fileno(), self._decided)  # asyncio describes what it does not know, a socket at length
+            loop.add_writer(made.fileno(), self._decide)  # asyncio describes what it does not know, a socket at length
             self._limit = loop.call_later(limit_s, self._end, TimeoutError())
         else:
-            loop.call_soon(self._decided)
+            loop.call_soon(self._decide)
 
     def cancel(self) -> None:
         """Nobody wants it any more."""
         self._done = None
         self._end(None)
 
-    def _decided(self) -> None:
+    def _decide(self) -> None:
         if self._socket is not None:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             self._end(OSError(code, f"{os.strerror(code)} ({self.address})") if code else None)

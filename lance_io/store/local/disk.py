@@ -300,7 +300,7 @@ class LocalStore:
         self, key: str, *, if_absent: bool = False, durability: Durability | None = None
     ) -> LocalPartWriter:
         """Start a file that is written in parts and named at the end."""
-        file = await self._begun(lambda: self._new_file(key, durability), NewFile.discard)
+        file = await self._begin(lambda: self._new_file(key, durability), NewFile.discard)
         return LocalPartWriter(self, key, file, if_absent=if_absent)
 
     async def open_upload(
@@ -312,7 +312,7 @@ class LocalStore:
         content_length_hint: int | None = None,
     ) -> AsyncLocalUpload:
         """Start writing a file of any size."""
-        upload = await self._begun(
+        upload = await self._begin(
             lambda: self.open_upload_sync(key, if_absent=if_absent, durability=durability), LocalUpload.abort
         )
         return AsyncLocalUpload(self, upload)
@@ -436,7 +436,7 @@ class LocalStore:
             future = loop.run_in_executor(pool, partial(work, *args, **kwargs))
         return await future
 
-    async def _begun(self, begin: Callable[[], T], undo: Callable[[T], None]) -> T:
+    async def _begin(self, begin: Callable[[], T], undo: Callable[[T], None]) -> T:
         """What a job begins; undone when who asked for it is cancelled meanwhile, which the job's thread is not."""
         import asyncio
 

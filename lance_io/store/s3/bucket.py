@@ -299,7 +299,7 @@ class S3Store:
                 self.stats.end(operation, num_bytes if done else 0, failed=not done)
                 gate.leave(failure)
             if decides and not isinstance(failure, Unsent):
-                failure = _undecided(failure)
+                failure = _is_undecided(failure)
             again = not isinstance(failure, OutcomeUnknown)
             await self._pause(operation, failure, attempts, clock() - began_s, again=again)
 
@@ -361,7 +361,7 @@ class S3Store:
         return found
 
 
-def _undecided(failure: Transient) -> OutcomeUnknown:
+def _is_undecided(failure: Transient) -> OutcomeUnknown:
     """A deciding write was sent and failed with this: nobody knows whether it was applied."""
     unknown = OutcomeUnknown(
         f"it is unknown whether this write was applied; read the object back ({failure.message})",

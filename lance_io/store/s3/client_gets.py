@@ -76,7 +76,7 @@ class SignedGets:
         except aiohttp.ClientPayloadError as error:
             raise _broken(download, error) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unanswered(download, error) from None
+            raise _unanswered_error(download, error) from None
 
     async def _not_served(self, answer: Any, download: Download) -> str | None:
         moved_to: str | None = answer.headers.get("x-amz-bucket-region")
@@ -145,7 +145,7 @@ class ClientGets:
         except BotoCoreError as error:
             raise client_error(error, key=download.key, operation="get", secrets=self._state.secrets) from None
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise _unanswered(download, error) from None
+            raise _unanswered_error(download, error) from None
 
     async def close(self) -> None:
         """See `GetTransport`; the client is the state's."""
@@ -171,7 +171,7 @@ def _broken(download: Download, error: Exception) -> Transient:
     )
 
 
-def _unanswered(download: Download, error: Exception) -> StoreFailure:
+def _unanswered_error(download: Download, error: Exception) -> StoreFailure:
     """No answer, or none in time. A certificate that is not trusted stays so: that is not tried again."""
     import aiohttp
 

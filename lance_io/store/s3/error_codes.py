@@ -98,7 +98,7 @@ def client_error(error: Exception, *, key: str, operation: str, secrets: Iterabl
     """The error for an exception of botocore or aiobotocore."""
     response = getattr(error, "response", None)
     if not isinstance(response, dict):
-        return _raised(error, key, operation, secrets)
+        return _raised_error(error, key, operation, secrets)
     metadata = response.get("ResponseMetadata", {})
     details = response.get("Error", {})
     code = str(details.get("Code", ""))
@@ -115,7 +115,7 @@ def client_error(error: Exception, *, key: str, operation: str, secrets: Iterabl
     )
 
 
-def _raised(error: Exception, key: str, operation: str, secrets: Iterable[str]) -> LanceError:
+def _raised_error(error: Exception, key: str, operation: str, secrets: Iterable[str]) -> LanceError:
     """No answer at all: credentials are missing, or the connection failed."""
     from botocore import exceptions as botocore
 
@@ -123,14 +123,14 @@ def _raised(error: Exception, key: str, operation: str, secrets: Iterable[str]) 
     if isinstance(error, (botocore.NoCredentialsError, botocore.PartialCredentialsError)):
         return no_credentials(key)
     if isinstance(error, (botocore.CredentialRetrievalError, botocore.ProfileNotFound, botocore.TokenRetrievalError)):
-        return AccessDenied(_scrubbed(f"no credentials: {error}", secrets), path=key)
+        return AccessDenied(_scrub(f"no credentials: {error}", secrets), path=key)
     if isinstance(error, botocore.SSLError):  # a certificate that is not trusted stays so
-        return StoreFailure(_scrubbed(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
+        return StoreFailure(_scrub(f"cannot connect ({name}: {error})", secrets), path=key, operation=operation)
     if _is_unsent(error):
-        return Unsent(_scrubbed(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
+        return Unsent(_scrub(f"no connection ({name}: {error})", secrets), path=key, operation=operation)
     if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError, botocore.IncompleteReadError)):
-        return Transient(_scrubbed(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
-    return StoreFailure(_scrubbed(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
+        return Transient(_scrub(f"no answer ({name}: {error})", secrets), path=key, operation=operation)
+    return StoreFailure(_scrub(f"the request failed ({name}: {error})", secrets), path=key, operation=operation)
 
 
 def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> LanceError:
@@ -141,7 +141,7 @@ def credentials_error(error: Exception, *, secrets: Iterable[str] = ()) -> Lance
         found = client_error(error, key="", operation="get", secrets=secrets)
         found.path = None  # for whoever asks to say
         return found
-    return AccessDenied(_scrubbed(f"no credentials ({type(error).__name__}: {error})", secrets))
+    return AccessDenied(_scrub(f"no credentials ({type(error).__name__}: {error})", secrets))
 
 
 def _is_unsent(error: Exception) -> bool:
@@ -166,10 +166,10 @@ def no_credentials(key: str | None = None) -> AccessDenied:
 
 def _text(status: int, code: str, message: str, secrets: Iterable[str]) -> str:
     text = f"HTTP {status}" if not code or code == str(status) else f"HTTP {status} {code}"
-    return _scrubbed(f"{text}: {message}" if message else text, secrets)
+    return _scrub(f"{text}: {message}" if message else text, secrets)
 
 
-def _scrubbed(text: str, secrets: Iterable[str]) -> str:
+def _scrub(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text

@@ -52,13 +52,13 @@ class S3PartWriter:
                 decides=self._if_absent,
             )
         except NotFound:  # there is no such upload (any more)
-            meta = await self._completed_before(len(parts))
+            meta = await self._find_completed(len(parts))
         else:
             meta = ObjectMeta(self._key, self._size_bytes, answer.get("ETag"))
         self._over = True
         return meta
 
-    async def _completed_before(self, num_parts: int) -> ObjectMeta:
+    async def _find_completed(self, num_parts: int) -> ObjectMeta:
         """The object, if an earlier attempt made it and its answer was lost; else `NotFound` is what it is."""
         meta = await self._store.head(self._key)
         made_of = (meta.etag or "").strip('"').rpartition("-")[2]  # the etag of an upload ends in its number of parts
