@@ -457,16 +457,16 @@ def test_ctrl_c_ends_no_import_half_way(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("print('waiting', flush=True)\nassert input() == 'go on'\nwhole = True\n")
     code = f"""
         import sys
-        from lance_io.runtime import loaded_sync
+        from lance_io.runtime import load_modules_sync
         from tests.interrupting import keep_interrupts
 
         sys.path.insert(0, {str(tmp_path)!r})
         keep_interrupts()
         try:
-            loaded_sync("slow")
+            load_modules_sync("slow")
         except KeyboardInterrupt:
             print("interrupted", flush=True)
-        loaded_sync("slow")
+        load_modules_sync("slow")
         print(sys.modules["slow"].whole)
         """
     with interrupted(code) as (process, printed):

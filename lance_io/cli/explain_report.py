@@ -12,7 +12,7 @@ from lance_io.cli.uri_target import open_table
 from lance_io.dataset.rows.deletions_and_ids import load_live_counts
 from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.explain import explain_scan, explain_take
-from lance_io.dataset.scan.io_plan import counted, format_bytes
+from lance_io.dataset.scan.io_plan import count_of, format_bytes
 from lance_io.dataset.scan.scan_options import scan_options
 from lance_io.errors import UsageError
 
@@ -77,11 +77,11 @@ def _random_rows(state: DatasetState, num_rows: int, seed: int) -> list[int]:
 def _show(report: dict[str, Any], all_requests: bool) -> Shown:
     opening = report["opening"]
     parts: list[Shown] = [
-        f"opening: {counted(opening['num_requests'], 'request')}, {format_bytes(opening['num_bytes'])}"
+        f"opening: {count_of(opening['num_requests'], 'request')}, {format_bytes(opening['num_bytes'])}"
     ]
     for one in report["rounds"]:
         title = (
-            f"round {one['number']}, {one['purpose']}: {counted(one['num_requests'], 'request')}, "
+            f"round {one['number']}, {one['purpose']}: {count_of(one['num_requests'], 'request')}, "
             f"{format_bytes(one['request_bytes'])} for {format_bytes(one['wanted_bytes'])}"
         )
         shown = one["requests"] if all_requests else one["requests"][:REQUESTS_SHOWN_MAX]
@@ -92,8 +92,8 @@ def _show(report: dict[str, Any], all_requests: bool) -> Shown:
             rows.append((f"... and {one['num_requests'] - len(shown):,} more (--all shows them)", "", "", ""))
         parts.append(Table(["object", ">from", ">to", ">bytes"], rows, title=title))
     parts.append(
-        f"{report['operation']}: {counted(report['num_rounds'], 'round')}, "
-        f"{counted(report['num_requests'], 'request')}, "
+        f"{report['operation']}: {count_of(report['num_rounds'], 'round')}, "
+        f"{count_of(report['num_requests'], 'request')}, "
         f"{format_bytes(report['num_bytes'])} for {format_bytes(report['wanted_bytes'])}"
     )
     parts += [f"note: {note}" for note in report["notes"]]

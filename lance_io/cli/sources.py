@@ -118,7 +118,7 @@ def csv_types(table: pa.Schema) -> dict[str, pa.DataType]:
     }
 
 
-def detected_format(path: str) -> SourceFormat:
+def detect_format(path: str) -> SourceFormat:
     """What a file is. Raises `NotFound`, `UsageError` when neither bytes nor name tell."""
     try:
         with open(path, "rb") as file:
@@ -148,7 +148,7 @@ def _suffix(path: str) -> str:
 
 
 def _open(path: str, format: SourceFormat | None, csv: CsvOptions) -> Source:
-    detected = detected_format(path) if format is None else format
+    detected = detect_format(path) if format is None else format
     try:
         with _open_source(path, detected, csv) as (schema, num_rows, _):
             return Source(path, detected, _without_parquet_ids(schema), num_rows, csv)

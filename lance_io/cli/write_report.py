@@ -11,7 +11,7 @@ from lance_io.cli.option_texts import storage_options
 from lance_io.cli.output import show, transfer
 from lance_io.cli.sources import CsvOptions, SourceFormat, csv_types, open_sources, read_rows
 from lance_io.cli.uri_target import open_table
-from lance_io.dataset.scan.io_plan import counted, format_bytes
+from lance_io.dataset.scan.io_plan import count_of, format_bytes
 from lance_io.dataset.write.data_files import ROWS_PER_FILE
 from lance_io.dataset.write.write_dataset import write_dataset
 from lance_io.dataset.write.write_progress import FragmentWriteProgress
@@ -137,7 +137,7 @@ def _show(report: dict[str, Any]) -> str:
     rate = f", {report['num_rows'] / seconds:,.0f} rows/s" if seconds else ""
     return (
         f"{report['uri']}: version {report['version']}\n"
-        f"{counted(report['num_rows'], 'row')} in {counted(report['num_fragments'], 'fragment')}, "
-        f"{counted(report['num_data_files'], 'data file')}, {format_bytes(report['data_bytes'])}; "
+        f"{count_of(report['num_rows'], 'row')} in {count_of(report['num_fragments'], 'fragment')}, "
+        f"{count_of(report['num_data_files'], 'data file')}, {format_bytes(report['data_bytes'])}; "
         f"{seconds:,.1f} s{rate}"
     )

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from lance_io.commit.commit_queue import Made, Turn
 from lance_io.commit.handler import Created, NewVersion, Taken
 from lance_io.commit.pins import pin_version, release
-from lance_io.commit.rebase_reads import rebased
+from lance_io.commit.rebase_reads import rebase
 from lance_io.commit.record import recorded_transaction
 from lance_io.commit.target import (
     FIRST_PAUSE_S,
@@ -592,7 +592,7 @@ class _Loop:
         change = Rebased(self.transaction, {})
         is_rows = isinstance(self.transaction.operation, (Delete, Update))
         if is_rows and not self.request.detached and self.transaction.read_version < base.version:
-            change = yield from rebased(self.target.place, self.transaction, self.made_on, base, self.request.affected)
+            change = yield from rebase(self.target.place, self.transaction, self.made_on, base, self.request.affected)
         elif not self.adapted:
             return
         self.made_on, self.adapted = base, False

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lance_io.table.transaction.transaction import Transaction
 
 
-def rebased(
+def rebase(
     place: Location,
     transaction: Transaction,
     made_on: Manifest | None,

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.errors import UsageError
-from lance_io.store.storage_options import normalized
+from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store, uri_text
 
 if TYPE_CHECKING:
@@ -68,5 +68,5 @@ def _open_with_database(uri: str, storage_options: Mapping[str, str] | None) -> 
     from lance_io.store.s3.bucket import S3Store
 
     assert isinstance(location.store, S3Store)
-    endpoint = normalized(storage_options).get("dynamodb_endpoint") or os.environ.get("DYNAMODB_ENDPOINT")
+    endpoint = normalize(storage_options).get("dynamodb_endpoint") or os.environ.get("DYNAMODB_ENDPOINT")
     return location, ExternalHandler(DynamoManifestStore(parameters[0][1], location.store.options, endpoint))

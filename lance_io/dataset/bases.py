@@ -12,7 +12,7 @@ from typing import Any
 
 from lance_io import runtime
 
-runtime.loaded_sync("pyarrow._dataset")
+runtime.load_modules_sync("pyarrow._dataset")
 
 from pyarrow._dataset import Dataset, Fragment, Scanner  # noqa: E402 - by a thread, before
 

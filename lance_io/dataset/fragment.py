@@ -52,7 +52,7 @@ class _Fragment(FragmentProperties, FragmentNotOffered):
 
     def _options(self, **given: Any) -> ScanOptions:
         """Of a scan of this fragment, which `default_scan_options` are not for."""
-        return scanners.asked_options(None, **{**given, "fragments": (self,)})
+        return scanners.make_options(None, **{**given, "fragments": (self,)})
 
     def _take(self, indices: Any, columns: Selection) -> Plan[pa.Table]:
         return take_fragment_positions(self._state, self._place, row_numbers(indices), columns)
@@ -364,7 +364,7 @@ class AsyncFragment(_Fragment, AsyncFace):
         **options: Any,
     ) -> FragmentMetadata:
         """Write rows as one fragment that no version refers to yet; see `LanceFragment.create`."""
-        await runtime.loaded(write_fragments.__name__)
+        await runtime.load_modules(write_fragments.__name__)
         return await write_fragments.write_fragment_async(
             dataset_uri, data, fragment_id, schema, mode=mode, progress=progress, **options
         )

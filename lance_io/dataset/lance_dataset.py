@@ -32,7 +32,7 @@ from lance_io.dataset.rows.take_rows import sample, take_positions, take_row_ids
 from lance_io.dataset.run_plan import run, run_async, run_sync
 from lance_io.dataset.scan.scan_arguments import SCAN_KEYWORDS
 from lance_io.dataset.scan.scan_statistics import IoMeter
-from lance_io.dataset.version.open_version import checked_out, latest_of, open_options, open_steps
+from lance_io.dataset.version.open_version import check_out, latest_of, open_options, open_steps
 from lance_io.errors import UsageError
 from lance_io.store.api import offers_sync_reads
 from lance_io.store.url import load_client
@@ -98,7 +98,7 @@ class _Dataset(DatasetProperties):
 
     def _asked(self, *given: Any, **options: Any) -> ScanOptions:
         """The options of a scan, with the dataset's defaults; parameters as for `scanner`."""
-        return scanners.asked_options(self._state.default_scan_options, *given, **options)
+        return scanners.make_options(self._state.default_scan_options, *given, **options)
 
     def _places(self, filter: Any) -> Sequence[int]:
         """Places of the fragments, as `get_fragments` gives them."""
@@ -167,11 +167,11 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
     def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> Self:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(self._run(checked_out(self._state, version), timeout), meter)
+        return type(self)._of(self._run(check_out(self._state, version), timeout), meter)
 
     def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = self._run(checked_out(self._state, None), timeout)
+        self._state = self._run(check_out(self._state, None), timeout)
 
     @property
     def tags(self) -> Tags:
@@ -271,7 +271,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
 
     def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows, or of those that pass a filter, whatever `default_scan_options` say; no filter, no reads."""
-        wanted = scanners.asked_options(None, filter=filter, **options)
+        wanted = scanners.make_options(None, filter=filter, **options)
         return scanners.SyncScanner._of(self._state, wanted).count_rows()
 
     def __len__(self) -> int:
@@ -549,7 +549,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     @classmethod
     def of(cls, dataset: LanceDataset) -> Self:
         """The same table version as a `LanceDataset`, sharing its caches."""
-        runtime.loaded_sync(*_USED_BY_FUNCTIONS)
+        runtime.load_modules_sync(*_USED_BY_FUNCTIONS)
         return cls._of(dataset._state)
 
     def to_sync(self) -> LanceDataset:
@@ -604,11 +604,11 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     async def checkout_version(self, version: Ref, *, timeout: Timeout = None) -> AsyncDataset:
         """Another version, tag or `(branch, version)` of the same table, as a new object."""
         meter = IoMeter(self._state.location.store)
-        return type(self)._of(await self._run(checked_out(self._state, version), timeout), meter)
+        return type(self)._of(await self._run(check_out(self._state, version), timeout), meter)
 
     async def checkout_latest(self, *, timeout: Timeout = None) -> None:
         """Move this object to the newest version of its branch."""
-        self._state = await self._run(checked_out(self._state, None), timeout)
+        self._state = await self._run(check_out(self._state, None), timeout)
 
     # -- scans -------------------------------------------------------------------------------------------------------
 
@@ -656,7 +656,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
     async def count_rows(self, filter: Any = None, **options: Any) -> int:
         """Number of rows; see `LanceDataset.count_rows`."""
-        wanted = scanners.asked_options(None, filter=filter, **options)
+        wanted = scanners.make_options(None, filter=filter, **options)
         return await scanners.AsyncScanner(self._state, wanted).count_rows()
 
     async def to_pandas(
@@ -755,7 +755,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
         data_obj  also an asynchronous iterable of record batches, which is advanced on the calling loop
         """
-        await runtime.loaded(writes.__name__, *_USED_BY_FUNCTIONS)
+        await runtime.load_modules(writes.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(await writes.write_table_async(data_obj, uri, schema, mode, **options))
 
     @staticmethod
@@ -772,7 +772,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     ) -> AsyncDataset:
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
         given = {name: value for name, value in locals().items() if name != "options"}
-        await runtime.loaded(commits.__name__, *_USED_BY_FUNCTIONS)
+        await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         return AsyncDataset._of(await commits.commit_async({**given, **options}))
 
     @staticmethod
@@ -789,7 +789,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
     ) -> dict[str, Any]:
         """Commit several appends as one; see `LanceDataset.commit_batch`."""
         given = locals()
-        await runtime.loaded(commits.__name__, *_USED_BY_FUNCTIONS)
+        await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         given = commits.batch_commit(given)
         return {"dataset": AsyncDataset._of(await commits.commit_async(given)), "merged": given["operation"]}
 
@@ -803,7 +803,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
 
 
 async def _open(uri: str | PathLike[str], version: Ref, timeout: Timeout, options: dict[str, Any]) -> AsyncDataset:
-    await runtime.loaded("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
+    await runtime.load_modules("lance_io.commit.table_location", scheduler.__name__, *_USED_BY_FUNCTIONS)
     await load_client(uri)
     checked = open_options(uri, version, **options)
     meter = IoMeter(checked.location.store)

@@ -103,7 +103,7 @@ async def run_change(plan: Plan[T], *, answers_sync: bool) -> T:
     """
     if answers_sync:
         return await drive_in_thread(partial(drive_sync, plan))
-    await runtime.loaded(feeding.__name__)
+    await runtime.load_modules(feeding.__name__)
     return await feeding.wrap_fed(_nothing(), lambda _: drive_async(plan))
 
 

@@ -13,7 +13,7 @@ from lance_io.dataset.not_offered import ScannerBuilderNotOffered
 from lance_io.dataset.properties import FragmentProperties
 from lance_io.dataset.run_plan import AsyncFace, SyncFace
 from lance_io.dataset.scan import execute
-from lance_io.dataset.scan.scan_options import ScanOptions, limited, scan_options
+from lance_io.dataset.scan.scan_options import ScanOptions, limit_rows, scan_options
 from lance_io.dataset.scan.scan_plan import explain, plan_scan, scan_projection
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.io.stats import io_stats
@@ -56,7 +56,7 @@ def row_window(start: int, end: int) -> tuple[int, int]:
     return start, end - start
 
 
-def asked_options(
+def make_options(
     defaults: Mapping[str, Any] | None,
     /,
     columns: Any = None,
@@ -143,7 +143,7 @@ class SyncScanner(_Scan, SyncFace):
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows of the scan."""
-        return type(self)._of(self._state, limited(self._options, num_rows)).to_table()
+        return type(self)._of(self._state, limit_rows(self._options, num_rows)).to_table()
 
     def count_rows(self) -> int:
         """How many rows the scan gives. Raises `ValueError` for a scan with a limit or an offset."""
@@ -243,12 +243,12 @@ class AsyncScanner(_Scan, AsyncFace):
 
     async def to_pandas(self, *, blob_mode: str = "lazy", **kwargs: Any) -> pd.DataFrame:
         """The rows as a data frame; parameters as for `LanceScanner.to_pandas`."""
-        await runtime.loaded(data_frames.__name__)
+        await runtime.load_modules(data_frames.__name__)
         return await data_frames.to_pandas_async(self._state, self._options, blob_mode, kwargs)
 
     async def head(self, num_rows: int) -> pa.Table:
         """The first rows of the scan."""
-        return await AsyncScanner(self._state, limited(self._options, num_rows)).to_table()
+        return await AsyncScanner(self._state, limit_rows(self._options, num_rows)).to_table()
 
     async def count_rows(self) -> int:
         """How many rows the scan gives."""

@@ -21,7 +21,7 @@ import numpy as np
 from lance_io import _kernels
 from lance_io.io.estimates import charge_apart
 from lance_io.io.spares import SPARE_BYTES_MIN, spares
-from lance_io.io.stats import joined
+from lance_io.io.stats import join_sinks
 from lance_io.limits import KIB
 from lance_io.spans import Fetched, Ranges, int64s
 from lance_io.store.api import ShortRead, WantedRange
@@ -202,7 +202,7 @@ class Read:
         self.priority, self.sinks = first.priority, first.sinks
         if len(holders) > 1:
             self.priority = min([request.priority for request in holders])
-            self.sinks = joined([request.sinks for request in holders])
+            self.sinks = join_sinks([request.sinks for request in holders])
         self.num_bytes = num_bytes
         self.state: Literal["queued", "in flight", "given up", "ended"] = "queued"
         self.queued_s = self.queue_s = 0.0

@@ -123,7 +123,7 @@ def scopes() -> Sinks:
     return _scopes.get()
 
 
-def joined(parts: Sequence[Sinks]) -> Sinks:
+def join_sinks(parts: Sequence[Sinks]) -> Sinks:
     """Each statistics once, of several requests that share a read."""
     first = parts[0]
     if all(part == first for part in parts):

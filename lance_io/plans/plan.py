@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from lance_io.io.await_future import wait_until_done
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_pool, driven_in_thread, loaded, to_the_end
+from lance_io.runtime import cpu_pool, driven_in_thread, load_modules, to_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -267,7 +267,7 @@ class Import:
 
     async def answer_async(self) -> None:
         """See `Request`."""
-        await loaded(*self.modules)
+        await load_modules(*self.modules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@
     stream(make)     the same from a coroutine on any loop
     cpu_pool()       threads for decoding; kernels release the GIL, and the loop must not wait for them
     in_thread(f)     a function that may block, or takes long
-    loaded(modules)  imports, which take long
-    loaded_sync(...)  the same from plain code; no Ctrl-C ends one half way
+    load_modules(...)  imports, which take long
+    load_modules_sync(...)  the same from plain code; no Ctrl-C ends one half way
     within(s, coro)  a coroutine that ends after so many seconds
     to_the_end(coro) a coroutine that runs to its end, whatever happens to who waits
 
@@ -24,7 +24,15 @@ from __future__ import annotations
 from lance_io.runtime.calls import run, set_done, to_the_end, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
-from lance_io.runtime.pool import cpu_count, cpu_pool, driven_in_thread, in_thread, loaded, loaded_sync, use_cpus
+from lance_io.runtime.pool import (
+    cpu_count,
+    cpu_pool,
+    driven_in_thread,
+    in_thread,
+    load_modules,
+    load_modules_sync,
+    use_cpus,
+)
 from lance_io.runtime.processors import memory_limit_bytes, processors
 from lance_io.runtime.streams import EngineIterator, iterate, stream
 
@@ -47,8 +55,8 @@ __all__ = [
     "cpu_count",
     "cpu_pool",
     "in_thread",
-    "loaded",
-    "loaded_sync",
+    "load_modules",
+    "load_modules_sync",
     "processors",
     "use_cpus",
     # memory

@@ -99,7 +99,7 @@ def driven_in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
 _loaded: set[str] = set()  # what is only being imported is in `sys.modules`, too
 
 
-async def loaded(*modules: str) -> None:
+async def load_modules(*modules: str) -> None:
     """Have modules imported by a thread if they are not yet: no loop may lose the time that takes.
 
     Raises `ModuleNotFoundError` where one is missing.
@@ -110,7 +110,7 @@ async def loaded(*modules: str) -> None:
             _loaded.add(module)
 
 
-def loaded_sync(*modules: str) -> None:
+def load_modules_sync(*modules: str) -> None:
     """The same for plain code, so that no Ctrl-C ends an import half way: another thread does it, and this one waits.
 
     Python's own import may stay locked for good when some packages (pandas 3) are imported again after that: the next

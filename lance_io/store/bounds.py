@@ -31,7 +31,7 @@ def check_ranges(key: str, starts: IntArray, ends: IntArray, size_bytes: int) ->
         check_range(key, int(starts[first]), int(ends[first]), size_bytes)
 
 
-def merged(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, int]:
+def merge_cost(starts: IntArray, ends: IntArray, gap_bytes: int) -> tuple[int, int]:
     """What reading these ranges costs a store that merges them: (reads, bytes)."""
     some = ends > starts
     if not some.any():

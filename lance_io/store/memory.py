@@ -27,7 +27,7 @@ from lance_io.store.api import (
     StoreStats,
     WritableBuffer,
 )
-from lance_io.store.bounds import check_range, check_ranges, merged
+from lance_io.store.bounds import check_range, check_ranges, merge_cost
 from lance_io.store.forking import survive_fork
 from lance_io.store.upload import PartUpload
 
@@ -81,7 +81,7 @@ class MemoryStore:
         if not len(ranges):
             return Fetched(data, ranges.starts)
         check_ranges(key, ranges.starts, ranges.ends, meta.size_bytes)
-        num_reads, num_bytes = merged(ranges.starts, ranges.ends, gap_bytes)
+        num_reads, num_bytes = merge_cost(ranges.starts, ranges.ends, gap_bytes)
         self.stats.count_reads(key, num_reads, num_bytes, ranges)
         return Fetched(data, ranges.starts, num_reads, num_bytes)
 

@@ -35,7 +35,7 @@ _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|secs|seconds?|m|min|mins
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def normalized(options: Mapping[str, object] | None) -> dict[str, str]:
+def normalize(options: Mapping[str, object] | None) -> dict[str, str]:
     """Options with lower-case names and text values. Raises as `options_of` does."""
     return {str(name).lower(): str(value) for name, value in options_of(options).items()}
 

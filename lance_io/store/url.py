@@ -20,9 +20,9 @@ from urllib.parse import unquote
 
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.records import dataclass
-from lance_io.runtime import loaded
+from lance_io.runtime import load_modules
 from lance_io.store.api import LOCAL, MEMORY
-from lance_io.store.storage_options import durability, normalized, planning
+from lance_io.store.storage_options import durability, normalize, planning
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ def open_store(uri: str | os.PathLike[str], storage_options: Mapping[str, str] |
     this release does not open, `ModuleNotFoundError` if the scheme's client library is missing.
     """
     text = uri_text(uri)
-    options = normalized(storage_options)
+    options = normalize(storage_options)
     if _SHORT_FILE.match(text):
         text = _long_file(text)
     match = _SCHEME.match(text)
@@ -115,7 +115,7 @@ async def load_client(uri: Any) -> None:
     match = _SCHEME.match(os.fspath(uri)) if isinstance(uri, (str, os.PathLike)) else None
     modules = _CLIENTS.get(match[1].lower() if match else "file", ())
     with suppress(ModuleNotFoundError):
-        await loaded(*modules)
+        await load_modules(*modules)
 
 
 def uri_text(uri: object) -> str:

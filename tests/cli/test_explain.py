@@ -14,7 +14,7 @@ from lance_io.dataset.rows.take_rows import take_positions
 from lance_io.dataset.run_plan import run
 from lance_io.dataset.scan import execute
 from lance_io.dataset.scan.explain import explain_scan, explain_take
-from lance_io.dataset.scan.io_plan import counted
+from lance_io.dataset.scan.io_plan import count_of
 from lance_io.dataset.scan.scan_options import ColumnOrdering, scan_options
 from lance_io.dataset.scan.scan_plan import scan_projection
 from lance_io.dataset.version.open_version import open_options, open_steps
@@ -146,7 +146,7 @@ def test_filter_is_noted(state: DatasetState) -> None:
 
 @pytest.mark.parametrize(("count", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds"), (1200, "1,200 rounds")])
 def test_numbers_have_their_nouns(count: int, words: str) -> None:
-    assert counted(count, "round") == words
+    assert count_of(count, "round") == words
 
 
 def test_text_and_plain_values(state: DatasetState) -> None:

@@ -265,4 +265,4 @@ def _chain_of(description: str) -> list[str]:
 def test_format_must_be_known(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"\0" * 100)
     with pytest.raises(UsageError, match="neither Parquet nor Arrow"):
-        sources.detected_format(str(tmp_path / "x.bin"))
+        sources.detect_format(str(tmp_path / "x.bin"))

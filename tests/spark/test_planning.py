@@ -36,7 +36,7 @@ from lance_io.io.stats import io_stats
 from lance_io.spark import engine
 from lance_io.spark.helpers import option_texts
 from lance_io.spark.options import parse_options
-from lance_io.spark.read.reader import unpacked_job
+from lance_io.spark.read.reader import unpack_job
 from lance_io.spark.source import LanceDataSource
 from lance_io.store.api import CLOUD
 
@@ -460,7 +460,7 @@ def test_tasks_of_the_same_fragments_share_what_is_known_of_them(table: lance.La
     other = again.reader(schema=again.schema())
 
     def opened(reader: LanceReader, part: ScanPart) -> DatasetState:
-        job = unpacked_job(reader._job)
+        job = unpack_job(reader._job)
         return job.scan.state(engine.table_place(job.options), part)
 
     states = {plan.fragments: opened(reader, plan) for plan in plans}
@@ -482,8 +482,8 @@ def test_tasks_of_one_read_prepare_once(table: lance.LanceDataset, monkeypatch: 
 
     assert pa.Table.from_batches(found)["id"].to_pylist() == table.to_table(filter="id % 2 = 0")["id"].to_pylist()
     assert len(compiled) == 1
-    job = unpacked_job(planned._job)
-    assert job is unpacked_job(bytes(planned._job))
+    job = unpack_job(planned._job)
+    assert job is unpack_job(bytes(planned._job))
     state = job.scan.state(engine.table_place(job.options), partitions[0].value)
     first, second = (read_part._plan_columns(job.scan, state, scan_options()) for _ in range(2))
     assert len(compiled) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lance_io.errors import UnsupportedError, UsageError
 from lance_io.spans import Ranges
 from lance_io.store.api import CLOUD, LOCAL
-from lance_io.store.bounds import merged
+from lance_io.store.bounds import merge_cost
 from lance_io.store.counters import StoreStats
 from lance_io.store.failures import Transient
 from lance_io.store.policies.download import Download
@@ -24,7 +24,7 @@ from lance_io.store.policies.logical_read import RetryPolicy, Sending, read_thro
 from lance_io.store.policies.throttle import AdaptiveLimit, Gate, Rate
 from lance_io.store.policies.transport import TaskAttempt
 from lance_io.store.s3.bucket_options import S3Options, parse_s3
-from lance_io.store.storage_options import normalized, planning, seconds, switch
+from lance_io.store.storage_options import normalize, planning, seconds, switch
 from lance_io.testing.latency import run_virtual
 from lance_io.testing.record import merge
 
@@ -301,7 +301,7 @@ def test_the_time_before_a_gate_is_counted() -> None:
 
 
 def s3(environment: dict[str, str] | None = None, **options: object) -> S3Options:
-    return parse_s3("bucket", normalized(options), environment or {})
+    return parse_s3("bucket", normalize(options), environment or {})
 
 
 def test_options_come_before_the_environment_and_in_any_case() -> None:
@@ -388,7 +388,7 @@ def test_profiles_follow_options() -> None:
 def test_what_merged_reads_cost(spans: list[tuple[int, int]], gap_bytes: int) -> None:
     ranges = Ranges.of(*((start, start + length) for start, length in spans))
     reads = merge(ranges, gap_bytes)
-    assert merged(ranges.starts, ranges.ends, gap_bytes) == (len(reads), sum(end - start for start, end in reads))
+    assert merge_cost(ranges.starts, ranges.ends, gap_bytes) == (len(reads), sum(end - start for start, end in reads))
 
 
 def test_stats_count_and_subtract() -> None:

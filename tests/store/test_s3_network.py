@@ -15,7 +15,7 @@ import trustme
 from lance_io.errors import LanceError, StoreError
 from lance_io.store.api import StoreFailure, Transient
 from lance_io.store.s3.bucket_options import parse_s3
-from lance_io.store.storage_options import normalized
+from lance_io.store.storage_options import normalize
 from lance_io.store.url import open_store
 from tests.servers import load_minio_module
 from tests.store.forward_proxy import ForwardProxy
@@ -187,7 +187,7 @@ async def test_a_host_can_be_excluded(secure: str, proxy: ForwardProxy) -> None:
     ],
 )
 def test_what_excludes_a_host(entries: str, host: str, excluded: bool) -> None:
-    options = parse_s3("bucket", normalized({"proxy_url": "http://proxy", "proxy_excludes": entries}), {})
+    options = parse_s3("bucket", normalize({"proxy_url": "http://proxy", "proxy_excludes": entries}), {})
     assert (options.proxy_for(host) is None) is excluded
 
 

@@ -225,7 +225,7 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
 
     async def insert(self, data: Any, *, mode: str = "append", **kwargs: Any) -> None:
         """Write rows to this table; keywords as for `AsyncDataset.write`."""
-        await runtime.loaded(writes.__name__)
+        await runtime.load_modules(writes.__name__)
         self._state = await writes.write_table_async(data, self, mode=mode, **kwargs)
 
     async def restore(self) -> None:
@@ -326,5 +326,5 @@ class AsyncDatasetChanges(AsyncFace, DatasetProperties):
         base_uri: Any, storage_options: dict[str, str] | None = None, ignore_not_found: bool | None = None
     ) -> None:
         """Remove a table with all of its files; see `LanceDataset.drop`."""
-        await runtime.loaded(drops.__name__)
+        await runtime.load_modules(drops.__name__)
         await drops.drop_async(base_uri, storage_options, ignore_not_found)

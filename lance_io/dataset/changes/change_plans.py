@@ -16,7 +16,7 @@ from lance_io.commit.loop import CommitRequest, commit
 from lance_io.commit.target import CommitTarget
 from lance_io.dataset.changes.delete_rows import deletion_of, matching_rows
 from lance_io.dataset.changes.remove_versions import after_commit
-from lance_io.dataset.version.open_version import checked_out
+from lance_io.dataset.version.open_version import check_out
 from lance_io.dataset.version.versions import keep_manifest
 from lance_io.errors import BindError, CommitConflictError
 from lance_io.table.transaction.operations import Delete, Restore, UpdateConfig, UpdateMap
@@ -38,7 +38,7 @@ def commit_target(state: DatasetState) -> CommitTarget:
     return CommitTarget(state.location, state.session.handler(state.location, state.commit_lock))
 
 
-def moved(state: DatasetState, committed: CommittedVersion) -> DatasetState:
+def move_to(state: DatasetState, committed: CommittedVersion) -> DatasetState:
     """The version that was committed, opened as the other was."""
     keep_manifest(state.location, committed.file, committed.manifest, state.session.cache)
     return replace(state, manifest=committed.manifest)
@@ -59,7 +59,7 @@ def change(
     """
     transaction = Transaction(state.manifest.version, operation)
     request = CommitRequest(transaction, base=state.manifest, affected=affected, alongside=alongside)
-    after = moved(state, (yield from commit(commit_target(state), request)))
+    after = move_to(state, (yield from commit(commit_target(state), request)))
     yield from after_commit(after)
     return after
 
@@ -89,7 +89,7 @@ def delete_rows(
             retries += 1
             if not error.retryable or retries > conflict_retries or time.monotonic() - started > retry_seconds:
                 raise
-            state = yield from checked_out(state, None)
+            state = yield from check_out(state, None)
 
 
 def _delete(state: DatasetState, predicate: Any) -> Plan[tuple[DatasetState, DeleteResult]]:
@@ -107,7 +107,7 @@ def truncate(state: DatasetState) -> Plan[DatasetState]:
 
 def restore(state: DatasetState) -> Plan[DatasetState]:
     """Make the open version the newest one again, whatever has been committed since."""
-    newest = yield from checked_out(state, None)
+    newest = yield from check_out(state, None)
     return (yield from change(newest, Restore(state.manifest.version)))
 
 

@@ -11,7 +11,7 @@ from lance_io.commit.pins import holding
 from lance_io.commit.put_absent import create_once
 from lance_io.commit.target import SystemClock
 from lance_io.dataset.version.object_keys import branch_location
-from lance_io.dataset.version.open_version import checked_number, tag_of
+from lance_io.dataset.version.open_version import check_number, tag_of
 from lance_io.errors import AlreadyExists, CommitUnknownError, NotFound, UsageError
 from lance_io.plans.store_requests import Put, Remove
 from lance_io.table.manifest.refs import MAIN, Tag, check_tag_name, encode_tag, ref_time, tag_path
@@ -104,7 +104,7 @@ def _meant(state: DatasetState, reference: Any) -> Plan[tuple[str | None, int | 
             raise UsageError(f"expected (branch, version), found {reference!r}")
         branch, version = reference
     else:
-        branch, version = state.manifest.branch, checked_number(reference)
+        branch, version = state.manifest.branch, check_number(reference)
     return None if branch == MAIN else branch, version
 
 

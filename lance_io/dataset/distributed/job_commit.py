@@ -18,10 +18,10 @@ from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.distributed.job_files import abort_steps
 from lance_io.dataset.distributed.job_history import JOB_PROPERTY, find_job, newest_manifest, transactions_after
-from lance_io.dataset.distributed.write_job import extended, run_writes, write_target
+from lance_io.dataset.distributed.write_job import extend_schema, run_writes, write_target
 from lance_io.dataset.version.describe import stored_fragment
 from lance_io.dataset.version.fragment_metadata import FragmentMetadata
-from lance_io.dataset.write.schema_fit import fitted
+from lance_io.dataset.write.schema_fit import fit_schema
 from lance_io.errors import AlreadyExists, CommitConflictError, NotFound, SchemaError
 from lance_io.file.write.writers import version_for_files
 from lance_io.table.transaction.apply import ConfigMark, Creation
@@ -176,7 +176,7 @@ class _Change:
                 if not error.retryable or attempt == MERGE_ATTEMPTS - 1:
                     raise
                 base = yield from self._newest_of_table()
-        append = Append(renumbered(self.fragments, field_ids(self.job.file_schema, base.schema)))
+        append = Append(renumber(self.fragments, field_ids(self.job.file_schema, base.schema)))
         return (yield from self._publish(base, self._transaction(read_version, append)))
 
     # -- columns -----------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class _Change:
             return None
         if not self.options.merge_schema:
             raise SchemaError(f"the table no longer has the column {missing[0]}", path=self.target.location.uri)
-        return extended(base, self.job.file_schema.to_arrow())
+        return extend_schema(base, self.job.file_schema.to_arrow())
 
     def _add_columns(self, base: Manifest, schema: Schema) -> Plan[Manifest]:
         operation = Merge(tuple(base.fragments), schema, preserves_nullability=True)
@@ -239,7 +239,7 @@ def field_ids(written: Schema, table: Schema) -> dict[int, int]:
 
     Raises `SchemaError` for a column that the table does not have, or has in another type.
     """
-    wanted = {field.name: field for field in fitted(written, table).fields}
+    wanted = {field.name: field for field in fit_schema(written, table).fields}
     return {
         mine.id: theirs.id
         for field in written.fields
@@ -260,7 +260,7 @@ def _in_order_of(mine: Field, theirs: Field) -> list[Field]:
     return [theirs, *(field for fields in below for field in fields)]
 
 
-def renumbered(fragments: Sequence[Fragment], ids: Mapping[int, int]) -> tuple[Fragment, ...]:
+def renumber(fragments: Sequence[Fragment], ids: Mapping[int, int]) -> tuple[Fragment, ...]:
     """New fragments whose files name their columns by other ids."""
     if all(one == other for one, other in ids.items()):
         return tuple(fragments)

@@ -18,7 +18,7 @@ from lance_io.dataset.distributed.scan_request import ScanPart, row_width
 from lance_io.dataset.rows.deletions_and_ids import load_live, load_live_counts
 from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.scan_options import scan_options
-from lance_io.dataset.scan.scan_plan import compiled_filter, plan_scan
+from lance_io.dataset.scan.scan_plan import bind_filter, plan_scan
 from lance_io.dataset.version.system_columns import ROW_OFFSET
 from lance_io.errors import UnsupportedError
 
@@ -67,7 +67,7 @@ def _check_filter(state: DatasetState, scan: TableScan) -> None:
     """Compile the filter, so that what is wrong with it is said by who plans and not by every task."""
     if scan.request.filter is None:
         return
-    if ROW_OFFSET in compiled_filter(state, scan.request.filter).columns:
+    if ROW_OFFSET in bind_filter(state, scan.request.filter).columns:
         raise UnsupportedError(f"{ROW_OFFSET} counts the rows of the whole table, which a task does not see")
 
 

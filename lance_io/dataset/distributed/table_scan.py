@@ -70,7 +70,7 @@ class TableScan:
     def state(self, place: TablePlace, part: ScanPart) -> DatasetState:
         """The part of the version that a task reads, opened without a request."""
         parts = (self.header, *part.fragments)
-        return remembered_state(place, self.branch, parts, lambda digest: joined(self.header, part.fragments, digest))
+        return recall_state(place, self.branch, parts, lambda digest: joined(self.header, part.fragments, digest))
 
     def read(
         self,
@@ -112,7 +112,7 @@ class TableScan:
         return {**self.__dict__, "prepared": None}
 
 
-def remembered_state(
+def recall_state(
     place: TablePlace, branch: str | None, parts: Sequence[bytes], manifest: Callable[[str], Manifest]
 ) -> DatasetState:
     """The state of a version that came in parts, the same one as long as the session remembers it; no request.

@@ -11,7 +11,7 @@ from lance_io.dataset.changes.transaction_history import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told
-from lance_io.dataset.distributed.table_scan import TableScan, remembered_state
+from lance_io.dataset.distributed.table_scan import TableScan, recall_state
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.run_plan import run_on
 from lance_io.dataset.scan.scan_options import scan_options
@@ -117,7 +117,7 @@ class TableVersion:
         branch, version, manifest = pickle.loads(named)
         if manifest is None:
             return cls.open(place, (branch, version))
-        return cls(place, remembered_state(place, branch, (manifest,), lambda _: decode_whole(manifest)))
+        return cls(place, recall_state(place, branch, (manifest,), lambda _: decode_whole(manifest)))
 
     def to_bytes(self) -> bytes:
         """Names the version to other processes, with its manifest if that is not longer than 1 MiB."""

@@ -175,10 +175,10 @@ def _schema_after(schema: Callable[[pa.Schema | None], pa.Schema], base: Manifes
     """The table's schema after the write; `base` is the version of which it keeps what it has."""
     if base is None:
         return schema_of(schema(None))
-    return extended(base, schema(base.schema.to_arrow()))
+    return extend_schema(base, schema(base.schema.to_arrow()))
 
 
-def extended(base: Manifest, stored: pa.Schema) -> Schema:
+def extend_schema(base: Manifest, stored: pa.Schema) -> Schema:
     """The schema of a version, and behind it the columns of `stored` that it lacks, under ids never used before."""
     known = set(base.schema.names)
     new = [field for field in stored if field.name not in known]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, int]]]) -> Plan[T]:
+def load_cached(cache: SearchCache, key: Key, load: Callable[[], Plan[tuple[T, int]]]) -> Plan[T]:
     """The cached value of `key`, or what `load` gives (value, bytes), loaded once for all who ask meanwhile."""
     while True:
         claim = cache.claim(key)
@@ -92,7 +92,7 @@ def _load_deleted(state: DatasetState, place: int) -> Plan[IntArray]:
         deleted = offsets.astype(np.int64)
         return deleted, deleted.nbytes
 
-    return (yield from cached(state.session.cache, ("deletions", store.identity, key), load))
+    return (yield from load_cached(state.session.cache, ("deletions", store.identity, key), load))
 
 
 def load_live_counts(state: DatasetState, places: Sequence[int]) -> Plan[list[int]]:
@@ -139,7 +139,7 @@ def _load_lineage(state: DatasetState, place: int) -> Plan[Lineage]:
         return lineage, lineage.nbytes
 
     key = ("lineage", *state.identity, place)
-    return (yield from cached(state.session.cache, key, load))
+    return (yield from load_cached(state.session.cache, key, load))
 
 
 def _read_spilled(state: DatasetState, place: int) -> Plan[dict[int, UIntArray]]:
@@ -183,4 +183,4 @@ def load_row_id_index(state: DatasetState) -> Plan[RowIdIndex]:
         return index, index.nbytes
 
     key = ("row id index", *state.identity)
-    return (yield from cached(state.session.cache, key, load))
+    return (yield from load_cached(state.session.cache, key, load))

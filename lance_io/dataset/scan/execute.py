@@ -14,7 +14,7 @@ from lance_io.dataset.run_plan import run, run_awaited, run_beside
 from lance_io.dataset.scan.ordering import Ordering
 from lance_io.dataset.scan.rebatch import Rebatcher, to_table
 from lance_io.dataset.scan.scan_plan import plan_count, plan_scan, width_bytes
-from lance_io.dataset.scan.scan_statistics import counted_items, counting, watched
+from lance_io.dataset.scan.scan_statistics import count_items, counting, watch_scan
 from lance_io.dataset.scan.stream import ScanRun
 from lance_io.levels.portable import Portable
 from lance_io.plans.plan import drive_async, drive_sync
@@ -97,14 +97,14 @@ class _Scan:
 
 def collect(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """All rows of a scan as a table over whatever arrays were decoded."""
-    with watched(options.scan_stats_callback) as watch:
+    with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         return _collect_sync(scan) if _is_run_here(state, options) else runtime.run(_collect(scan))
 
 
 async def collect_async(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> pa.Table:
     """`collect` on any loop."""
-    with watched(options.scan_stats_callback) as watch:
+    with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
             return await run_beside(state, partial(_collect_sync, scan))
@@ -132,11 +132,11 @@ def stream(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iter
 
 
 def _stream_watched(state: DatasetState, options: ScanOptions, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with watched(options.scan_stats_callback) as watch:
+    with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         if _is_run_here(state, options):
             items = iterate_sync(scan.batches())
-            yield from items if watch is None else counted_items(watch, items)
+            yield from items if watch is None else count_items(watch, items)
         else:
             yield from runtime.iterate(lambda: _stream(scan), has_room=scan.has_room)
 
@@ -145,7 +145,7 @@ async def stream_async(
     state: DatasetState, options: ScanOptions, schema: pa.Schema
 ) -> AsyncGenerator[pa.RecordBatch, None]:
     """`stream` on any loop."""
-    with watched(options.scan_stats_callback) as watch:
+    with watch_scan(options.scan_stats_callback) as watch:
         scan = _Scan(state, options, schema, watch)
         found = runtime.stream(lambda: _stream(scan), has_room=scan.has_room)
         try:

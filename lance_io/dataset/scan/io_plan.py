@@ -122,7 +122,7 @@ class IoPlan:
         lines = []
         for one in self.rounds:
             lines.append(
-                f"round {one.number}  {one.purpose:<8}  {counted(len(one.requests), 'request')}, "
+                f"round {one.number}  {one.purpose:<8}  {count_of(len(one.requests), 'request')}, "
                 f"{format_bytes(one.request_bytes)} ({format_bytes(one.wanted_bytes)} wanted)"
             )
             shown = one.requests[:SHOWN_REQUESTS_MAX]
@@ -130,14 +130,14 @@ class IoPlan:
             if len(one.requests) > len(shown):
                 lines.append(f"    ... and {len(one.requests) - len(shown)} more")
         lines.append(
-            f"total  {counted(self.num_rounds, 'round')}, {counted(self.num_requests, 'request')}, "
+            f"total  {count_of(self.num_rounds, 'round')}, {count_of(self.num_requests, 'request')}, "
             f"{format_bytes(self.num_bytes)} ({format_bytes(self.wanted_bytes)} wanted)"
         )
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
-def counted(count: int, noun: str) -> str:
+def count_of(count: int, noun: str) -> str:
     """A number with its noun: `1 request`, `1,200 requests`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 

@@ -171,7 +171,7 @@ def _count(name: str, value: Any) -> int:
     return number
 
 
-def limited(options: ScanOptions, num_rows: int) -> ScanOptions:
+def limit_rows(options: ScanOptions, num_rows: int) -> ScanOptions:
     """The same scan, of at most `num_rows` rows. Raises `ValueError` for a negative number."""
     num_rows = _count("limit", num_rows)
     if num_rows < 0:

@@ -73,7 +73,7 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
 
     projection  output columns
     """
-    predicate = None if options.filter is None else compiled_filter(state, options.filter)
+    predicate = None if options.filter is None else bind_filter(state, options.filter)
     paths = {*projection.data_paths}
     if predicate is not None:
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
@@ -112,7 +112,7 @@ def plan_rows(
     return replace(columns, spans=spans, live=live, row_columns=row_columns)
 
 
-def compiled_filter(state: DatasetState, filter: Any) -> Predicate:
+def bind_filter(state: DatasetState, filter: Any) -> Predicate:
     """The filter against the schema; texts are remembered from one scan to the next."""
     key = ("filter", filter if isinstance(filter, str) else None)
     found: Predicate | None = state.prepared.get(key)

@@ -86,7 +86,7 @@ class ScanWatch:
 
 
 @contextmanager
-def watched(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
+def watch_scan(callback: Callable[[ScanStatistics], Any] | None) -> Iterator[ScanWatch | None]:
     """Tell `callback` what the scan inside the block cost, also when it ends early; without one there is no watch."""
     if callback is None:
         yield None
@@ -103,7 +103,7 @@ def counting(watch: ScanWatch | None) -> AbstractContextManager[None]:
     return nullcontext() if watch is None else watch.counting()
 
 
-def counted_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[T, None, None]:
+def count_items(watch: ScanWatch, items: Generator[T, None, None]) -> Generator[T, None, None]:
     """The items, counting what is read while they are made, and not what their consumer reads in between."""
     context = contextvars.copy_context()  # a generator has none of its own
     block = watch.counting()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lance_io.dataset.lazy_module import later
 from lance_io.dataset.version.object_keys import branch_location
-from lance_io.dataset.version.session import Session, checked_size
+from lance_io.dataset.version.session import Session, check_size
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.timestamps import latest_before, moment
 from lance_io.dataset.version.versions import latest_manifest, latest_version, manifest_of, manifest_times
@@ -85,9 +85,9 @@ def open_options(
     """The keywords of `dataset`, checked."""
     if default_scan_options:
         scan_options.scan_options(**default_scan_options)
-    checked_size("index_cache_size", index_cache_size, 0)
-    checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
-    checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
+    check_size("index_cache_size", index_cache_size, 0)
+    check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+    check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, 0)
     is_own = session is None
     if session is None:
         session = Session(index_cache_size_bytes, metadata_cache_size_bytes)
@@ -141,7 +141,7 @@ def open_steps(options: OpenOptions) -> Plan[DatasetState]:
     )
 
 
-def checked_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
+def check_out(state: DatasetState, ref: Ref) -> Plan[DatasetState]:
     """Another version of the same table; None is the newest of the branch that is open.
 
     Raises `OSError` (and `ValueError`) for one that is not there.
@@ -174,10 +174,10 @@ def _resolve(root: Location, current: Location, ref: Ref, session: Session) -> P
         version = ref
     if version is None:
         return current, (yield from latest_manifest(current, session))
-    return current, (yield from manifest_of(current, checked_number(version), session))
+    return current, (yield from manifest_of(current, check_number(version), session))
 
 
-def checked_number(version: Any) -> int:
+def check_number(version: Any) -> int:
     """A version number; `WrongReference` for what is no number, `OverflowError` for one that no version has."""
     if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise WrongReference(

@@ -29,7 +29,7 @@ PLACES_MAX: Final = 1000  # that a session remembers; their stores live as long 
 _DEFAULT: Final = PutAbsentHandler()
 
 
-def checked_size(name: str, size: Any, default: int) -> int:
+def check_size(name: str, size: Any, default: int) -> int:
     """The size of a cache, `default` for None.
 
     Raises `TypeError` for what is no whole number, `OverflowError` for one that is negative or has more than 64 bits.
@@ -62,8 +62,8 @@ class Session:
         *,
         io_scheduler: IoScheduler | None = None,
     ) -> None:
-        self._index_capacity = checked_size("index_cache_size_bytes", index_cache_size_bytes, 0)
-        capacity = checked_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
+        self._index_capacity = check_size("index_cache_size_bytes", index_cache_size_bytes, 0)
+        capacity = check_size("metadata_cache_size_bytes", metadata_cache_size_bytes, METADATA_CACHE_BYTES)
         self.cache = SearchCache(capacity)
         self.io_scheduler = io_scheduler
         self._lock = threading.Lock()

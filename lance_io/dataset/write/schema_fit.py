@@ -100,7 +100,7 @@ def check_version(schema: Schema, version: FileVersion) -> None:
         raise UnsupportedDataError(error.message) from error
 
 
-def fitted(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
+def fit_schema(given: Schema, table: Schema, version: FileVersion | None = None) -> Schema:
     """The schema of a data file with columns as in `given`, which joins a table of schema `table`.
 
     version  of the file, where `given` is what rows came with: it decides of which kind blobs are; None for the

@@ -15,7 +15,7 @@ from lance_io.dataset.version.validation import open_file
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.dataset.write.data_files import BYTES_PER_FILE, ROWS_PER_FILE
 from lance_io.dataset.write.run_write import run_write, run_write_async
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, fitted, of_version, schema_of
+from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, fit_schema, of_version, schema_of
 from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound, OperationError
@@ -176,7 +176,7 @@ def write_new_fragments(target: WriteTarget, rows: Rows | AsyncRows, options: Wr
         base = yield from _base(target)
     appends = base is not None and options.mode == "append"
     version = options.version or (base.data_version if base is not None else DEFAULT_VERSION)
-    schema = fitted(given, base.schema, version) if base is not None and appends else of_version(given, version)
+    schema = fit_schema(given, base.schema, version) if base is not None and appends else of_version(given, version)
     files = new_files(target, schema, version, options)
     yield RollBackOnError(_write(files, rows), files.roll_back)
     mode = "append" if appends else "overwrite"
@@ -209,7 +209,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     """
     key = state.location.key(DATA, check_relative(name, "data file"))
     file = yield from open_file(state.context, FileRef(key, 0, (), ()))
-    schema = fitted(file.descriptor.schema, state.schema)
+    schema = fit_schema(file.descriptor.schema, state.schema)
     ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
     return Fragment(
         id=fragment_id,

@@ -24,7 +24,7 @@ from lance_io.dataset.changes.remove_versions import after_commit
 from lance_io.dataset.version.state import DatasetState
 from lance_io.dataset.version.versions import keep_manifest, manifest_in
 from lance_io.dataset.write.data_files import FileLimits, NewFiles
-from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fitted, of_version, schema_of
+from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, check_version, fit_schema, of_version, schema_of
 from lance_io.errors import AlreadyExists, NotFound, UsageError
 from lance_io.plans.plan import RollBackOnError, beside
 from lance_io.store.api import offers_sync_writes
@@ -208,7 +208,7 @@ def _add(
         assert options.version is not None and listing is not None
         version, read_version = options.version, listing.versions[-1].version
     if base is not None and options.mode == "append":
-        schema = fitted(given, base.schema, version)
+        schema = fit_schema(given, base.schema, version)
     else:
         schema = of_version(given, version)
     files = new_files(target, schema, version, options)

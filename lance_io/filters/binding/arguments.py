@@ -52,7 +52,7 @@ _SHOWN = {
 }
 
 
-def bound_cast(bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
+def bind_cast(bound: Expr, found: pa.DataType, to: pa.DataType, lenient: bool) -> Expr:
     """An operand converted as `cast` does it; a literal at once. Raises BindError where there is no conversion."""
     if found == to:
         return bound
@@ -143,7 +143,7 @@ class Arguments:
         )
 
     def _cast(self, operand: Operand, to: pa.DataType) -> Expr:
-        return bound_cast(*operand, to, lenient=False)
+        return bind_cast(*operand, to, lenient=False)
 
     def _common(self, operands: list[Operand], places: Sequence[int]) -> None:
         if places:

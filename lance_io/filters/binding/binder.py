@@ -141,7 +141,10 @@ class Binder:
         return bound
 
     def _comparison(self, expr: Comparison) -> Expr:
-        (left, left_type), (right, right_type) = decoded(*self.bind(expr.left)), decoded(*self.bind(expr.right))
+        (left, left_type), (right, right_type) = (
+            decode(*self.bind(expr.left)),
+            decode(*self.bind(expr.right)),
+        )
         if isinstance(right, Literal) and not isinstance(left, Literal):
             left, right, common = _meet_literal(expr.left, left, left_type, right)
         elif isinstance(left, Literal) and not isinstance(right, Literal):
@@ -165,7 +168,7 @@ class Binder:
         return IsNull(bound, nan_is_null and bool(pt.is_floating(found)))
 
     def _in(self, expr: In) -> Expr:
-        bound, found = decoded(*self.bind(expr.arg))
+        bound, found = decode(*self.bind(expr.arg))
         if pt.is_nested(found):
             raise BindError(f"{describe(expr)}: cannot look for values in {found}")
         try:
@@ -190,7 +193,7 @@ class Binder:
 
     def _call(self, expr: Call, operands: list[tuple[Expr, pa.DataType]]) -> tuple[Expr, pa.DataType]:
         function = expr.function
-        operands = [decoded(*operand) for operand in operands]
+        operands = [decode(*operand) for operand in operands]
         if function in _ARITHMETIC:
             operands = _arithmetic(operands)
             if function == "divide" and not any(pt.is_floating(found) for _, found in operands):
@@ -237,7 +240,7 @@ def _wide(t: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pt.is_binary_view(t) else t
 
 
-def decoded(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
+def decode(bound: Expr, found: pa.DataType) -> tuple[Expr, pa.DataType]:
     """An operand with the dictionaries decoded and the half floats widened that its values hold or were taken from.
 
     `_decode_column` leaves those inside a column alone: items, fields and whole lists that are computed keep their

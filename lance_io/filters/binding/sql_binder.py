@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from lance_io.errors import BindError, EvaluationError
-from lance_io.filters.binding.arguments import Arguments, bound_cast
-from lance_io.filters.binding.binder import Binder, as_type, decoded
+from lance_io.filters.binding.arguments import Arguments, bind_cast
+from lance_io.filters.binding.binder import Binder, as_type, decode
 from lance_io.filters.binding.coercion import common_type, fit_literal, with_both_zeros
 from lance_io.filters.binding.expression_tree import (
     And,
@@ -90,7 +90,7 @@ class SqlBinder(Binder):
             case InList():
                 return self._in_list(expr, strict=False), _BOOL
             case SqlCast(arg, to, lenient):
-                return bound_cast(*self.bind(arg), to, lenient), to
+                return bind_cast(*self.bind(arg), to, lenient), to
             case Function():
                 return self._function(expr)
             case Call():
@@ -127,7 +127,7 @@ class SqlBinder(Binder):
         return self._compare_operands(expr, self.bind(expr.left), self.bind(expr.right), strict=strict)
 
     def _compare_operands(self, expr: Comparison, left: Operand, right: Operand, *, strict: bool) -> Expr:
-        left, right = decoded(*left), decoded(*right)
+        left, right = decode(*left), decode(*right)
         if strict and isinstance(expr.left, Column) and isinstance(expr.right, Literal):
             right = _fit_literal(expr.right, left[1], expr.left)
         elif strict and isinstance(expr.right, Column) and isinstance(expr.left, Literal):
@@ -147,14 +147,14 @@ class SqlBinder(Binder):
             return as_type(*left, common), as_type(*right, common)
         for text, other, swapped in ((left, right, False), (right, left, True)):
             if is_string(text[1]) and kind(other[1]) in ("number", "calendar"):
-                read = bound_cast(*text, other[1], lenient=False), other[1]
+                read = bind_cast(*text, other[1], lenient=False), other[1]
                 return (other, read) if swapped else (read, other)
         raise BindError(
             f"{describe(source)}: Cannot infer common argument type for comparison operation {left[1]} and {right[1]}"
         )
 
     def _in_list(self, expr: InList, *, strict: bool) -> Expr:
-        bound, found = decoded(*self.bind(expr.arg))
+        bound, found = decode(*self.bind(expr.arg))
         strict = strict and isinstance(expr.arg, Column) and len(expr.arg.path) == 1
         items = [self.bind(item) for item in expr.items]
         values: list[pa.Scalar | None] = []
@@ -177,7 +177,7 @@ class SqlBinder(Binder):
     # -- casts and functions -----------------------------------------------------------------------------------------
 
     def _sql_call(self, expr: Call) -> Operand:
-        operands = [decoded(*self.bind(arg)) for arg in expr.args]
+        operands = [decode(*self.bind(arg)) for arg in expr.args]
         types = [found for _, found in operands]
         if expr.function == "negate" and (pt.is_unsigned_integer(types[0]) or kind(types[0]) not in ("number", "null")):
             raise BindError(f"{describe(expr)}: Negation only supports signed numbers, found {types[0]}")
@@ -202,7 +202,7 @@ class SqlBinder(Binder):
         elif all(map(pt.is_decimal, types)) and types[0].bit_width != types[1].bit_width:
             common = common_type(*types)
         pairs = [(one, common or decimal_of(one[1])) for one in operands]
-        converted = [(bound_cast(*one, to, lenient=False), to) for one, to in pairs]
+        converted = [(bind_cast(*one, to, lenient=False), to) for one, to in pairs]
         return self._apply(Function(name, expr.args), decimal_arithmetic(name), converted)
 
     def _result_type(self, call: Call, source: Expr, operands: Sequence[Operand]) -> pa.DataType:
@@ -226,7 +226,7 @@ class SqlBinder(Binder):
         if pt.is_date(left) and pt.is_date(right) and expr.function == "subtract":
             return Cast(Call("subtract", days), _INT), _INT
         if kind(left) == kind(right) == "calendar" and expr.function == "subtract":
-            return self._call(expr, [(bound_cast(*one, _NANOS, lenient=False), _NANOS) for one in operands])
+            return self._call(expr, [(bind_cast(*one, _NANOS, lenient=False), _NANOS) for one in operands])
         if pt.is_integer(right) or (pt.is_integer(left) and expr.function == "add"):
             return Cast(Call(expr.function, days), pa.date32()), pa.date32()
         raise BindError(f"Cannot coerce arithmetic expression {left} {expr.function} {right} to valid types")
@@ -254,7 +254,7 @@ class SqlBinder(Binder):
             raise BindError(f"Function '{expr.name}' expects {wanted} arguments but received {len(expr.args)}")
         operands = [self.bind(arg) for arg in expr.args]
         if expr.name == "%":
-            operands = [decoded(*operand) for operand in operands]
+            operands = [decode(*operand) for operand in operands]
             decimals = self._decimal_call("remainder", expr, operands)
             return decimals or self._apply(expr, function, _with_single_floats(operands))
         return self._apply(expr, function, operands)
@@ -267,7 +267,7 @@ class SqlBinder(Binder):
         try:
             return self._bind_call(expr, function, operands)
         except BindError:
-            plain = [decoded(*operand) for operand in operands]
+            plain = [decode(*operand) for operand in operands]
             if [found for _, found in plain] == [found for _, found in operands]:
                 raise
         return self._bind_call(expr, function, plain)
@@ -303,7 +303,7 @@ def _with_single_floats(operands: list[Operand]) -> list[Operand]:
     if not any(pt.is_float32(found) for _, found in operands):
         return operands
     single = pa.float32()
-    return [(bound_cast(*one, single, lenient=False), single) if pt.is_decimal(one[1]) else one for one in operands]
+    return [(bind_cast(*one, single, lenient=False), single) if pt.is_decimal(one[1]) else one for one in operands]
 
 
 def _days_of(bound: Expr, found: pa.DataType) -> Expr:

@@ -73,7 +73,7 @@ class ReadJob:
 
 
 @lru_cache(maxsize=JOBS_REMEMBERED)
-def unpacked_job(packed: bytes) -> ReadJob:
+def unpack_job(packed: bytes) -> ReadJob:
     """The job that `ReadJob.packed` has made these bytes of: the same object for all tasks of a read in a process."""
     return ReadJob(*pickle.loads(packed))
 
@@ -102,7 +102,7 @@ class LanceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a partition."""
         part: ScanPart = partition.value
-        return read_partition(unpacked_job(self._job), part)
+        return read_partition(unpack_job(self._job), part)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_parts": ()}  # Spark gives each task its own

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter
 from lance_io.dataset import distributed
 from lance_io.errors import CommitConflictError, FormatError, UsageError
 from lance_io.spark.engine import table_place
-from lance_io.spark.write.writer import abort_messages, checked_messages, commit_messages, plan_job, write_task
+from lance_io.spark.write.writer import abort_messages, check_messages, commit_messages, plan_job, write_task
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +59,7 @@ class LanceStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         """Make a batch visible, unless it is already."""
-        told = checked_messages(messages)
+        told = check_messages(messages)
         commit_batch(self.options, self._job(told, batchId), told, batchId)
 
     def abort(self, messages: Sequence[Any], batchId: int) -> None:

@@ -77,7 +77,7 @@ class LanceWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[Any]) -> None:
         """Make the rows visible, in one version."""
-        commit_messages(self.options, self.job, checked_messages(messages))
+        commit_messages(self.options, self.job, check_messages(messages))
         freeze_loaded(self.options)
 
     def abort(self, messages: Sequence[Any]) -> None:
@@ -116,7 +116,7 @@ def plan_job(options: WriteOptions, given: StructType, is_overwrite: bool) -> Wr
     )
 
 
-def checked_messages(messages: Iterable[Any]) -> list[TaskMessage]:
+def check_messages(messages: Iterable[Any]) -> list[TaskMessage]:
     """The messages of all tasks. Raises `LanceError` when one is missing."""
     told = list(messages)
     missing = [number for number, message in enumerate(told) if not isinstance(message, TaskMessage)]

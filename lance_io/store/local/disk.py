@@ -49,7 +49,7 @@ from lance_io.store.local.open_files import OpenFile, OpenFiles
 from lance_io.store.local.system_calls import (
     TEMPORARY_PREFIX,
     describe,
-    failed,
+    error_of,
     list_files,
     not_a_folder,
     raise_write_error,
@@ -200,7 +200,7 @@ class LocalStore:
                 pass
             except (OSError, ValueError) as error:
                 self.stats.error("delete")
-                raise failed(key, error) from error
+                raise error_of(key, error) from error
             self.stats.count("delete", key, 0)
         if self.durability == "full":  # what is deleted next may be what these files referred to
             for folder in folders:
@@ -209,7 +209,7 @@ class LocalStore:
                 except FileNotFoundError:
                     pass  # somebody removed all of it
                 except OSError as error:
-                    raise failed(folder, error) from error
+                    raise error_of(folder, error) from error
 
     def own_files_sync(self, folder: str) -> Sequence[str]:
         """Keys of all files in a folder and below it, and of links in it; see `HoldsFolders`."""
@@ -218,7 +218,7 @@ class LocalStore:
             if isinstance(error, NotADirectoryError):
                 raise not_a_folder(folder) from error
             if not isinstance(error, FileNotFoundError):
-                raise failed(folder, error) from error
+                raise error_of(folder, error) from error
 
         found = []
         for path, folders, files in os.walk(folder, onerror=give_up):
@@ -398,7 +398,7 @@ class LocalStore:
     def _explain(self, key: str, ranges: Ranges, file: OpenFile, error: Exception) -> None:
         """Raise the error of ours for a read that failed; return if it was none of the reader's business."""
         if isinstance(error, OSError):
-            raise failed(key, error) from error
+            raise error_of(key, error) from error
         check_ranges(key, ranges.starts, ranges.ends, os.fstat(file.fd).st_size)
         if isinstance(error, EOFError):
             raise ShortRead("the file became shorter while it was read", path=key) from error

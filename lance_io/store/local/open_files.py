@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from lance_io.errors import NotFound, StoreError
 from lance_io.store.descriptors import DESCRIPTORS, Descriptors, with_descriptors
-from lance_io.store.local.system_calls import failed
+from lance_io.store.local.system_calls import error_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class OpenFile:
             DESCRIPTORS.open.add(id(self))
             status = os.fstat(self.fd)
         except (OSError, ValueError) as error:
-            raise failed(key, error) from error
+            raise error_of(key, error) from error
         if stat.S_ISDIR(status.st_mode):
             raise NotFound("this is a folder, not a file", path=key)
         if not stat.S_ISREG(status.st_mode):
@@ -80,7 +80,7 @@ class OpenFiles:
                 status = os.stat(key)
             except (OSError, ValueError) as error:
                 self.drop(key)
-                raise failed(key, error) from error
+                raise error_of(key, error) from error
             if (status.st_dev, status.st_ino) == file.identity:
                 return file
         file = OpenFile(key, may_wait=may_wait)

@@ -38,7 +38,7 @@ def not_a_folder(path: str) -> NotAFolder:
     return NotAFolder(f"{file} is a file, expected a folder: a table is a folder that holds its files", path=path)
 
 
-def failed(key: str, error: OSError | ValueError) -> LanceError:
+def error_of(key: str, error: OSError | ValueError) -> LanceError:
     """The error of ours for what the system said about `key`."""
     if isinstance(error, ValueError):  # a NUL or a lone surrogate: no file can have such a name
         return NotFound(f"{key!r} cannot be the name of a file: {error}")
@@ -56,7 +56,7 @@ def failed(key: str, error: OSError | ValueError) -> LanceError:
 
 def raise_write_error(key: str, error: OSError | ValueError) -> NoReturn:
     """Raise our error for a failed write; ours pass through."""
-    raise error if isinstance(error, LanceError) else failed(key, error) from error
+    raise error if isinstance(error, LanceError) else error_of(key, error) from error
 
 
 # -- looking around ---------------------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def _status(path: str) -> os.stat_result | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise failed(path, error) from error
+        raise error_of(path, error) from error
 
 
 def _names(folder: str, *, is_top: bool) -> list[str]:
@@ -131,4 +131,4 @@ def _names(folder: str, *, is_top: bool) -> list[str]:
             raise not_a_folder(folder) from error
         return []
     except (OSError, ValueError) as error:
-        raise failed(folder, error) from error
+        raise error_of(folder, error) from error

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lance_io.errors import AccessDenied, LanceError
-from lance_io.runtime import in_thread, loaded
+from lance_io.runtime import in_thread, load_modules
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.sigv4 import Signer
 from lance_io.store.http.tls import TlsSettings
@@ -107,7 +107,7 @@ async def load_library() -> None:
     Raises `ModuleNotFoundError`, which says what to install.
     """
     try:
-        await loaded("aiobotocore.config", "aiobotocore.session", "aiobotocore.client", "aiohttp")
+        await load_modules("aiobotocore.config", "aiobotocore.session", "aiobotocore.client", "aiohttp")
     except ModuleNotFoundError as error:
         raise missing_library(error.name or "aiobotocore") from error
 
