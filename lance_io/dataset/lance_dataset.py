@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from lance_io.dataset import scanner as scanners
     from lance_io.dataset.blobs import blob_file
     from lance_io.dataset.blobs.blob_file import AsyncBlobFile, BlobFile
-    from lance_io.dataset.changes import commit_calls as commits
+    from lance_io.dataset.changes import commit_operation as commits
     from lance_io.dataset.changes.lance_operation import LanceOperation, Transaction
     from lance_io.dataset.fragment import AsyncFragment, LanceFragment
     from lance_io.dataset.run_plan import Timeout
@@ -73,7 +73,7 @@ else:
     fragments = later("lance_io.dataset.fragment")
     scanners = later("lance_io.dataset.scanner")
     blob_file = later_plans("lance_io.dataset.blobs.blob_file")
-    commits = later("lance_io.dataset.changes.commit_calls")
+    commits = later("lance_io.dataset.changes.commit_operation")
     describe = later_plans("lance_io.dataset.version.describe")
     file_listing = later_plans("lance_io.dataset.version.file_listing")
     table_statistics = later("lance_io.dataset.version.table_statistics")
@@ -422,7 +422,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
         Raises `CommitConflictError` for changes of other writers that do not go together with it, `OSError` when
         there is no table and the operation is no `Overwrite`, and for one that does not fit the table or its files.
         """
-        return new_dataset(commits.commit(locals()))
+        return new_dataset(commits.run_commit(locals()))
 
     @staticmethod
     def commit_batch(
@@ -438,7 +438,7 @@ class SyncDataset(_Dataset, DatasetChanges, DatasetNotOffered):
     ) -> dict[str, Any]:
         """Commit several appends as one; gives `{"dataset": ..., "merged": ...}`."""
         given = commits.batch_commit(locals())
-        return {"dataset": new_dataset(commits.commit(given)), "merged": given["operation"]}
+        return {"dataset": new_dataset(commits.run_commit(given)), "merged": given["operation"]}
 
     # -- interop -----------------------------------------------------------------------------------------------------
 
@@ -773,7 +773,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         """Commit an operation that was prepared somewhere; see `LanceDataset.commit`."""
         given = {name: value for name, value in locals().items() if name != "options"}
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
-        return AsyncDataset._of(await commits.commit_async({**given, **options}))
+        return AsyncDataset._of(await commits.run_commit_async({**given, **options}))
 
     @staticmethod
     async def commit_batch(
@@ -791,7 +791,7 @@ class AsyncDataset(_Dataset, AsyncDatasetChanges, DatasetNotOffered):
         given = locals()
         await runtime.load_modules(commits.__name__, *_USED_BY_FUNCTIONS)
         given = commits.batch_commit(given)
-        return {"dataset": AsyncDataset._of(await commits.commit_async(given)), "merged": given["operation"]}
+        return {"dataset": AsyncDataset._of(await commits.run_commit_async(given)), "merged": given["operation"]}
 
     # -- interop -----------------------------------------------------------------------------------------------------
 

@@ -29,14 +29,13 @@ from lance_io.file.file_steps import (
     merged,
     side_by_side,
 )
-from lance_io.io.await_future import wait_until_done
 from lance_io.io.cache import ClaimAbandoned
 from lance_io.io.spares import SPARES_BYTES, spares
 from lance_io.io.stats import count_round
 from lance_io.limits import KIB, MIB, TAKE_FILES_AT_ONCE
 from lance_io.plans.plan import Finished, LargeAnswer, advance, drive_async, drive_sync
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_pool, set_done
+from lance_io.runtime import cpu_pool, set_done, wait_until_done
 from lance_io.spans import Fetched, Ranges, no_ranges
 from lance_io.store.api import InvalidRange, ShortRead
 

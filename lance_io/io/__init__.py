@@ -9,7 +9,6 @@
     shared_limits.py  what the datasets of a session share: slots, bytes, an order, counters
     handles.py        what callers hold of it
     cache.py          byte-bounded LRU of search structures, one load per key at a time
-    await_future.py   waiting for work of another thread, however it ends
     stats.py          what was asked for, what was read, in how many rounds
 
 May import `store`, `runtime` and below. Knows nothing of pages, columns or tables.

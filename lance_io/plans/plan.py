@@ -15,9 +15,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
-from lance_io.io.await_future import wait_until_done
 from lance_io.records import dataclass
-from lance_io.runtime import cpu_pool, driven_in_thread, load_modules, to_the_end
+from lance_io.runtime import cpu_pool, driven_in_thread, load_modules, to_the_end, wait_until_done
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator

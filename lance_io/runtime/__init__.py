@@ -10,6 +10,7 @@
     load_modules_sync(...)  the same from plain code; no Ctrl-C ends one half way
     within(s, coro)  a coroutine that ends after so many seconds
     to_the_end(coro) a coroutine that runs to its end, whatever happens to who waits
+    wait_until_done(future)  wait for work of another thread, however it ends
 
 Sessions, connections and schedulers belong to the loop that made them, so all of them live on the engine's loop,
 whoever calls. A user's own loop (a notebook's, a web server's) is never re-entered, only told when a result is there.
@@ -21,7 +22,7 @@ microseconds: cheap per call or per batch, wasteful per byte range.
 
 from __future__ import annotations
 
-from lance_io.runtime.calls import run, set_done, to_the_end, wrap
+from lance_io.runtime.calls import run, set_done, to_the_end, wait_until_done, wrap
 from lance_io.runtime.deadlines import seconds, within, within_each
 from lance_io.runtime.engine import engine_loop, on_engine_close, on_engine_thread, use_loop
 from lance_io.runtime.pool import (
@@ -41,6 +42,7 @@ __all__ = [
     "run",
     "set_done",
     "to_the_end",
+    "wait_until_done",
     "wrap",
     # deadlines
     "seconds",

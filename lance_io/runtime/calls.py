@@ -1,4 +1,4 @@
-"""One coroutine, one result: from plain code (`run`) and from any loop (`wrap`)."""
+"""One coroutine, one result: from plain code (`run`) and from any loop (`wrap`); and waiting for what others run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import asyncio
 import contextvars
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from lance_io.runtime.engine import current_engine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
+    from concurrent.futures import Future
 
     from lance_io.runtime.engine import Engine
 
@@ -143,3 +145,19 @@ def set_done(future: asyncio.Future[None], *_: object) -> None:
     """Wake who awaits the future, if that is still to be done; a callback, whatever it is called with."""
     if not future.done():
         future.set_result(None)
+
+
+async def wait_until_done(future: Future[Any]) -> None:
+    """Return when a future of another thread or loop is done, with whatever result or error: the caller looks at that.
+
+    Cancelling this leaves the future alone, and an error that it ends with later is nobody's unseen one.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    future.add_done_callback(partial(_wake, loop, done))
+    await done
+
+
+def _wake(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None], _: Future[Any]) -> None:
+    with suppress(RuntimeError):  # the loop has been closed: nobody waits there any more
+        loop.call_soon_threadsafe(set_done, done)

@@ -1,8 +1,8 @@
-"""The bound on a process's file descriptors (`ulimit -n`), most of them the user's, and what local stores do about it.
+"""The bound on a process's file descriptors (`ulimit -n`), most of them the user's, and what stores do about it.
 
-All of them together keep at most a quarter for files that may be read again. Where they run out all the same,
-those that nobody reads from are closed and the call is made again; where all are being read from, it waits for a read
-to end. A read holds nothing that another would wait for.
+Connections take half of them at most. All local stores together keep at most a quarter for files that may be read
+again. Where they run out all the same, those that nobody reads from are closed and the call is made again; where all
+are being read from, it waits for a read to end. A read holds nothing that another would wait for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SHARE: Final = 4  # one in so many descriptors of the process is ours to keep
+SOCKETS_SHARE: Final = 0.5  # of the descriptors for all connections together; the rest are for the program itself
 KEPT_MIN: Final = 8
 UNBOUNDED: Final = 1 << 30
 READ_SECONDS_MAX: Final = 60.0  # to wait for reads of other threads to end
@@ -128,3 +129,40 @@ def with_descriptors(call: Callable[[], T], *, may_wait: bool = True) -> T:
                 may_wait = False
     finally:
         DESCRIPTORS.waiting.remove(ended)
+
+
+# -- connections -----------------------------------------------------------------------------------------------------
+
+_sockets_lock = threading.Lock()
+_num_sockets = 0
+
+
+def sockets_max() -> int:
+    """How many connections all pools of this process may have together."""
+    return max(1, int(descriptors_max() * SOCKETS_SHARE))
+
+
+def may_open_socket() -> bool:
+    """Whether there may be one connection more."""
+    return _num_sockets < sockets_max()
+
+
+def count_sockets(number: int) -> None:
+    """So many connections more, or less; those that are being opened count too."""
+    global _num_sockets
+    with _sockets_lock:
+        _num_sockets += number
+
+
+def num_sockets() -> int:
+    """How many there are."""
+    return _num_sockets
+
+
+def _after_fork() -> None:
+    global _sockets_lock, _num_sockets
+    _sockets_lock = threading.Lock()
+    _num_sockets = 0
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -23,7 +23,7 @@ from lance_io.io.reads import RangeRead, Request
 from lance_io.io.scheduler import ReadScheduler
 from lance_io.io.slots import slots_of
 from lance_io.spans import Ranges
-from lance_io.store.http import sockets
+from lance_io.store import descriptors
 from lance_io.store.http.attempt import DownloadAttempt
 from lance_io.store.http.exchange import Exchange
 from lance_io.store.http.range_get import RangeGet
@@ -247,7 +247,7 @@ async def nothing_is_left(store: S3Store, server: Dice, own_tasks: set[Any]) -> 
         assert not [turn for _, turn in gate._waiting if turn.go is not None]
     assert store.stats.in_flight == 0
     assert process_pool().avail_bytes == process_pool().capacity_bytes
-    assert pool.num_idle == pool.num_open == sockets.num_sockets()
+    assert pool.num_idle == pool.num_open == descriptors.num_sockets()
     assert all(exchange.is_over for exchange in (*pool._waiting, *pool._resent))
     await until(lambda: server.alive == pool.num_open, lambda: (server.alive, pool))
     pool._drop_cancelled()  # as the next sweep would
@@ -278,7 +278,7 @@ async def play(dice: random.Random, number: int, until_cancelled: int, met: Coun
         await asyncio.gather(*(take(ReadScheduler(store, merge="take"), key, RANGES) for key in "ab"))
         await store.aclose()
         await until(lambda: server.alive == 0, lambda: server.alive)
-        assert sockets.num_sockets() == 0
+        assert descriptors.num_sockets() == 0
 
 
 def seldom(met: Counter[str]) -> list[str]:

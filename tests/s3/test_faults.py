@@ -26,7 +26,7 @@ import pytest
 from lance_io import AsyncDataset, Session, runtime
 from lance_io.errors import CommitUnknownError, DeadlineExceeded, LanceError
 from lance_io.io.slots import slots_of
-from lance_io.store.http import sockets
+from lance_io.store import descriptors
 from tests.bucket import NAME, Bucket, Exchange, Harm, refuse
 from tests.s3.settling import all_bytes_are_back
 from tests.seeds import seed_of
@@ -458,7 +458,7 @@ async def test_every_fault(
     name: str, objects: dict[str, bytes], tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     operation, dice = BY_NAME[name], random.Random(seed_of(f"faults {name}"))
-    open_sockets, before = sockets.num_sockets(), await runtime.wrap(tasks())
+    open_sockets, before = descriptors.num_sockets(), await runtime.wrap(tasks())
     num_requests = await requests_of(operation, objects)
     trials = [
         Trial(operation, fault, once, tmp_path / f"{number}-{once}")
@@ -483,7 +483,7 @@ async def test_every_fault(
     await all_bytes_are_back()
     assert await runtime.wrap(ended(await runtime.wrap(tasks()) - before)) == set()
     gc.collect()
-    assert sockets.num_sockets() <= open_sockets
+    assert descriptors.num_sockets() <= open_sockets
 
 
 # -- takes that are given up -------------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ async def test_takes_of_a_table_cancelled_anywhere(
 ) -> None:
     """By cancelling the caller or by a deadline, while 16 take; `tests/io/test_cancelled_takes.py` looks closer."""
     dice, met = random.Random(seed_of("cancelled takes of a table")), Counter[str]()
-    open_sockets, before = sockets.num_sockets(), await runtime.wrap(tasks())
+    open_sockets, before = descriptors.num_sockets(), await runtime.wrap(tasks())
     expected = {at: TABLE.take([at]) for at in range(0, ROWS, 2500)}
 
     async def call(table: AsyncDataset) -> None:
@@ -549,4 +549,4 @@ async def test_takes_of_a_table_cancelled_anywhere(
         await table.aclose()
         await runtime.wrap(store.aclose())
         await until_closed(bucket)
-    assert sockets.num_sockets() <= open_sockets
+    assert descriptors.num_sockets() <= open_sockets

@@ -19,12 +19,11 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lance_io.store.descriptors import is_out_of_descriptors
+from lance_io.store.descriptors import count_sockets, is_out_of_descriptors, may_open_socket
 from lance_io.store.forking import never_finalize
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.connection import Connection, Scratch
 from lance_io.store.http.socket_group import IS_THERE, SocketGroup
-from lance_io.store.http.sockets import count_sockets, may_open
 from lance_io.store.http.tcp import Dial, TcpTransport, tcp_socket
 from lance_io.store.http.tls import tls_context
 
@@ -220,7 +219,7 @@ class OriginPool:
         for _ in range(wanted - opening):
             if self._begun_in_turn == OPENED_AT_ONCE_MAX:
                 return
-            if not may_open() and (self._open or self._opening):  # without one, nothing would go on
+            if not may_open_socket() and (self._open or self._opening):  # without one, nothing would go on
                 return
             if not self._begun_in_turn:
                 self.loop.call_soon(self._turn_over)

@@ -16,7 +16,7 @@ import pytest
 
 import lance_io
 import lance_io.progress
-from lance_io.dataset.changes import commit_calls
+from lance_io.dataset.changes import commit_operation
 from lance_io.dataset.write import write_arguments
 from lance_io.errors import CommitConflictError, LanceError
 from lance_io.fragment import write_fragments, write_fragments_async
@@ -495,7 +495,7 @@ def test_functions_that_hand_keywords_on_know_them_all() -> None:
     taken = set(inspect.signature(lance_io.write_dataset).parameters)
     assert taken == write_arguments.TABLE_KEYWORDS | {"data_obj", "uri", "schema", "mode"}
     taken = set(inspect.signature(lance_io.LanceDataset.commit).parameters)
-    assert taken == commit_calls.KEYWORDS - {"session"}
+    assert taken == commit_operation.KEYWORDS - {"session"}
 
 
 async def test_unknown_keywords_are_refused(tmp_path: Path) -> None:
