@@ -167,18 +167,3 @@ class UsageError(LanceError, ValueError):
 
 class OperationError(UsageError, OSError):
     """A change that does not fit the table that it is committed to."""
-
-
-def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group, the others attached to it as notes: callers need not learn `except*`."""
-    errors: list[BaseException] = []
-    pending: list[BaseException] = [group]
-    while pending:
-        error = pending.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            pending = [*error.exceptions, *pending]
-        else:
-            errors.append(error)
-    for other in errors[1:]:
-        errors[0].add_note(f"also: {type(other).__name__}: {other}")
-    return errors[0]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lance_io import errors
-from lance_io.errors import FormatError, LanceError, NotFound, first_error
+from lance_io.errors import FormatError, LanceError, NotFound
 
 CLASSES = [c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, LanceError)]
 
@@ -43,10 +43,3 @@ def test_second_bases_are_those_that_users_of_pylance_catch() -> None:
         "CommitConflictError": (OSError,),
     }.items():
         assert all(issubclass(getattr(errors, cls), base) for base in bases)
-
-
-def test_a_group_becomes_its_first_error() -> None:
-    inner = ExceptionGroup("inner", [KeyError("a"), ValueError("b")])
-    error = first_error(ExceptionGroup("outer", [inner, OSError("c")]))
-    assert isinstance(error, KeyError)
-    assert error.__notes__ == ["also: ValueError: b", "also: OSError: c"]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from lance_io.errors import UnsupportedError, UsageError
@@ -47,8 +46,6 @@ JOB_ID_SEARCH: Final = 1_000  # kept versions that are searched for a caller's `
 
 VECTOR_SIZE: Final = "arrow.fixed-size-list.size"  # also the metadata key of a Spark column that holds vectors
 SYSTEM_COLUMNS: Final = ("_rowid", "_rowaddr", "_fragid")
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lance_io.commit.external import ExternalHandler, MemoryManifestStore
+from lance_io.commit.external import ExternalHandler
 from lance_io.commit.loop import CommitRequest, commit, create_table
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
@@ -25,6 +25,7 @@ from lance_io.table.manifest.manifest import Manifest, decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
 from lance_io.testing.faults import Crashed, Fault, FaultyStore
+from lance_io.testing.manifest_rows import MemoryManifestStore
 from tests.commit.tables import Sample
 from tests.commit.test_loop import QuickClock
 

@@ -8,13 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
+from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import AccessDenied, CommitUnknownError, FormatError, NotFound, StoreError
 from lance_io.plans.plan import drive_sync
 from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
+from lance_io.testing.manifest_rows import MemoryManifestStore
 from tests.commit.tables import Sample, commit_sync
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lance_io.commit.commit_queue import Turns
-from lance_io.commit.external import ExternalHandler, MemoryManifestStore, Row
+from lance_io.commit.external import ExternalHandler, Row
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.commit.target import CommitTarget
 from lance_io.errors import CommitConflictError
@@ -27,6 +27,7 @@ from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.transaction import operations as ops
 from lance_io.table.transaction.transaction import Transaction
+from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.turnstile import Turnstile
 from tests.commit.tables import Sample, commit_async
 from tests.commit.test_loop import QuickClock

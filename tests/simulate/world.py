@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import lance_io
-from lance_io.commit.external import ExternalHandler, MemoryManifestStore
+from lance_io.commit.external import ExternalHandler
 from lance_io.commit.put_absent import PutAbsentHandler
 from lance_io.dataset.changes.change_tags import create_tag, delete_tag, update_tag
 from lance_io.dataset.lance_dataset import AsyncDataset
@@ -24,6 +24,7 @@ from lance_io.store.memory import MemoryStore
 from lance_io.store.url import Location
 from lance_io.table.manifest.manifest import decode_manifest
 from lance_io.table.manifest.paths import deletion_file_place
+from lance_io.testing.manifest_rows import MemoryManifestStore
 from lance_io.testing.wrap import Request
 
 if TYPE_CHECKING:
