@@ -3,19 +3,19 @@
 Uses stores and the pure `table` room, which knows what a commit means; the dataset room stands above. Everything is a
 plan: a generator that yields what it asks of a store, run in the caller's thread or on an event loop.
 
-latest      the newest version, a version by its number, all versions
-steps       what can be asked, and the two drivers
-target      where a commit goes, by which clock, what it knows and gives back
-loop        the commit loop: creating a table, changing one
-turns       commits of one process to one table, one after the other
-rivals      commits of other processes: pauses after lost races, and giving way
-rebasing    reading what a rebase needs
-handler     what every way of making versions visible offers
-put_absent  the store lets one of many creators win
-lock        the user's lock does
-external    a database beside the store does; dynamodb: that database
-opening     from a URI to a place and its handler
-cleanup     removing old versions
+table_location  from a URI to a place and its handler
+latest          the newest version, a version by its number, all versions
+record          a manifest as it was committed, and what made it
+target          where a commit goes, by which clock, what it knows and gives back
+loop            the commit loop: creating a table, changing one
+commit_queue    commits of one process to one table, one after the other
+rivals          commits of other processes: pauses after lost races, and giving way
+rebase_reads    reading what a rebase needs
+handler         what every way of making versions visible offers
+put_absent      the store lets one of many creators win
+lock            the user's lock does
+external        a database beside the store does; dynamodb: that database
+cleanup, pins   removing old versions, and those that somebody is about to name
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: reads import `steps` of this room, and need no way to commit."""
+    """Loaded when asked for: reads import `latest` of this room, and need no way to commit."""
     if name != "CommitLock":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lance_io.commit.lock import CommitLock

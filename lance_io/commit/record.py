@@ -10,6 +10,8 @@ from lance_io.table.manifest.manifest import Manifest, Origin, decode_manifest, 
 from lance_io.table.manifest.paths import transaction_path
 
 if TYPE_CHECKING:
+    from lance_io.commit.handler import CommitHandler
+    from lance_io.commit.latest import VersionFile
     from lance_io.plans.plan import Plan
     from lance_io.store.api import Buffer
     from lance_io.store.url import Location
@@ -54,3 +56,14 @@ def recorded_transaction(
     except LanceError as error:
         error.path = key
         raise
+
+
+def transaction_in(place: Location, file: VersionFile) -> Plan[Transaction | None]:
+    """What made the version of a manifest file. Raises `NotFound` when the file is not there."""
+    manifest, data = yield from read_manifest(place, file.key, file.version)
+    return (yield from recorded_transaction(place, file.key, manifest, data))
+
+
+def transaction_of(place: Location, handler: CommitHandler, version: int) -> Plan[Transaction | None]:
+    """What made a version; None when no record of it is left. Raises `NotFound` for a version that is not there."""
+    return (yield from transaction_in(place, (yield from handler.find_version(place, version))))

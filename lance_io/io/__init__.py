@@ -1,13 +1,13 @@
 """Many ranges, one budget: everything between a decoder that wants byte ranges and a store that serves requests.
 
-    ranges.py         which few reads serve many ranges (pure)
     budget.py         which requests may be fetched ahead, and which must wait (pure)
     estimates.py      what requests count for in it until its reads are planned (pure)
     slots.py          how many requests one store gets at once
     reads.py          requests, and the physical reads that answer them
-    scheduler.py      the asyncio part: merging, priorities, slots, cancellation
+    scheduler.py      what one scan or take asks for: admission, order, and what callers hold of it
+    dispatch.py       planned reads on their way: merging, priorities, slots, cancellation
     shared_limits.py  what the datasets of a session share: slots, bytes, an order, counters
-    handles.py        what callers hold of it
+    spares.py         memory of large results that is used again
     cache.py          byte-bounded LRU of search structures, one load per key at a time
     stats.py          what was asked for, what was read, in how many rounds
 

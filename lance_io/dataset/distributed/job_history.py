@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lance_io.dataset.changes.transaction_history import transaction_in
+from lance_io.commit.record import transaction_in
 from lance_io.dataset.version.versions import manifest_in
 from lance_io.errors import NotFound
 from lance_io.plans.plan import Together

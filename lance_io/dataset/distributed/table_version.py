@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
-from lance_io.dataset.changes.transaction_history import transaction_of
+from lance_io.commit.record import transaction_of
 from lance_io.dataset.distributed.job_history import newest_manifest
 from lance_io.dataset.distributed.scan_request import ScanRequest, scan_projection
 from lance_io.dataset.distributed.table_place import cleanups_told
@@ -244,7 +244,9 @@ class TableVersion:
 
     def change(self) -> VersionChange | None:
         """How the version differs from the one before it; None when no record of that is left."""
-        transaction = run_on(self._state.location.store, transaction_of(self._state, self.version))
+        location = self._state.location
+        plan = transaction_of(location, self._state.session.handler(location), self.version)
+        transaction = run_on(location.store, plan)
         if transaction is None:
             return None
         operation, added = transaction.operation, None
