@@ -8,6 +8,7 @@ root, too; that inner modules take no public name from there is a test of its ow
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,13 @@ def test_no_modules_import_each_other() -> None:
         for name in free:
             del graph[name]
     assert not graph, f"a circle is among {sorted(graph)}"
+
+
+def test_texts_name_modules_that_are_there() -> None:
+    """`name.py` in the code of the package is a module of it, a script or a test, also after moves and merges."""
+    package = CHECKOUT / "lance_io"
+    places = (package, CHECKOUT / "scripts", CHECKOUT / "tests")
+    paths = {f"/{path.relative_to(CHECKOUT)}" for place in places for path in place.rglob("*.py")}
+    for path in package.rglob("*.py"):
+        for name in re.findall(r"(?<![\w/.])(?:\.\./)?([\w/]+\.py)\b", path.read_text()):
+            assert any(one.endswith(f"/{name}") for one in paths), f"{path} speaks of {name}"

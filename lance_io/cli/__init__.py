@@ -11,5 +11,5 @@
     sources       files that `write` takes rows from
 
 A command makes a report of plain values first; `--json` prints that report, otherwise a table is drawn from it. What is
-heavy (numpy, Arrow, stores) is out of reach of `main`, `commands`, `option_texts` and `tables`: `--help` answers at once.
+heavy (numpy, Arrow, stores) is out of reach of `main`, `commands`, `option_texts`, `tables`: `--help` answers at once.
 """

@@ -1,6 +1,6 @@
 """Which versions of a table are there, and where their manifests are (spec: table, section 3).
 
-Each search is a plan (`steps.py`); what a listing means is decided by plain functions over its entries.
+Each search is a plan (`plans/store_requests.py`); what a listing means is decided by plain functions over its entries.
 
 How the newest version is found:
 

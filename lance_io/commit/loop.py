@@ -3,7 +3,7 @@
     round 1   LIST   ||  the transaction file  ||  whatever the caller still uploads
     round 2   GET of the versions that came since (none: no round); beside round 1 when a fresh listing is at hand
     round 3   the deletion files of a rebase, if rows of one fragment were deleted by several (rarely)
-    turn      of those that commit to the table in this process (`turns.py`); the last round is in it
+    turn      of those that commit to the table in this process (`commit_queue.py`); the last round is in it
     last      create the manifest, if its number is free
 
 A Restore pins the version that it restores first, and looks for cleanups (`pins.py`): two rounds more.

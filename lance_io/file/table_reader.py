@@ -4,8 +4,8 @@
     scan_sync                         in the caller's thread (decoding on both cores), for stores that offer `SyncReads`
     take, scan, read               on the engine's loop, for every store
 
-Leaves are read apart and put together to fields at the end (`projection.py`). Where the context asks for it, values are
-checked then (`valuecheck.py`); on the loop that is work for the CPU pool.
+Leaves are read apart and put together to fields at the end (`open/leaf_projection.py`). Where the context asks for it,
+values are checked then (`value_check.py`); on the loop that is work for the CPU pool.
 """
 
 from __future__ import annotations

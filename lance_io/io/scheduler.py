@@ -63,7 +63,7 @@ class ReadScheduler:
     budget_bytes    bound on what is in flight or fetched and not yet taken; 0 for none
     requests_max    reads of this scheduler in flight at once; None for the profile's: `requests_max` for a take, which
                     needs everything at once; a scan, where order counts, begins with `requests_start` and grows to
-                    half of that (`growth.py`)
+                    half of that (`Growth` in `slots.py`)
     gap_bytes_max   ranges closer than this share a read; None for the profile's
     read_bytes_max  longest read; None for the profile's
     operation       first part of every priority: smaller goes first

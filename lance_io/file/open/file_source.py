@@ -55,7 +55,7 @@ class ReadContext:
     store            where the objects are
     cache            search cache, shared through a session
     io_buffer_bytes  bound on bytes read and not yet consumed, per scan
-    checks_values    whether decoded values are checked to be in the range of their types (`valuecheck.py`)
+    checks_values    whether decoded values are checked to be in the range of their types (`value_check.py`)
     has_indexes_at_end  whether files are likely to be ours, which have their page indexes right before the metadata
     schedulers       those of the reads that end with their owner, None where nobody ends them
     shared           what the reads of a session have in common, or None

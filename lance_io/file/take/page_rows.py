@@ -1,6 +1,6 @@
 """Rows wanted of one file: which pages hold them, the indexes of those pages, and pages that are read by themselves.
 
-The parts of a take that concern one file; `take.py` runs them for all files of a take at once.
+The parts of a take that concern one file; `take_files.py` runs them for all files of a take at once.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     decode   mini-block and plain full-zip pages of all columns and files in one kernel call, others page by page
 
 A computation on several files yields a list of (file, request) and is sent the list of answers: one round; or
-computations on single files that go on by themselves (`drive.py` has both drivers). The cost of a take is that of its
-pages, not of its crossings.
+computations on single files that go on by themselves (`file_requests.py` has both drivers). The cost of a take is that
+of its pages, not of its crossings.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 processor ahead.
 
 What it holds is bounded, whatever the size of the file: the open page of every column, the pages being encoded, and
-the initialisation data that goes to the end of the file (`places.py`); plus some hundred bytes of metadata per page.
+the initialisation data that goes to the end of the file (`file_layout.py`); plus some hundred bytes of metadata per
+page.
 """
 
 from __future__ import annotations
