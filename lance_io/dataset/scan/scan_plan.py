@@ -79,7 +79,7 @@ def plan_columns(state: DatasetState, options: ScanOptions, projection: Projecti
         paths |= {path for path in predicate.paths if path[0] not in SYSTEM_COLUMNS}
     late = _late_columns(state, projection, predicate, options)
     early_fields = state.pruned_fields(path for path in paths if path[0] not in late)
-    late_fields = state.pruned_fields(path for path in paths if path[0] in late)
+    late_fields = state.pruned_fields(path for path in paths if path[0] in late) if late else []
     return ScanPlan(
         spans=(),
         live={},

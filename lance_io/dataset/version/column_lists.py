@@ -133,6 +133,8 @@ class Projection:
 
     def with_system(self, *names: str) -> Projection:
         """This projection with system columns at its end; they move there when they are listed already."""
+        if not names:
+            return self
         others = tuple(output for output in self.outputs if output.name not in names)
         return replace(self, outputs=others + tuple(OutputColumn(name, (name,), system_field(name)) for name in names))
 
