@@ -41,7 +41,7 @@ class LaterPlans(Later):
     """A module whose functions give plans; classes and constants of it are looked up at once."""
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute[0].isupper():
+        if attribute[0].isupper() or attribute.startswith("__"):
             return super().__getattr__(attribute)
         return partial(self._plan, attribute)
 
