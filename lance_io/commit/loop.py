@@ -411,8 +411,9 @@ class _Loop:
     def _missing(self, newest: VersionFile) -> list[Plan[None]]:
         """Plans that read the versions that came since, and were not read before."""
         assert self.listing is not None
-        wanted = [*self._unchecked[:VERSIONS_AT_ONCE]]
-        if len(wanted) == len(self._unchecked) and not self._holds(newest) and newest not in wanted:
+        unchecked = self._unchecked
+        wanted = [*unchecked[:VERSIONS_AT_ONCE]]
+        if len(wanted) == len(unchecked) and not self._holds(newest) and newest not in wanted:
             wanted.append(newest)
         plans = [self._read(one.version, one.key) for one in wanted if not self._knows(one)]
         if self._restored is not None and self._restored not in self.fetched:
