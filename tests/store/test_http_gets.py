@@ -19,8 +19,9 @@ import pytest
 import trustme
 
 from lance_io.errors import AccessDenied, NotFound
+from lance_io.store import descriptors
 from lance_io.store.api import StoreFailure, Transient, WantedRange
-from lance_io.store.http import gets, pool, sockets, tcp
+from lance_io.store.http import gets, pool, tcp
 from lance_io.store.http.addresses import Addresses
 from lance_io.store.http.exchange import Origin
 from lance_io.store.http.gets import HttpGets
@@ -55,7 +56,7 @@ def nothing_is_left(nothing_of_others: None) -> Iterator[None]:
     others = set(pool._pools.values())  # of a store that somebody still holds, on a loop that is no more
     yield
     gc.collect()
-    assert sockets.num_sockets() == 0
+    assert descriptors.num_sockets() == 0
     assert set(pool._pools.values()) <= others
 
 
@@ -404,7 +405,7 @@ async def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 async def test_no_more_connections_than_the_process_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "sockets_max", lambda: 3)
+    monkeypatch.setattr(descriptors, "sockets_max", lambda: 3)
     async with Counting() as server, Counting() as other:
         store, second = store_at(server.endpoint), store_at(other.endpoint)
         await asyncio.gather(*(read(store, at, at + 1000) for at in range(20)))
@@ -444,7 +445,7 @@ def test_half_of_what_the_system_allows() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (500, hard))
-        assert sockets.sockets_max() == 250
+        assert descriptors.sockets_max() == 250
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -981,7 +982,7 @@ def test_connections_of_a_loop_that_was_closed_under_them_do_not_count() -> None
 
         async def again() -> None:
             await read(store)
-            assert sockets.num_sockets() == 1
+            assert descriptors.num_sockets() == 1
             await store.aclose()
 
         asyncio.run(again())
@@ -1032,7 +1033,7 @@ async def test_a_forked_child_opens_connections_of_its_own() -> None:
 
 
 async def _in_child(store: S3Store) -> None:
-    assert sockets.num_sockets() == 0
+    assert descriptors.num_sockets() == 0
     assert not list(pool._pools.values())
     await read(store, 5, 200_000)
     await store.aclose()
