@@ -240,6 +240,56 @@ def decode_fullzip(
 ) -> Leaf:
     """Decode whole rows. Piece i is `piece_lengths[i]` bytes at `piece_offsets[i]` and holds `piece_rows[i]` rows."""
 
+# -- array encodings of file version 2.0 -------------------------------------------------------------------------------
+#
+# Of a buffer, ranges were fetched: range i begins at byte `offsets[i]` and has `counts[i]` values (i64[n] both; one count
+# serves all ranges).
+
+def gather_bits(buffer: Buffer, offsets: Buffer, first_bits: Buffer, counts: Buffer, /) -> tuple[OwnedBuffer, int]:
+    """Bits one behind the other, and how many are set; range i begins with bit `first_bits[i]` (i64) of its bytes."""
+
+def unpack_bits(
+    buffer: Buffer,
+    offsets: Buffer,
+    first_bits: Buffer,
+    counts: Buffer,
+    packed_bits: int,
+    value_bits: int,
+    signed: bool,
+    /,
+) -> OwnedBuffer:
+    """Integers of `value_bits` (8, 16, 32, 64) from a stream of `packed_bits` each, LSB first."""
+
+def unpack_groups(
+    buffer: Buffer, offsets: Buffer, firsts: Buffer, counts: Buffer, packed_bits: int, value_bits: int, /
+) -> OwnedBuffer:
+    """Integers from FastLanes groups of 1024; range i begins with value `firsts[i]` (i64) of its first group."""
+
+def decode_ends(
+    buffer: Buffer,
+    offsets: Buffer,
+    firsts: Buffer,
+    counts: Buffer,
+    adjustment: int,
+    end_max: int,
+    wide: bool,
+    /,
+) -> tuple[OwnedBuffer, OwnedBuffer, OwnedBuffer, OwnedBuffer | None, int]:
+    """Where values or lists lie that are stored as the end of each (u64), plus `adjustment` for nulls.
+
+    firsts   i64[n], number of the first value of each range: unless that is 0, the end of the one before precedes it
+    end_max  that no end may exceed
+
+    Returns `(starts i64[n], ends i64[n], offsets, validity or None, null_count)`: what each range covers, and the
+    offsets (i32, or i64 if `wide`; values + 1) of values in all of that one behind the other.
+    """
+
+def inflate(buffer: Buffer, scheme: int, bytes_max: int, /) -> OwnedBuffer:
+    """A buffer decompressed (scheme 1 LZ4, 2 zstd), to `bytes_max` bytes at most."""
+
+def decode_symbols(table: Buffer, offsets: Buffer, codes: Buffer, wide: bool, /) -> tuple[OwnedBuffer, OwnedBuffer]:
+    """FSST values, `(offsets, bytes)`; their offsets in `codes` (i32, or i64 if `wide`) ascend from 0 to its end."""
+
 # -- levels, dictionaries, constants ---------------------------------------------------------------------------------
 
 def decode_levels(codec: bytes, buffer: Buffer, num_values: int, /) -> OwnedBuffer:

@@ -16,6 +16,7 @@ mod miniblock;
 mod sink;
 mod take;
 mod threads;
+mod v2_0;
 
 use pyo3::prelude::*;
 
@@ -76,5 +77,11 @@ fn _kernels(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(container::metadata::split_items, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::index_pages, m)?)?;
     m.add_function(wrap_pyfunction!(miniblock::whole::scan_pages, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::bits::gather_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::bits::unpack_bits, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::ends::decode_ends, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::groups::unpack_groups, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::inflate::inflate, m)?)?;
+    m.add_function(wrap_pyfunction!(v2_0::symbols::decode_symbols, m)?)?;
     Ok(())
 }

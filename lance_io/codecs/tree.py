@@ -403,10 +403,11 @@ def _fsst(message: pb.Fsst, depth: int) -> Codec:
     values = decode_codec(message.values, depth=depth)
     if not isinstance(values, Variable):
         raise FormatError(f"FSST over {values}; expected variable values")
-    return Fsst(_checked_symbols(message.symbol_table), values)
+    return Fsst(check_symbols(message.symbol_table), values)
 
 
-def _checked_symbols(table: bytes) -> bytes:
+def check_symbols(table: bytes) -> bytes:
+    """A table of symbols that kernels take. Raises FormatError for bytes that are none."""
     if len(table) != FSST_TABLE_BYTES:
         raise FormatError(f"FSST symbol table of {len(table)} bytes; expected {FSST_TABLE_BYTES}")
     if table[4:8] != _FSST_MAGIC or table[3] > 1:
@@ -429,7 +430,7 @@ def with_symbols(codec: Codec, table: bytes) -> Codec:
     if isinstance(codec, General):
         return General(codec.scheme, with_symbols(codec.values, table))
     assert isinstance(codec, Fsst), "only strings have symbols"
-    return Fsst(_checked_symbols(table), codec.values)
+    return Fsst(check_symbols(table), codec.values)
 
 
 def _rle(message: pb.Rle, depth: int) -> Codec:

@@ -3,6 +3,8 @@
     mini-block             at the borders of chunks, known from the chunk table (one round)
     full-zip, fixed width  anywhere: row i is at i * stride
     full-zip, variable     at any row, known from the repetition index (one round)
+    arrays of version 2.0  anywhere where values have one width, else at any value or list, known from all ends (one
+                           round)
     all others             nowhere: they hold levels and single values, not data
 
 Cut this way no byte is asked for twice, with one exception: where the writer let a row of lists run over the border of
@@ -16,6 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from lance_io.encodings.v2_0.lists import ListPage
+from lance_io.encodings.v2_0.page import ArrayPage, even_borders
+from lance_io.encodings.v2_0.variable import EndsIndex, Variable
 from lance_io.encodings.v2_1.blob import BlobPage
 from lance_io.encodings.v2_1.fullzip import FullZipIndex, FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockIndex, MiniBlockPage
@@ -23,6 +28,7 @@ from lance_io.spans import int64s, uint8s
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.encodings.v2_0.variable import Ends
     from lance_io.spans import IntArray, Steps
 
 CLEAN_BORDER_SHARE: Final = 4  # a border that splits no row may be this part of a piece away from the ideal one
@@ -66,7 +72,36 @@ def cut_page(
     if isinstance(page, FullZipPage):
         slots = np.arange(start, end + 1, dtype=np.int64)
         return _cut(None, slots, slots * page.stride_bytes, piece_bytes)
+    if isinstance(page, ListPage):
+        return (yield from _cut_ends(page, page.ends, start, end, piece_bytes, known))
+    if isinstance(page, ArrayPage):
+        return (yield from _cut_array(page, start, end, piece_bytes, known))
     return None
+
+
+def _cut_array(
+    page: ArrayPage, start: int, end: int, piece_bytes: int, known: PageIndex | None
+) -> Steps[PageCuts | None]:
+    if page.row_bits is not None:
+        num_bytes = page.row_bits * (end - start) // 8
+        slots = even_borders(start, end, max(1, num_bytes // max(1, piece_bytes)))
+        return PageCuts(known, slots, np.diff(slots) * page.row_bits // 8)
+    if isinstance(page.values, Variable):
+        return (yield from _cut_ends(page, page.values.ends, start, end, piece_bytes, known))
+    return None
+
+
+def _cut_ends(
+    page: ArrayPage | ListPage, ends: Ends, start: int, end: int, piece_bytes: int, known: PageIndex | None
+) -> Steps[PageCuts | None]:
+    if ends.buffer.scheme or page.is_compressed:
+        return None
+    index = known if isinstance(known, EndsIndex) else (yield from ends.read_all())
+    borders = ends.borders(index, start, end)
+    bytes_per_end = page.num_bytes / max(1, ends.end_max)  # of the items or bytes, those of the ends counted in
+    return _cut(
+        index, np.arange(start, end + 1, dtype=np.int64), (borders * bytes_per_end).astype(np.int64), piece_bytes
+    )
 
 
 def _cut_chunks(index: MiniBlockIndex, start: int, end: int, piece_bytes: int) -> PageCuts:

@@ -94,7 +94,7 @@ class ColumnPages:
 
 def describe_columns(file: OpenedFile) -> list[ColumnPages]:
     """Every column of a file whose column metadata has been read."""
-    columns = [file.column(index) for index in range(len(file.paths))]
+    columns = [file.stored_column(index) for index in range(len(file.paths))]
     return [
         ColumnPages(c.index, c.path.name, c.path.leaf.logical_type, [page.describe() for page in c.pages])
         for c in columns
@@ -114,13 +114,13 @@ def file_metadata(file: OpenedFile) -> FileMetadata:
         num_global_buffer_bytes=num_global_bytes,
         global_buffers=descriptors,
         columns=[_column(file, index) for index in range(len(file.paths))],
-        major_version=file.version.major,
-        minor_version=file.version.minor,
+        major_version=file.version.in_footer[0],
+        minor_version=file.version.in_footer[1],
     )
 
 
 def _column(file: OpenedFile, index: int) -> ColumnMetadata:
-    column, what = file.column(index), file.info(index)
+    column, what = file.stored_column(index), file.info(index)
     own = zip(what.buffer_offsets, what.buffer_sizes, strict=True)
     pages = []
     for info, page in zip(what.pages, column.pages, strict=True):

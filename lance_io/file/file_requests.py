@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
+from lance_io.encodings.rounds import merged
 from lance_io.errors import FormatError, LanceError
 from lance_io.file.file_steps import (
     FetchedSuffix,
@@ -26,7 +27,6 @@ from lance_io.file.file_steps import (
     Independent,
     Suffix,
     Wait,
-    merged,
     side_by_side,
 )
 from lance_io.io.cache import ClaimAbandoned

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from lance_io.encodings.rounds import fetch, merged
 from lance_io.file.open.file_source import FileRef
 from lance_io.records import dataclass
-from lance_io.spans import Fetched, Purpose, Ranges, Steps
+from lance_io.spans import Fetched, Ranges, Steps
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -73,44 +74,6 @@ class Tail:
     buffer: Any
 
 
-def together(steps: Sequence[Steps[T]]) -> Steps[list[T]]:
-    """Run page computations in lock step: the ranges of all of them are one round."""
-    results: list[Any] = [None] * len(steps)
-    try:
-        live: list[tuple[int, Steps[T], Ranges]] = []
-        for i, step in enumerate(steps):
-            try:
-                live.append((i, step, next(step)))
-            except StopIteration as done:
-                results[i] = done.value
-        while live:
-            if len(live) == 1:  # the common case of one page needs no merging
-                i, step, wanted = live[0]
-                fetched = yield wanted
-                live = _send(step, i, fetched, results)
-                continue
-            fetched = yield merged([wanted for _, _, wanted in live])
-            still: list[tuple[int, Steps[T], Ranges]] = []
-            position = 0
-            for i, step, wanted in live:
-                end = position + len(wanted.starts)
-                still += _send(step, i, Fetched(fetched.buffer, fetched.offsets[position:end]), results)
-                position = end
-            live = still
-        return results
-    finally:
-        for step in steps:
-            step.close()
-
-
-def _send(step: Steps[T], index: int, fetched: Fetched, results: list[Any]) -> list[tuple[int, Steps[T], Ranges]]:
-    try:
-        return [(index, step, step.send(fetched))]
-    except StopIteration as done:
-        results[index] = done.value
-        return []
-
-
 def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[list[T]]:
     """Run computations on several files in lock step: what all of them ask for is one round."""
     results: list[Any] = [None] * len(steps)
@@ -139,16 +102,6 @@ def side_by_side(steps: Sequence[tuple[FileRef, FileSteps[T]]]) -> FilesSteps[li
             step.close()
 
 
-def merged(wanted: list[Ranges]) -> Ranges:
-    """All of them as one list of ranges."""
-    if len(wanted) == 1:
-        return wanted[0]
-    starts = np.concatenate([w.starts for w in wanted])
-    ends = np.concatenate([w.ends for w in wanted])
-    purpose: Purpose = "data" if any(w.purpose == "data" for w in wanted) else wanted[0].purpose
-    return Ranges(starts, ends, purpose, any(w.keep for w in wanted))
-
-
 def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetched]]:
     """One round for several lists of ranges, and what was fetched of each; the tail serves those that lie in it."""
     parts: list[Fetched | None] = [None] * len(wanted)
@@ -165,11 +118,6 @@ def fetch_apart(wanted: Sequence[Ranges], tail: Tail | None) -> Steps[list[Fetch
             parts[at] = Fetched(fetched.buffer, fetched.offsets[position:end])
             position = end
     return [part for part in parts if part is not None]
-
-
-def fetch(ranges: Ranges) -> Steps[Fetched]:
-    """One round for some ranges."""
-    return (yield ranges)
 
 
 def one_request(request: Request) -> FileSteps[Any]:

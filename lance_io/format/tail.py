@@ -19,13 +19,13 @@ from lance_io.format.columns import COLUMN_ENCODING_TYPE, PAGE_TYPES
 from lance_io.format.footer import ALIGNMENT_BYTES, FOOTER_BYTES, MAGIC, TABLE_ENTRY_BYTES
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema_messages import encode_schema
-from lance_io.format.version import V2_0, FileVersion
 from lance_io.proto import encodings_pb2, file_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
 
 PAD: Final = b"H"  # what other writers fill up to the alignment with; no reader looks at it
 
@@ -33,7 +33,6 @@ _DESCRIBED: Final[PerSchema[bytes]] = PerSchema("its part of file descriptors")
 
 _FOOTER = struct.Struct("<QQQIIHH4s")
 _ENTRY = struct.Struct("<QQ")
-_FOOTER_OF_V2_0: Final = (0, 3)  # the one version whose footer and name differ
 
 
 def padding(size_bytes: int) -> bytes:
@@ -81,8 +80,8 @@ def encode_tail(
     globals_table = b"".join(_ENTRY.pack(*place) for place in places)
     column_table_at = columns_at + sum(sizes)
     globals_table_at = column_table_at + len(sizes) * TABLE_ENTRY_BYTES
-    major, minor = _FOOTER_OF_V2_0 if version == V2_0 else (version.major, version.minor)
-    footer = _FOOTER.pack(columns_at, column_table_at, globals_table_at, len(places), len(sizes), major, minor, MAGIC)
+    numbers = len(places), len(sizes), *version.in_footer
+    footer = _FOOTER.pack(columns_at, column_table_at, globals_table_at, *numbers, MAGIC)
     assert len(footer) == FOOTER_BYTES
     return [*columns, column_table, globals_table, footer]
 

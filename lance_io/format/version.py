@@ -29,6 +29,11 @@ class FileVersion(NamedTuple):
         """What `data_storage_version` calls it."""
         return _NAMES[self]
 
+    @property
+    def in_footer(self) -> tuple[int, int]:
+        """The pair that footers carry."""
+        return (0, 3) if self == V2_0 else (self.major, self.minor)
+
     def __str__(self) -> str:
         return self.name
 
@@ -39,7 +44,7 @@ V2_1: Final = FileVersion(2, 1)
 V2_2: Final = FileVersion(2, 2)
 V2_3: Final = FileVersion(2, 3)
 
-READABLE: Final = frozenset({V2_1, V2_2})
+READABLE: Final = frozenset({V2_0, V2_1, V2_2})
 
 _NAMES: Final = {V0_1: "0.1", V2_0: "2.0", V2_1: "2.1", V2_2: "2.2", V2_3: "2.3"}
 _BY_PAIR: Final = {
@@ -80,5 +85,5 @@ def version_of_name(name: str) -> FileVersion:
 def check_readable(version: FileVersion) -> None:
     """Raise `UnsupportedError` unless data files of this version can be read."""
     if version not in READABLE:
-        readable = " and ".join(sorted(each.name for each in READABLE))
+        readable = ", ".join(sorted(each.name for each in READABLE))
         raise UnsupportedError(f"data files of version {version.name} are not read yet; this release reads {readable}")

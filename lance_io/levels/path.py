@@ -171,6 +171,25 @@ def leaf_paths(top: Field) -> list[LeafPath]:
     return [LeafPath(nodes) for nodes in _walk(top)]
 
 
+def column_paths(top: Field) -> list[LeafPath]:
+    """The ways to all columns below a top-level field in a file of version 2.0, in column order: structs and lists have
+    columns there, too (spec: encodings 2.0, section 2). A way that ends at a struct or list has that for its leaf.
+    """
+    return [LeafPath(nodes) for nodes in _walk_columns(top)]
+
+
+def _walk_columns(field: Field) -> Iterator[tuple[PathNode, ...]]:
+    if field.has_column:
+        yield (PathNode(NodeKind.LEAF, field, field.described().arrow_type),)
+        return
+    kind = _kind(field)
+    yield (PathNode(kind, field, field.described().arrow_type),)
+    for child in field.children:
+        for below in _walk_columns(child):
+            item = child.arrow_field(below[0].arrow_type)
+            yield (PathNode(kind, field, _single(kind, field, item)), *below)
+
+
 def _walk(field: Field) -> Iterator[tuple[PathNode, ...]]:
     if field.has_column:
         yield (PathNode(NodeKind.LEAF, field, field.described().arrow_type),)

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import empty_pb2 as google_dot_protobuf_dot_empty__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elance_io/proto/encodings.proto\x12\x0flance.encodings\x1a\x1bgoogle/protobuf/empty.proto\"P\n\x06\x42uffer\x12\x14\n\x0c\x62uffer_index\x18\x01 \x01(\r\x12\x30\n\x0b\x62uffer_type\x18\x02 \x01(\x0e\x32\x1b.lance.encodings.BufferType\"\xa6\x01\n\x0e\x43olumnEncoding\x12(\n\x06values\x18\x01 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x30\n\nzone_index\x18\x02 \x01(\x0b\x32\x1a.lance.encodings.ZoneIndexH\x00\x12%\n\x04\x62lob\x18\x03 \x01(\x0b\x32\x15.lance.encodings.BlobH\x00\x42\x11\n\x0f\x63olumn_encoding\"\x84\x01\n\tZoneIndex\x12\x15\n\rrows_per_zone\x18\x01 \x01(\r\x12\x30\n\x0fzone_map_buffer\x18\x02 \x01(\x0b\x32\x17.lance.encodings.Buffer\x12.\n\x05inner\x18\x03 \x01(\x0b\x32\x1f.lance.encodings.ColumnEncoding\"6\n\x04\x42lob\x12.\n\x05inner\x18\x01 \x01(\x0b\x32\x1f.lance.encodings.ColumnEncoding*P\n\nBufferType\x12\x14\n\x10\x42UFFER_TYPE_PAGE\x10\x00\x12\x16\n\x12\x42UFFER_TYPE_COLUMN\x10\x01\x12\x14\n\x10\x42UFFER_TYPE_FILE\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1elance_io/proto/encodings.proto\x12\x0flance.encodings\x1a\x1bgoogle/protobuf/empty.proto\"P\n\x06\x42uffer\x12\x14\n\x0c\x62uffer_index\x18\x01 \x01(\r\x12\x30\n\x0b\x62uffer_type\x18\x02 \x01(\x0e\x32\x1b.lance.encodings.BufferType\"\xa6\x01\n\x0e\x43olumnEncoding\x12(\n\x06values\x18\x01 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x30\n\nzone_index\x18\x02 \x01(\x0b\x32\x1a.lance.encodings.ZoneIndexH\x00\x12%\n\x04\x62lob\x18\x03 \x01(\x0b\x32\x15.lance.encodings.BlobH\x00\x42\x11\n\x0f\x63olumn_encoding\"\x84\x01\n\tZoneIndex\x12\x15\n\rrows_per_zone\x18\x01 \x01(\r\x12\x30\n\x0fzone_map_buffer\x18\x02 \x01(\x0b\x32\x17.lance.encodings.Buffer\x12.\n\x05inner\x18\x03 \x01(\x0b\x32\x1f.lance.encodings.ColumnEncoding\"6\n\x04\x42lob\x12.\n\x05inner\x18\x01 \x01(\x0b\x32\x1f.lance.encodings.ColumnEncoding\"\xc7\x08\n\rArrayEncoding\x12%\n\x04\x66lat\x18\x01 \x01(\x0b\x32\x15.lance.encodings.FlatH\x00\x12-\n\x08nullable\x18\x02 \x01(\x0b\x32\x19.lance.encodings.NullableH\x00\x12\x39\n\x0f\x66ixed_size_list\x18\x03 \x01(\x0b\x32\x1e.lance.encodings.FixedSizeListH\x00\x12%\n\x04list\x18\x04 \x01(\x0b\x32\x15.lance.encodings.ListH\x00\x12/\n\x06struct\x18\x05 \x01(\x0b\x32\x1d.lance.encodings.SimpleStructH\x00\x12)\n\x06\x62inary\x18\x06 \x01(\x0b\x32\x17.lance.encodings.BinaryH\x00\x12\x31\n\ndictionary\x18\x07 \x01(\x0b\x32\x1b.lance.encodings.DictionaryH\x00\x12%\n\x04\x66sst\x18\x08 \x01(\x0b\x32\x15.lance.encodings.FsstH\x00\x12\x36\n\rpacked_struct\x18\t \x01(\x0b\x32\x1d.lance.encodings.PackedStructH\x00\x12/\n\tbitpacked\x18\n \x01(\x0b\x32\x1a.lance.encodings.BitpackedH\x00\x12=\n\x11\x66ixed_size_binary\x18\x0b \x01(\x0b\x32 .lance.encodings.FixedSizeBinaryH\x00\x12\x44\n\x15\x62itpacked_for_non_neg\x18\x0c \x01(\x0b\x32#.lance.encodings.BitpackedForNonNegH\x00\x12*\n\x08\x63onstant\x18\r \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x33\n\x11inline_bitpacking\x18\x0e \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x38\n\x16out_of_line_bitpacking\x18\x0f \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12*\n\x08variable\x18\x10 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x46\n$packed_struct_fixed_width_mini_block\x18\x11 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\'\n\x05\x62lock\x18\x12 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12%\n\x03rle\x18\x13 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x34\n\x12general_mini_block\x18\x14 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x12\x33\n\x11\x62yte_stream_split\x18\x15 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x42\x10\n\x0e\x61rray_encoding\";\n\x0b\x43ompression\x12\x0e\n\x06scheme\x18\x01 \x01(\t\x12\x12\n\x05level\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x08\n\x06_level\"z\n\x04\x46lat\x12\x16\n\x0e\x62its_per_value\x18\x01 \x01(\x04\x12\'\n\x06\x62uffer\x18\x02 \x01(\x0b\x32\x17.lance.encodings.Buffer\x12\x31\n\x0b\x63ompression\x18\x03 \x01(\x0b\x32\x1c.lance.encodings.Compression\"\xe2\x02\n\x08Nullable\x12\x35\n\x08no_nulls\x18\x01 \x01(\x0b\x32!.lance.encodings.Nullable.NoNullsH\x00\x12\x39\n\nsome_nulls\x18\x02 \x01(\x0b\x32#.lance.encodings.Nullable.SomeNullsH\x00\x12+\n\tall_nulls\x18\x03 \x01(\x0b\x32\x16.google.protobuf.EmptyH\x00\x1a\x39\n\x07NoNulls\x12.\n\x06values\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x1am\n\tSomeNulls\x12\x30\n\x08validity\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12.\n\x06values\x18\x02 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncodingB\r\n\x0bnullability\"g\n\rFixedSizeList\x12\x11\n\tdimension\x18\x01 \x01(\r\x12-\n\x05items\x18\x02 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x14\n\x0chas_validity\x18\x03 \x01(\x08\"j\n\x04List\x12/\n\x07offsets\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x1e\n\x16null_offset_adjustment\x18\x02 \x01(\x04\x12\x11\n\tnum_items\x18\x03 \x01(\x04\"\x0e\n\x0cSimpleStruct\"\x81\x01\n\x06\x42inary\x12/\n\x07indices\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12-\n\x05\x62ytes\x18\x02 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x17\n\x0fnull_adjustment\x18\x03 \x01(\x04\"\x8a\x01\n\nDictionary\x12/\n\x07indices\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12-\n\x05items\x18\x02 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x1c\n\x14num_dictionary_items\x18\x03 \x01(\r\"L\n\x04\x46sst\x12.\n\x06\x62inary\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x14\n\x0csymbol_table\x18\x02 \x01(\x0c\"f\n\x0cPackedStruct\x12-\n\x05inner\x18\x01 \x03(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\'\n\x06\x62uffer\x18\x02 \x01(\x0b\x32\x17.lance.encodings.Buffer\"\x8c\x01\n\tBitpacked\x12!\n\x19\x63ompressed_bits_per_value\x18\x01 \x01(\x04\x12#\n\x1buncompressed_bits_per_value\x18\x02 \x01(\x04\x12\'\n\x06\x62uffer\x18\x03 \x01(\x0b\x32\x17.lance.encodings.Buffer\x12\x0e\n\x06signed\x18\x04 \x01(\x08\"T\n\x0f\x46ixedSizeBinary\x12-\n\x05\x62ytes\x18\x01 \x01(\x0b\x32\x1e.lance.encodings.ArrayEncoding\x12\x12\n\nbyte_width\x18\x02 \x01(\r\"\x85\x01\n\x12\x42itpackedForNonNeg\x12!\n\x19\x63ompressed_bits_per_value\x18\x01 \x01(\x04\x12#\n\x1buncompressed_bits_per_value\x18\x02 \x01(\x04\x12\'\n\x06\x62uffer\x18\x03 \x01(\x0b\x32\x17.lance.encodings.Buffer*P\n\nBufferType\x12\x14\n\x10\x42UFFER_TYPE_PAGE\x10\x00\x12\x16\n\x12\x42UFFER_TYPE_COLUMN\x10\x01\x12\x14\n\x10\x42UFFER_TYPE_FILE\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lance_io.proto.encodings_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BUFFERTYPE']._serialized_start=522
-  _globals['_BUFFERTYPE']._serialized_end=602
+  _globals['_BUFFERTYPE']._serialized_start=3211
+  _globals['_BUFFERTYPE']._serialized_end=3291
   _globals['_BUFFER']._serialized_start=80
   _globals['_BUFFER']._serialized_end=160
   _globals['_COLUMNENCODING']._serialized_start=163
@@ -42,4 +42,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ZONEINDEX']._serialized_end=464
   _globals['_BLOB']._serialized_start=466
   _globals['_BLOB']._serialized_end=520
+  _globals['_ARRAYENCODING']._serialized_start=523
+  _globals['_ARRAYENCODING']._serialized_end=1618
+  _globals['_COMPRESSION']._serialized_start=1620
+  _globals['_COMPRESSION']._serialized_end=1679
+  _globals['_FLAT']._serialized_start=1681
+  _globals['_FLAT']._serialized_end=1803
+  _globals['_NULLABLE']._serialized_start=1806
+  _globals['_NULLABLE']._serialized_end=2160
+  _globals['_NULLABLE_NONULLS']._serialized_start=1977
+  _globals['_NULLABLE_NONULLS']._serialized_end=2034
+  _globals['_NULLABLE_SOMENULLS']._serialized_start=2036
+  _globals['_NULLABLE_SOMENULLS']._serialized_end=2145
+  _globals['_FIXEDSIZELIST']._serialized_start=2162
+  _globals['_FIXEDSIZELIST']._serialized_end=2265
+  _globals['_LIST']._serialized_start=2267
+  _globals['_LIST']._serialized_end=2373
+  _globals['_SIMPLESTRUCT']._serialized_start=2375
+  _globals['_SIMPLESTRUCT']._serialized_end=2389
+  _globals['_BINARY']._serialized_start=2392
+  _globals['_BINARY']._serialized_end=2521
+  _globals['_DICTIONARY']._serialized_start=2524
+  _globals['_DICTIONARY']._serialized_end=2662
+  _globals['_FSST']._serialized_start=2664
+  _globals['_FSST']._serialized_end=2740
+  _globals['_PACKEDSTRUCT']._serialized_start=2742
+  _globals['_PACKEDSTRUCT']._serialized_end=2844
+  _globals['_BITPACKED']._serialized_start=2847
+  _globals['_BITPACKED']._serialized_end=2987
+  _globals['_FIXEDSIZEBINARY']._serialized_start=2989
+  _globals['_FIXEDSIZEBINARY']._serialized_end=3073
+  _globals['_BITPACKEDFORNONNEG']._serialized_start=3076
+  _globals['_BITPACKEDFORNONNEG']._serialized_end=3209
 # @@protoc_insertion_point(module_scope)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from lance_io.encodings.rounds import fetch
 from lance_io.file.file_requests import ReadFile
-from lance_io.file.file_steps import fetch
 from lance_io.file.scan.batches import ScanBatch
 from lance_io.file.table_reader import TableReader
 from lance_io.plans.plan import drive_async, drive_sync

@@ -22,9 +22,10 @@ from lance_io.dataset.scan.scan_plan import plan_scan
 from lance_io.dataset.version.column_lists import project_taken
 from lance_io.dataset.version.session import Session
 from lance_io.encodings.api import RowSelection
+from lance_io.encodings.rounds import together
 from lance_io.errors import FormatError
 from lance_io.file.file_requests import ReadFile, truncated
-from lance_io.file.file_steps import Suffix, one_request, served_by, together
+from lance_io.file.file_steps import Suffix, one_request, served_by
 from lance_io.file.open.leaf_projection import Projection
 from lance_io.file.open.open_file import opened
 from lance_io.file.row_indices import row_numbers

@@ -144,8 +144,9 @@ class Sources:
         refs = []
         for file in fragment.files:
             if file.version not in READABLE:
+                readable = ", ".join(sorted(each.name for each in READABLE))
                 raise UnsupportedError(
-                    f"the data file has version {file.version.name}; this release reads 2.1 and 2.2",
+                    f"the data file has version {file.version.name}; this release reads {readable}",
                     path=places.data_key(file),
                 )
             refs.append(FileRef(places.data_key(file), file.size_bytes or 0, file.fields, file.column_indices))

@@ -22,6 +22,7 @@ from lance_io.records import dataclass
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import PageLayout
+    from lance_io.file.open.array_columns import ArrayPages
     from lance_io.format.version import FileVersion
     from lance_io.levels.path import LeafPath
     from lance_io.spans import IntArray
@@ -172,13 +173,15 @@ class Column:
     identity    of the file: store, key and size
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts, in row order, each made when it is first asked for
+    paged_by    the column whose pages these are, where it is another
     """
 
     identity: tuple[str, str, int]
     index: int
     path: LeafPath
     row_starts: IntArray
-    pages: Pages
+    pages: Pages | ArrayPages
+    paged_by: int | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it
 
@@ -187,7 +190,8 @@ class Column:
         """Search-cache key of each page's index."""
         keys = self._keys
         if keys is None:
-            keys = self._keys = [(self.identity, self.index, number) for number in range(len(self.pages))]
+            index = self.index if self.paged_by is None else self.paged_by
+            keys = self._keys = [(self.identity, index, number) for number in range(len(self.pages))]
         return keys
 
     def join_key(self, numbers: Sequence[int]) -> str | None:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lance_io.errors import FormatError
+from lance_io.file.open.array_columns import ArrayColumns, ColumnTree, first_page_is_list
 from lance_io.file.open.column_pages import Column, Layouts, Pages, where
 from lance_io.file.open.projected_pages import FileView
 from lance_io.format.columns import decode_column, decode_column_table, decode_columns
 from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
+from lance_io.format.version import V2_0
 from lance_io.levels.path import LeafPath, leaf_paths
 from lance_io.records import dataclass
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from lance_io.format.columns import ColumnInfo
     from lance_io.format.footer import Footer, OffsetTable
     from lance_io.format.schema import Schema
+    from lance_io.format.version import FileVersion
     from lance_io.spans import IntArray
 
 VIEWS_MAX: Final = 8  # projections of one file that are remembered, and of one schema
@@ -42,7 +45,8 @@ class FileSchema:
     """What all files with the same schema share, byte by byte.
 
     schema    of the file
-    paths     the ways to its leaf columns
+    paths     the ways to its columns, all but those of version 2.0 leaf columns
+    tree      of the columns of version 2.0
     layouts   of pages
     accepted  leaves of projections whose declared types are those of the columns, by identity, which they keep
     """
@@ -51,10 +55,14 @@ class FileSchema:
     paths: tuple[LeafPath, ...]
     layouts: Layouts = field(default_factory=Layouts)
     accepted: dict[int, LeafColumns] = field(default_factory=dict)
+    tree: ColumnTree | None = None
 
     @classmethod
-    def of(cls, schema: Schema) -> FileSchema:
-        """The leaves of a file's schema."""
+    def of(cls, schema: Schema, version: FileVersion) -> FileSchema:
+        """The columns of a file with this schema."""
+        if version == V2_0:
+            tree = ColumnTree.of(schema)
+            return cls(schema, tree.paths, tree=tree)
         return cls(schema, tuple(path for top in schema.fields for path in leaf_paths(top)))
 
 
@@ -85,7 +93,6 @@ class OpenedFile:
         self.footer = footer
         self.version = footer.version
         self.num_rows = num_rows
-        self.paths = schema.paths
         self.blocks: dict[int, bytes] = {}
         self._schema = schema
         self._messages = messages
@@ -94,9 +101,18 @@ class OpenedFile:
         self._columns: dict[int, Column] = {}
         self._others: dict[int, Column] = {}  # those of which a table declares other members, as it last did
         self._views: dict[int, FileView] = {}  # by identity of `here`, which they keep
+        self.paths = schema.paths
+        self._arrays: ArrayColumns | None = None
+        if schema.tree is not None:
+            tree = schema.tree
+            if footer.num_columns != len(tree.paths) and messages is not None:
+                tree = tree.with_byte_lists(footer.num_columns, lambda index: first_page_is_list(self.info(index)))
+                self.paths = tree.paths
+            self._tree = tree
+            self._arrays = ArrayColumns(self.key, tree, self.info)
         if footer.num_columns != len(self.paths):
             raise FormatError(
-                f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} leaf columns", path=self.key
+                f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} columns", path=self.key
             )
 
     @property
@@ -135,12 +151,26 @@ class OpenedFile:
         """Which of these columns' metadata has not been read."""
         if self._messages is not None:
             return []
-        return [column for column in columns if column not in self.blocks]
+        return [column for column in self.needed(columns) if column not in self.blocks]
+
+    def needed(self, columns: list[int]) -> list[int]:
+        """These columns, and those of the lists above them where these have some."""
+        if self._arrays is None:
+            return columns
+        known = [column for column in columns if 0 <= column < len(self.paths)]
+        return list(dict.fromkeys(one for column in known for one in self._tree.needed(column)))
 
     def column(self, index: int) -> Column:
         """The column, parsed on first use. Raises FormatError and UnsupportedError that name column and page."""
         column = self._columns.get(index)
         return self._load([index])[0] if column is None else column
+
+    def stored_column(self, index: int) -> Column:
+        """A column with its own pages, to be described: those of lists apart from those of their items."""
+        if self._arrays is None:
+            return self.column(index)
+        row_starts, pages = self._arrays.stored(index)
+        return Column(self.identity, index, self.paths[index], row_starts, pages)
 
     def info(self, index: int) -> ColumnInfo:
         """What the metadata says about a column; raises as `column`."""
@@ -188,6 +218,8 @@ class OpenedFile:
 
     def _with_path(self, column: Column, path: LeafPath) -> Column:
         """A column whose pages are read as of another path."""
+        if self._arrays is not None:
+            return self._array_column(column.index, path)
         index, row_starts = column.index, column.row_starts
         # These layouts are not shared: the ones that are know the path of the file's own schema.
         pages = Pages(self.key, self.version, index, path, self.info(index).pages, row_starts, None)
@@ -206,7 +238,22 @@ class OpenedFile:
                 raise
         return [columns[index] for index in indices]
 
+    def _array_column(self, index: int, path: LeafPath) -> Column:
+        """A leaf column of version 2.0, read as of this path."""
+        assert self._arrays is not None, "only files of version 2.0 have such columns"
+        first, starts, pages = self._arrays.rows_and_pages(index, path)
+        if int(starts[-1]) != self.num_rows:
+            text = f"{int(starts[-1])} rows in its pages; the file has {self.num_rows}"
+            raise FormatError(text, where=self._arrays.where(first))
+        return Column(self.identity, index, path, starts, pages, first)
+
     def _parse(self, indices: list[int]) -> None:
+        if self._arrays is not None:
+            for index in indices:
+                if not 0 <= index < len(self.paths):
+                    raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
+                self._columns[index] = self._array_column(index, self.paths[index])
+            return
         messages = self._messages
         taken_apart = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
         for index, parts in zip(indices, taken_apart, strict=True):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lance_io.file.open.file_source import FileRef, ReadContext
+    from lance_io.format.version import FileVersion
     from lance_io.spans import Fetched
     from lance_io.store.api import StoreProfile
 
@@ -131,7 +132,7 @@ def _parse(
 ) -> FileSteps[tuple[OpenedFile, Tail]]:
     ending = decode_ending(tail.buffer, tail.start, file_bytes)
     if ending is not None:
-        shared = _shared_schema(ending.descriptor)
+        shared = _shared_schema(ending.descriptor, ending.footer.version)
         return OpenedFile(identity, ending.footer, shared, ending.num_rows, ending.messages), tail
     footer = decode_footer(tail.buffer, file_bytes=file_bytes)
     check_readable(footer.version)
@@ -145,7 +146,7 @@ def _parse(
         return (yield from _open_wide(identity, tail, footer, globals_table, columns))
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
-    schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])))
+    schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version)
     table = decode_column_table(_slice(tail, footer.column_table_at, footer.globals_table_at), footer)
     messages = bytes(_slice(tail, footer.columns_at, file_bytes - FOOTER_BYTES))
     return OpenedFile(identity, footer, schema, num_rows, messages, (table, globals_table)), tail
@@ -165,7 +166,7 @@ def _open_wide(
     table_at, table_end = footer.column_table_at, footer.globals_table_at
     held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
     fetched: Fetched = yield Ranges.of(described, (table_at, held_at), purpose="metadata")
-    schema, num_rows = _described(fetched.piece(0, described[1] - described[0]))
+    schema, num_rows = _described(fetched.piece(0, described[1] - described[0]), footer.version)
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
     table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
     file = OpenedFile(identity, footer, schema, num_rows, None, (table, globals_table))
@@ -173,22 +174,22 @@ def _open_wide(
     return file, tail
 
 
-def _described(data: memoryview) -> tuple[FileSchema, int]:
+def _described(data: memoryview, version: FileVersion) -> tuple[FileSchema, int]:
     """What a file descriptor says, and the number of rows. Most files of a table have the same schema, byte by byte."""
     parts = split_descriptor(data)
     if parts is not None:
-        return _shared_schema(parts[0]), parts[1]
+        return _shared_schema(parts[0], version), parts[1]
     descriptor = decode_file_descriptor(data)
-    return FileSchema.of(descriptor.schema), descriptor.num_rows
+    return FileSchema.of(descriptor.schema, version), descriptor.num_rows
 
 
-def _shared_schema(descriptor: bytes) -> FileSchema:
+def _shared_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
     """What files share whose descriptors are the same but for their rows, of which this one has none."""
-    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _decoded_schema)(descriptor)
+    return (_small_schema if len(descriptor) <= SHARED_SCHEMA_BYTES_MAX else _decoded_schema)(descriptor, version)
 
 
-def _decoded_schema(descriptor: bytes) -> FileSchema:
-    return FileSchema.of(decode_file_descriptor(descriptor).schema)
+def _decoded_schema(descriptor: bytes, version: FileVersion) -> FileSchema:
+    return FileSchema.of(decode_file_descriptor(descriptor).schema, version)
 
 
 _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
@@ -196,7 +197,7 @@ _small_schema = lru_cache(maxsize=SHARED_SCHEMAS_MAX)(_decoded_schema)
 
 def load_columns(file: OpenedFile, columns: list[int]) -> FileSteps[None]:
     """Read the metadata messages of some columns of a wide file."""
-    known = [column for column in dict.fromkeys(columns) if 0 <= column < len(file.paths)]
+    known = [column for column in dict.fromkeys(file.needed(columns)) if 0 <= column < len(file.paths)]
     if not known:
         return
     starts = file.column_table.positions[known]

@@ -18,10 +18,11 @@ from lance_io import limits
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
+from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
-from lance_io.file.file_steps import fetch, served_by, together
+from lance_io.file.file_steps import served_by
 from lance_io.format.error_context import REFUSALS, placed
 
 if TYPE_CHECKING:

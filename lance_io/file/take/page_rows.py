@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
+from lance_io.encodings.rounds import together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, LanceError, UnsupportedError
-from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by, together
+from lance_io.file.file_steps import FileSteps, Tail, Wait, fetch_apart, served_by
 from lance_io.format.error_context import REFUSALS, placed
 from lance_io.io.cache import Found, LoadOwner
 from lance_io.levels.join import joined

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from lance_io import _kernels
 from lance_io._kernels import DamagedError
+from lance_io.encodings.rounds import fetch, together
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.errors import FormatError
 from lance_io.file.file_steps import (
@@ -27,10 +28,8 @@ from lance_io.file.file_steps import (
     Independent,
     Request,
     Tail,
-    fetch,
     served_by,
     side_by_side,
-    together,
 )
 from lance_io.file.open.open_file import known_files, opened
 from lance_io.file.take.page_rows import ColumnRows, check_rows, every_page, load_indexes, located, read_column, rows_of

@@ -1,0 +1,136 @@
+//! Where values or lists end (spec: encodings 2.0, 5.4 and 5.5): a u64 for each, plus an adjustment for nulls.
+
+use super::counts_of;
+use crate::buffer::{Input, OwnedBuffer};
+use crate::damaged;
+use crate::error::{invalid, Checked, Damaged};
+use crate::gil;
+use crate::sink::{vec_with_capacity, Offset, Offsets};
+use pyo3::prelude::*;
+
+/// Starts and ends of the ranges, offsets, validity, number of nulls.
+type Decoded = (OwnedBuffer, OwnedBuffer, OwnedBuffer, Option<OwnedBuffer>, usize);
+
+/// `decode_ends` of the contract.
+#[pyfunction]
+#[pyo3(signature = (buffer, offsets, firsts, counts, adjustment, end_max, wide, /))]
+#[allow(clippy::too_many_arguments)]
+pub fn decode_ends(
+    py: Python<'_>,
+    buffer: &Bound<'_, PyAny>,
+    offsets: &Bound<'_, PyAny>,
+    firsts: &Bound<'_, PyAny>,
+    counts: &Bound<'_, PyAny>,
+    adjustment: u64,
+    end_max: u64,
+    wide: bool,
+) -> PyResult<Decoded> {
+    let (buffer, offsets) = (Input::new(buffer)?, Input::new(offsets)?);
+    let (firsts, counts) = (Input::new(firsts)?, Input::new(counts)?);
+    let (offsets, firsts, counts) = (offsets.i64s()?, firsts.i64s()?, counts.i64s()?);
+    let stored = Stored { bytes: buffer.bytes(), adjustment, end_max: end_max.min(i64::MAX as u64) };
+    gil::release(
+        py,
+        offsets.len() + counts.iter().fold(0usize, |sum, &count| sum.saturating_add(count as usize)),
+        || match wide {
+            false => decode::<i32>(&stored, &offsets, &firsts, &counts),
+            true => decode::<i64>(&stored, &offsets, &firsts, &counts),
+        },
+    )
+}
+
+/// Ends as they are stored.
+struct Stored<'a> {
+    bytes: &'a [u8],
+    adjustment: u64,
+    end_max: u64,
+}
+
+impl Stored<'_> {
+    /// The entries of a range, and the one before them unless they are the first.
+    fn entries(&self, offset: i64, first: i64, count: usize) -> PyResult<(Option<u64>, &[[u8; 8]])> {
+        let has_before = first > 0;
+        let length = count.checked_add(usize::from(has_before)).and_then(|count| count.checked_mul(8));
+        let slice =
+            usize::try_from(offset).ok().zip(length).and_then(|(at, length)| self.bytes.get(at..)?.get(..length));
+        let Some(slice) = slice else {
+            return Err(invalid(format!("{count} ends at {offset} are not within {} bytes", self.bytes.len())));
+        };
+        let entries = slice.as_chunks().0;
+        Ok(match entries.split_first().filter(|_| has_before) {
+            Some((before, rest)) => (Some(u64::from_le_bytes(*before)), rest),
+            None => (None, entries),
+        })
+    }
+
+    /// Whether the value is there, and where it ends.
+    #[inline(always)]
+    fn end(&self, stored: u64) -> (bool, u64) {
+        match stored < self.adjustment {
+            true => (true, stored),
+            false => (false, stored - self.adjustment),
+        }
+    }
+}
+
+fn decode<O: Offset>(stored: &Stored<'_>, offsets: &[i64], firsts: &[i64], counts: &[i64]) -> PyResult<Decoded> {
+    if offsets.len() != firsts.len() {
+        return Err(invalid(format!("{} offsets but {} first values", offsets.len(), firsts.len())));
+    }
+    let (count, total) = counts_of(counts, offsets.len())?;
+    let (mut starts, mut ends) = (vec_with_capacity(offsets.len())?, vec_with_capacity(offsets.len())?);
+    let mut made = vec_with_capacity(total + 1)?;
+    made.push(O::wrap(0));
+    let mut valid: Vec<u8> = vec_with_capacity(total)?;
+    let (mut length, mut null_count) = (0u64, 0);
+    for (at, (&offset, &first)) in offsets.iter().zip(firsts).enumerate() {
+        let (before, entries) = stored.entries(offset, first, count(at))?;
+        let mut previous = before.map_or(0, |before| stored.end(before).1);
+        check(stored, 0, previous)?;
+        starts.push(previous as i64);
+        for entry in entries {
+            let (is_valid, end) = stored.end(u64::from_le_bytes(*entry));
+            if end < previous || end > stored.end_max {
+                check(stored, previous, end)?;
+            }
+            // Neither is more than an i64 can hold, so that many such ranges are needed to exceed 64 bits.
+            length = length.saturating_add(end - previous);
+            made.push(O::wrap(length.min(O::MAX as u64) as usize));
+            valid.push(u8::from(is_valid));
+            null_count += usize::from(!is_valid);
+            previous = end;
+        }
+        ends.push(previous as i64);
+    }
+    if length > O::MAX as u64 {
+        let text = format!("{length} bytes or items wanted exceed what {}-bit offsets can address", O::BYTES * 8);
+        return Err(Damaged(text).into());
+    }
+    let validity = if null_count > 0 { Some(pack(&valid)?.into()) } else { None };
+    let made = match O::into_offsets(made) {
+        Offsets::Narrow(made) => made.into(),
+        Offsets::Wide(made) => made.into(),
+    };
+    Ok((starts.into(), ends.into(), made, validity, null_count))
+}
+
+#[cold]
+fn check(stored: &Stored<'_>, previous: u64, end: u64) -> Checked<()> {
+    match previous <= end && end <= stored.end_max {
+        true => Ok(()),
+        false => damaged!("an end of {end} behind one of {previous}, where all there is ends at {}", stored.end_max),
+    }
+}
+
+/// Bytes of 0 and 1 as bits.
+fn pack(flags: &[u8]) -> Checked<Vec<u8>> {
+    let mut bits = vec_with_capacity(flags.len().div_ceil(8))?;
+    let (eights, rest) = flags.as_chunks::<8>();
+    bits.extend(
+        eights.iter().map(|eight| (u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8),
+    );
+    if !rest.is_empty() {
+        bits.push(rest.iter().enumerate().fold(0, |byte, (at, flag)| byte | flag << at));
+    }
+    Ok(bits)
+}

@@ -1,0 +1,120 @@
+"""Pages with a dictionary of their own (spec: encodings 2.0, 5.6).
+
+    string field      u8 codes: 0 is null, k is item k - 1. The page becomes plain strings
+    dictionary field  indices of the field's key type; a null points at an item that is null
+
+Reading any value needs all items: they are the page's index.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io.encodings.rounds import together
+from lance_io.encodings.v2_0.buffers import Runs
+from lance_io.errors import FormatError
+from lance_io.limits import MIB
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from lance_io.encodings.v2_0.array import ArrayEncoding
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+ITEMS_KEPT_BYTES_MAX: Final = 1 * MIB  # larger dictionaries are read with the rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ItemsIndex:
+    """All items of a page's dictionary."""
+
+    items: pa.Array
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return int(self.items.nbytes) + 256
+
+
+class DictionaryValues:
+    """Codes, and the items that they stand for.
+
+    codes  as integers; nulls around them are tolerated
+    items  the dictionary
+    """
+
+    def __init__(self, dtype: pa.DataType, codes: ArrayEncoding, items: ArrayEncoding) -> None:
+        self.dtype = dtype
+        self.codes = codes
+        self.items = items
+        self.num_values = codes.num_values
+        self.row_bits = codes.row_bits
+
+    def index_ranges(self) -> Ranges | None:
+        """The buffers of the items, unless they are too large to keep."""
+        ranges = next(self.items.scan(), None)
+        if ranges is None or ranges.num_bytes > ITEMS_KEPT_BYTES_MAX:
+            return None
+        ranges.purpose = "index"
+        return ranges
+
+    def load_index(self, fetched: Fetched) -> ItemsIndex:
+        """The items."""
+        scan = self.items.scan()
+        next(scan)
+        try:
+            scan.send(fetched)
+        except StopIteration as done:
+            # Bytes that were fetched may be reused: what is kept needs memory of its own.
+            return ItemsIndex(pa.concat_arrays([done.value, done.value.slice(0, 0)]))
+        raise AssertionError("all items are read in one round")
+
+    def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
+        """Some values: as many rounds as the codes take, and those of the items beside them without an index."""
+        if isinstance(index, ItemsIndex):
+            codes = yield from self.codes.read(runs)
+            return self._decoded(codes, index.items)
+        codes, items = yield from together([self.codes.read(runs), self.items.scan()])
+        return self._decoded(codes, items)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All values: one round."""
+        return self.read(Runs.all(self.num_values))
+
+    def _decoded(self, codes: pa.Array, items: pa.Array) -> pa.Array:
+        is_null = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
+        numbers = codes.fill_null(0).to_numpy() if codes.null_count else codes.to_numpy()
+        if pa.types.is_dictionary(self.dtype):
+            return self._indexed(numbers, is_null, items)
+        return self._strings(numbers, is_null, items)
+
+    def _strings(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
+        if len(numbers) and int(numbers.max()) > len(items):
+            raise FormatError(f"code {int(numbers.max())} in a page whose dictionary has {len(items)} items")
+        nulls = numbers == 0 if is_null is None else (numbers == 0) | is_null
+        places = np.where(nulls, 0, numbers.astype(np.int64) - 1)
+        return items.take(pa.array(places, mask=nulls) if nulls.any() else pa.array(places))
+
+    def _indexed(self, numbers: Any, is_null: Any, items: pa.Array) -> pa.Array:
+        """An array over the items that are there: those that are null make null rows."""
+        if len(numbers):
+            low, high = int(numbers.min()), int(numbers.max())
+            if low < 0 or high >= len(items):
+                raise FormatError(f"index {low if low < 0 else high} in a page whose dictionary has {len(items)} items")
+        if items.null_count and len(numbers):
+            is_item = items.is_valid().to_numpy(zero_copy_only=False)
+            places: IntArray = np.cumsum(is_item) - 1
+            nulls = ~is_item[numbers]
+            is_null = nulls if is_null is None else nulls | is_null
+            numbers = np.where(is_null, 0, places[numbers])
+        if items.null_count:
+            items = items.drop_null()
+        key = self.dtype.index_type
+        typed = numbers.astype(key.to_pandas_dtype(), copy=False)
+        indices = pa.array(typed, key) if is_null is None or not is_null.any() else pa.array(typed, key, mask=is_null)
+        return pa.DictionaryArray.from_arrays(indices, items, ordered=self.dtype.ordered)
+
+    def __str__(self) -> str:
+        return f"dictionary({self.codes}, {self.items})"

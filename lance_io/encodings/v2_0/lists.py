@@ -1,0 +1,199 @@
+"""Lists of version 2.0: where each ends in a column of its own, the items in the columns behind (spec: 5.4).
+
+    offsets   u64 for each list: its end among the items of the page, plus `null_offset_adjustment` if it is null
+    items     values, or further lists; their pages need not begin where those of the lists do
+
+So a leaf below lists is read through a chain of columns. Its rows are those of the outermost one, and its pages are
+that one's, too: what reads a page of lists goes on to whatever pages hold their items. All rows of a page take one
+round, as the page says how many items it has; some of them one more for each level of lists.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io._kernels import DamagedError
+from lance_io.encodings.api import NoIndex, PageDescription, RowSelection
+from lance_io.encodings.rounds import together
+from lance_io.encodings.v2_0.array import open_ends
+from lance_io.encodings.v2_0.buffers import Runs
+from lance_io.encodings.v2_0.page import structs_around
+from lance_io.encodings.v2_0.variable import Ends
+from lance_io.encodings.v2_1.page import damaged
+from lance_io.errors import FormatError
+from lance_io.format.error_context import REFUSALS, placed
+from lance_io.levels.join import joined
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.encodings.api import PageIndex, PageLayout
+    from lance_io.encodings.v2_0.page import ArraySource
+    from lance_io.levels.path import LeafPath
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """The column that the items of lists are in.
+
+    where       the column for messages
+    row_starts  i64[pages + 1], items before each of its pages
+    pages       these
+    dtype       of the items
+    """
+
+    where: str
+    row_starts: IntArray
+    pages: Sequence[PageLayout]
+    dtype: pa.DataType
+
+    @property
+    def num_items(self) -> int:
+        """All of them."""
+        return int(self.row_starts[-1])
+
+    def read(self, starts: IntArray, ends: IntArray) -> Steps[pa.Array]:
+        """Ranges of items, ascending and disjoint. Raises FormatError where they are not there, naming the page."""
+        there = ends > starts
+        starts, ends = starts[there], ends[there]
+        if not len(starts):
+            return pa.array([], self.dtype)
+        if int(ends[-1]) > self.num_items:
+            raise FormatError(f"items up to {int(ends[-1])} wanted of {self.where}, which has {self.num_items}")
+        first = int(self.row_starts.searchsorted(starts[0], side="right")) - 1
+        last = int(self.row_starts.searchsorted(ends[-1], side="left"))
+        parts = [self._read_page(number, starts, ends) for number in range(first, last)]
+        arrays = yield from together(parts)
+        return joined([array for array in arrays if array is not None])
+
+    def _read_page(self, number: int, starts: IntArray, ends: IntArray) -> Steps[pa.Array | None]:
+        low, high = self.row_starts[number : number + 2].tolist()
+        first, last = int(ends.searchsorted(low, side="right")), int(starts.searchsorted(high, side="left"))
+        if first >= last or low == high:
+            return None
+        of_page = starts[first:last].clip(low, high) - low, ends[first:last].clip(low, high) - low
+        is_whole = last - first == 1 and of_page[0][0] == 0 and of_page[1][0] == high - low
+        try:
+            page = self.pages[number]
+            if is_whole:
+                return (yield from page.scan())
+            selection = RowSelection(*of_page, int((of_page[1] - of_page[0]).sum()))
+            return (yield from page.read(None, selection))
+        except REFUSALS as error:
+            raise placed(error, f"{self.where}, page {number}") from error.__cause__
+
+    def bytes_between(self, start: int, end: int) -> int:
+        """Bytes of the items `start` to `end`, about."""
+        total = 0
+        first = max(int(self.row_starts.searchsorted(start, side="right")) - 1, 0)
+        for number in range(first, len(self.pages)):
+            low, high = self.row_starts[number : number + 2].tolist()
+            if low >= end:
+                break
+            if high > low:
+                share: Any = self.pages[number]
+                total += share.num_bytes * (min(end, high) - max(start, low)) // (high - low)
+        return max(total, 0)
+
+
+class ListPage:
+    """One page of the ends of lists.
+
+    path        of the leaf that is read
+    depth       place of the lists' node in it
+    above       how many nodes of the path outer lists have put around it
+    first_item  items of the pages before
+    items       where they are
+    """
+
+    def __init__(
+        self, source: ArraySource, path: LeafPath, depth: int, above: int, first_item: int, items: Items | None
+    ) -> None:
+        message = source.message.list
+        self.source = source
+        self.num_rows = source.num_rows
+        self.node = path.nodes[depth]
+        self.structs = path.nodes[above:depth]
+        self.num_items = message.num_items
+        self.first_item = first_item
+        self.items = items
+        ends = open_ends(message.offsets, source.num_rows, source.buffers)
+        wide = pa.types.is_large_list(self.node.arrow_type) or pa.types.is_large_binary(self.node.arrow_type)
+        wide = wide or pa.types.is_large_string(self.node.arrow_type)
+        self.ends = Ends(source.num_rows, ends, message.null_offset_adjustment, message.num_items, wide=wide)
+        if source.num_rows and message.null_offset_adjustment <= message.num_items:
+            raise FormatError(
+                f"lists of {message.num_items} items with a null adjustment of {message.null_offset_adjustment}"
+            )
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the ends, and of the items, about."""
+        if self.items is None:
+            return self.source.num_bytes
+        return self.source.num_bytes + self.items.bytes_between(self.first_item, self.first_item + self.num_items)
+
+    @property
+    def is_compressed(self) -> bool:
+        """False: what compressed items there are is found out page by page."""
+        return False
+
+    def index_ranges(self) -> Ranges | None:
+        """The ends, where they are few."""
+        return self.ends.index_ranges()
+
+    def load_index(self, fetched: Fetched) -> PageIndex:
+        """The ends."""
+        return self.ends.load_index(fetched)
+
+    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
+        """The selected rows: a round for the ends, unless they are known, and those of the items."""
+        assert self.items is not None, "a page of lists is read with its items"
+        try:
+            spans = yield from self.ends.read(Runs.of(selection), None if isinstance(index, NoIndex) else index)
+            items = yield from self.items.read(spans.starts + self.first_item, spans.ends + self.first_item)
+        except DamagedError as error:
+            raise damaged(error) from None
+        return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All rows: ends and items in one round."""
+        assert self.items is not None, "a page of lists is read with its items"
+        if not self.num_rows:
+            return self._lists(0, None, bytes(8), 0, pa.array([], self.items.dtype))
+        first, end = np.array([self.first_item]), np.array([self.first_item + self.num_items])
+        parts: list[Steps[Any]] = [self.ends.buffer.fetch_all(), self.items.read(first, end)]
+        data, items = yield from together(parts)
+        try:
+            spans = self.ends.of_all(data)
+        except DamagedError as error:
+            raise damaged(error) from None
+        return self._lists(self.num_rows, spans.validity, spans.offsets, spans.null_count, items)
+
+    def _lists(self, num_rows: int, validity: Any, offsets: Any, null_count: int, items: pa.Array) -> pa.Array:
+        bitmap = None if validity is None else pa.py_buffer(validity)
+        buffers = [bitmap, pa.py_buffer(offsets)]
+        dtype = self.node.arrow_type
+        if pa.types.is_list(dtype) or pa.types.is_large_list(dtype):
+            array = pa.Array.from_buffers(dtype, num_rows, buffers, null_count, children=[items])
+        else:  # strings as lists of their bytes, as very old writers had them
+            array = pa.Array.from_buffers(dtype, num_rows, [*buffers, _plain_bytes(items)], null_count)
+        return structs_around(self.structs, array)
+
+    def describe(self) -> PageDescription:
+        """Layout, sizes, number of items."""
+        details: dict[str, str | int] = {"items": self.num_items}
+        codec = f"{self.ends.buffer}flat(64)"
+        return PageDescription("list", codec, self.num_rows, self.source.num_bytes, details)
+
+
+def _plain_bytes(items: pa.Array) -> pa.Buffer:
+    if items.null_count:
+        raise FormatError("null bytes in strings that are stored as lists of bytes")
+    data = items.buffers()[1]
+    return pa.py_buffer(b"") if data is None else data.slice(items.offset, len(items))

@@ -1,0 +1,176 @@
+"""Pages of version 2.0: an array of the leaf's values, with the structs around it (spec: encodings 2.0, section 2).
+
+Structs have no validity: those above a leaf are there, always. Lists have columns of their own (`lists.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io._kernels import DamagedError
+from lance_io.encodings.api import NoIndex, PageDescription, RowSelection
+from lance_io.encodings.v2_0.array import open_array
+from lance_io.encodings.v2_0.buffers import PageBuffers, Runs
+from lance_io.encodings.v2_0.variable import Variable
+from lance_io.encodings.v2_1.blob import DESCRIPTOR_TYPE
+from lance_io.encodings.v2_1.page import damaged
+from lance_io.errors import FormatError, UnsupportedError
+from lance_io.format.wire import parse_message
+from lance_io.levels.assemble import chosen
+from lance_io.levels.path import NodeKind
+from lance_io.proto import encodings_pb2 as pb
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lance_io.encodings.api import PageIndex
+    from lance_io.format.columns import PageInfo
+    from lance_io.levels.path import LeafPath, PathNode
+    from lance_io.spans import Fetched, IntArray, Ranges, Steps
+
+ENCODING_TYPE = "lance.encodings.ArrayEncoding"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArraySource:
+    """One page as its column's metadata describe it.
+
+    num_rows   values of the column in it
+    num_bytes  of its buffers
+    message    how they are encoded
+    buffers    those that it may refer to
+    """
+
+    num_rows: int
+    num_bytes: int
+    message: pb.ArrayEncoding
+    buffers: PageBuffers = field(repr=False)
+
+    @classmethod
+    def of(cls, page: PageInfo, column_buffers: tuple[tuple[int, int], ...]) -> ArraySource:
+        """Raises FormatError and UnsupportedError."""
+        if page.type_name != ENCODING_TYPE:
+            raise UnsupportedError(f"page encoding {page.type_name!r}; file version 2.0 uses {ENCODING_TYPE!r}")
+        message = parse_message(pb.ArrayEncoding, page.encoding, "page encoding")
+        own = tuple(zip(page.buffer_offsets, page.buffer_sizes, strict=True))
+        return cls(page.num_rows, page.data_bytes, message, PageBuffers(own, column_buffers))
+
+
+def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
+    """An array in the structs on the way to it."""
+    for node in reversed(nodes):
+        if node.kind is not NodeKind.STRUCT:
+            raise UnsupportedError(f"fields of type {node.field.logical_type!r} are not part of file version 2.0")
+        array = pa.Array.from_buffers(node.arrow_type, len(array), [None], 0, children=[array])
+    return array
+
+
+class ArrayPage:
+    """One page of a leaf column.
+
+    path    of the column
+    above   how many nodes of the path lists have put around it
+    """
+
+    def __init__(self, source: ArraySource, path: LeafPath, above: int) -> None:
+        self.source = source
+        self.num_rows = source.num_rows
+        self.num_bytes = source.num_bytes
+        self.path = path
+        self.structs = path.nodes[above:-1]
+        self.values = open_array(source.message, path.leaf_type, source.num_rows, source.buffers)
+
+    @property
+    def row_bits(self) -> int | None:
+        """Bits of a row, where rows can be read in any parts."""
+        return self.values.row_bits
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether strings can only be read all together."""
+        return isinstance(self.values, Variable) and bool(self.values.data.scheme)
+
+    def index_ranges(self) -> Ranges | None:
+        """Ends of strings, items of a dictionary, where they are few."""
+        return self.values.index_ranges()
+
+    def load_index(self, fetched: Fetched) -> PageIndex:
+        """That of the values."""
+        try:
+            index: PageIndex = self.values.load_index(fetched)
+            return index
+        except DamagedError as error:
+            raise damaged(error) from None
+
+    def read(self, index: PageIndex | None, selection: RowSelection) -> Steps[pa.Array]:
+        """The selected rows: one round; two for strings whose ends are not known."""
+        known = None if isinstance(index, NoIndex) else index
+        try:
+            array = yield from self.values.read(Runs.of(selection), known)
+        except DamagedError as error:
+            raise damaged(error) from None
+        return self._nested(array)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All rows, in one round."""
+        try:
+            array = yield from self.values.scan()
+        except DamagedError as error:
+            raise damaged(error) from None
+        return self._nested(array)
+
+    def _nested(self, array: pa.Array) -> pa.Array:
+        if self.path.leaf.is_blob:
+            array = _descriptors(array)
+        if self.path.members is not None:
+            array = chosen(self.path.members, array, self.path.nodes[-1].arrow_type)
+        return structs_around(self.structs, array)
+
+    def describe(self) -> PageDescription:
+        """Layout, encodings, sizes."""
+        layout = "blob" if self.path.leaf.is_blob else "array"
+        return PageDescription(layout, str(self.values), self.num_rows, self.num_bytes)
+
+
+def _descriptors(stored: pa.Array) -> pa.Array:
+    """Where blobs lie, of which those that are null have the position 1 and no size (spec: 5.11)."""
+    if stored.null_count == len(stored):
+        return stored
+    position = stored.field(0).to_numpy()
+    size = stored.field(1).to_numpy()
+    nulls = (size == 0) & (position == 1)
+    odd = (size == 0) & (position > 1)
+    if odd.any():
+        raise FormatError(f"a blob of no bytes at {int(position[odd][0])}; expected 0, or 1 for null")
+    if not nulls.any():
+        return stored
+    validity = pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    children = [pa.array(np.where(nulls, np.uint64(0), position)), stored.field(1)]
+    return pa.Array.from_buffers(DESCRIPTOR_TYPE, len(stored), [validity], int(nulls.sum()), children=children)
+
+
+class HeaderPage:
+    """The page of a column that holds no values: the header of a struct. It is described, never read."""
+
+    def __init__(self, source: ArraySource) -> None:
+        self.source = source
+        self.num_rows = source.num_rows
+        self.num_bytes = source.num_bytes
+        if source.message.WhichOneof("array_encoding") != "struct":
+            raise FormatError(f"the header of structs stored as {source.message.WhichOneof('array_encoding')!r}")
+
+    def describe(self) -> PageDescription:
+        """Layout and sizes."""
+        return PageDescription("struct", "none", self.num_rows, self.num_bytes)
+
+
+def even_borders(start: int, end: int, num_parts: int) -> IntArray:
+    """Slots `start` to `end` in about equal parts."""
+    parts: Any = np.arange(num_parts + 1, dtype=np.int64)
+    borders: IntArray = start + (end - start) * parts // num_parts
+    return borders

@@ -1,0 +1,238 @@
+"""Values of variable width (spec: encodings 2.0, 5.5, 5.7, 5.10): where each ends, and the bytes of all of them.
+
+    indices  u64 for each value: its end among the bytes, from 0 on in each page, plus `null_adjustment` if it is null
+    bytes    of all values, those under nulls too
+
+Some values take two rounds, ends and bytes, unless the ends are known; all of them take one. Lists end the same way
+(`lists.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.encodings.rounds import together
+from lance_io.encodings.v2_0.buffers import Runs, StoredBuffer, gathered
+from lance_io.errors import FormatError
+from lance_io.limits import KIB
+from lance_io.records import dataclass
+from lance_io.spans import Fetched, Ranges, int64s
+
+if TYPE_CHECKING:
+    from lance_io.spans import IntArray, Steps
+
+END_BYTES: Final = 8
+ENDS_KEPT_BYTES_MAX: Final = 64 * KIB  # more costs a cold take more than its rows' ends, and the cache its room
+WIDE_TYPES: Final = (pa.large_string(), pa.large_binary())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndsIndex:
+    """All ends of a page as they lie in the file."""
+
+    data: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return len(self.data) + 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Where values wanted lie: byte or item ranges, and what Arrow wants to know of them.
+
+    starts, ends  i64[n], of each run of values
+    offsets       of the values among all of that, i32 or i64[values + 1]
+    validity      bitmap, or None without nulls
+    """
+
+    starts: IntArray
+    ends: IntArray
+    offsets: Any
+    validity: Any | None
+    null_count: int
+
+
+class Ends:
+    """Where the values of a page end.
+
+    adjustment  what is added for nulls
+    end_max     that no end may exceed: bytes or items of the page
+    wide        whether Arrow's offsets have 64 bits
+    """
+
+    def __init__(self, num_values: int, buffer: StoredBuffer, adjustment: int, end_max: int, *, wide: bool) -> None:
+        self.num_values = num_values
+        self.buffer = buffer
+        self.adjustment = adjustment
+        self.end_max = end_max
+        self.wide = wide
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all of them are worth reading at once, and a place in the cache."""
+        return not self.buffer.scheme and 0 < self.buffer.plain_bytes <= ENDS_KEPT_BYTES_MAX
+
+    def index_ranges(self) -> Ranges | None:
+        """Where all of them lie, unless they are too many to keep."""
+        if not self.is_kept:
+            return None
+        start = self.buffer.offset_bytes
+        return Ranges.of((start, start + self.buffer.plain_bytes), purpose="index")
+
+    def load_index(self, fetched: Fetched) -> EndsIndex:
+        """All of them."""
+        return EndsIndex(bytes(fetched.piece(0, self.buffer.plain_bytes)))
+
+    def read_all(self) -> Steps[EndsIndex]:
+        """All of them, however many: one round."""
+        data = yield from self.buffer.fetch_all()
+        return EndsIndex(bytes(data))
+
+    def read(self, runs: Runs, index: Any) -> Steps[Spans]:
+        """Where some values lie: one round, none with an index."""
+        before = np.maximum(runs.starts - 1, 0) * END_BYTES
+        if isinstance(index, EndsIndex):
+            return self.decode(Fetched(index.data, before), runs)
+        ends = np.where(runs.ends > runs.starts, runs.ends * END_BYTES, before)
+        fetched = yield from self.buffer.fetch(before, ends)
+        return self.decode(fetched, runs)
+
+    def decode(self, fetched: Fetched, runs: Runs) -> Spans:
+        """From the ends of each run, and the one before it."""
+        starts, ends, offsets, validity, null_count = _kernels.decode_ends(
+            fetched.buffer, fetched.offsets, runs.starts, runs.counts, self.adjustment, self.end_max, self.wide
+        )
+        return Spans(int64s(starts), int64s(ends), offsets, validity, null_count)
+
+    def of_all(self, data: memoryview) -> Spans:
+        """From all of them."""
+        return self.decode(Fetched(data, np.zeros(1, dtype=np.int64)), Runs.all(self.num_values))
+
+    def borders(self, index: EndsIndex, start: int, end: int) -> IntArray:
+        """Where the values `start` to `end` begin, and the last one ends: i64[n + 1], never descending.
+
+        Ends that contradict the format are bent to fit: they are refused where rows are read.
+        """
+        stored = np.frombuffer(index.data, dtype=np.uint64)[max(start - 1, 0) : end]
+        adjustment = np.uint64(self.adjustment)
+        ends = np.minimum(np.where(stored < adjustment, stored, stored - adjustment), np.uint64(self.end_max))
+        found: IntArray = np.maximum.accumulate(ends.astype(np.int64))
+        return found if start else np.concatenate((np.zeros(1, dtype=np.int64), found))
+
+
+class Variable:
+    """Strings or bytes.
+
+    data  the bytes of all of them; their number is known from `null_adjustment`
+    """
+
+    def __init__(self, dtype: pa.DataType, ends: Ends, data: StoredBuffer) -> None:
+        self.dtype = dtype
+        self.num_values = ends.num_values
+        self.ends = ends
+        self.data = data
+        self.row_bits: int | None = None
+
+    def index_ranges(self) -> Ranges | None:
+        """The ends, of small pages."""
+        return self.ends.index_ranges()
+
+    def load_index(self, fetched: Fetched) -> EndsIndex:
+        """The ends."""
+        return self.ends.load_index(fetched)
+
+    def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
+        """Some values: two rounds, one with an index; none for bytes where there are none."""
+        spans = yield from self.ends.read(runs, index)
+        there = spans.ends > spans.starts
+        starts, ends = spans.starts[there], spans.ends[there]
+        if not len(starts):
+            return self._array(spans, runs.num_values, b"")
+        fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
+        return self._array(spans, runs.num_values, gathered(fetched, ends - starts))
+
+    def scan(self) -> Steps[pa.Array]:
+        """All values: one round."""
+        if not self.num_values:
+            return self._array(Spans(_NOTHING, _NOTHING, bytes(8), None, 0), 0, b"")
+        parts: list[Steps[memoryview]] = [self.ends.buffer.fetch_all(), self.data.fetch_all()]
+        ends, data = yield from together(parts)
+        spans = self.ends.of_all(ends)
+        return self._array(spans, self.num_values, data[: int(spans.ends[0])])
+
+    def _array(self, spans: Spans, num_values: int, data: Any) -> pa.Array:
+        buffers = [spans.validity, spans.offsets, data]
+        return self._from_buffers(num_values, buffers, spans.null_count)
+
+    def _from_buffers(self, num_values: int, buffers: list[Any], null_count: int) -> pa.Array:
+        arrow = [None if one is None else pa.py_buffer(one) for one in buffers]
+        return pa.Array.from_buffers(self.dtype, num_values, arrow, null_count)
+
+    def __str__(self) -> str:
+        return f"binary({self.data}flat(8))"
+
+
+_NOTHING: Final = np.zeros(1, dtype=np.int64)
+
+
+class Coded(Variable):
+    """Strings coded with a table of symbols, each for itself."""
+
+    def __init__(self, plain: Variable, symbols: bytes) -> None:
+        super().__init__(plain.dtype, plain.ends, plain.data)
+        self.symbols = symbols
+        self.is_coded = bool(symbols[3])
+
+    def _from_buffers(self, num_values: int, buffers: list[Any], null_count: int) -> pa.Array:
+        if self.is_coded and num_values:
+            validity, offsets, codes = buffers
+            buffers = [validity, *_kernels.decode_symbols(self.symbols, offsets, codes, self.ends.wide)]
+        return super()._from_buffers(num_values, buffers, null_count)
+
+    def __str__(self) -> str:
+        return f"fsst({super().__str__()})" if self.is_coded else f"fsst(raw {super().__str__()})"
+
+
+class FixedSizeStrings:
+    """Strings that all have the same number of bytes."""
+
+    def __init__(self, dtype: pa.DataType, num_values: int, width_bytes: int, buffer: StoredBuffer) -> None:
+        self.dtype = dtype
+        self.num_values = num_values
+        self.width_bytes = width_bytes
+        self.buffer = buffer
+        self.row_bits = None if buffer.scheme else 8 * width_bytes
+
+    def index_ranges(self) -> Ranges | None:
+        """None: values are found by their number."""
+        return None
+
+    def load_index(self, fetched: Fetched) -> Any:
+        """There is none."""
+        raise AssertionError("strings of one width have no index")
+
+    def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
+        """Some values: one round."""
+        width = self.width_bytes
+        starts, ends = runs.starts * width, runs.ends * width
+        fetched = yield from self.buffer.fetch(starts, ends, keep=len(starts) == 1)
+        data = gathered(fetched, ends - starts)
+        is_wide = self.dtype in WIDE_TYPES
+        if not is_wide and runs.num_values * width > np.iinfo(np.int32).max:
+            raise FormatError(f"{runs.num_values} strings of {width} bytes exceed what 32-bit offsets can address")
+        offsets = np.arange(runs.num_values + 1, dtype=np.int64 if is_wide else np.int32) * width
+        buffers = [None, pa.py_buffer(offsets), data]
+        return pa.Array.from_buffers(self.dtype, runs.num_values, buffers, 0)
+
+    def scan(self) -> Steps[pa.Array]:
+        """All values."""
+        return self.read(Runs.all(self.num_values))
+
+    def __str__(self) -> str:
+        return f"fixed_size_binary({self.width_bytes})"

@@ -1,0 +1,214 @@
+"""Columns of a file of version 2.0 (spec: encodings 2.0, section 2).
+
+Every field has a column there: structs a header without values, lists the ends of each. A leaf below lists is read
+through all of their columns, so the `Column` that takes and scans see has the rows and pages of the outermost one.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from lance_io.encodings.v2_0.lists import Items, ListPage
+from lance_io.encodings.v2_0.page import ArrayPage, ArraySource, HeaderPage
+from lance_io.errors import FormatError
+from lance_io.format.columns import LazySequence
+from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.schema import Field
+from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
+from lance_io.records import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lance_io.format.columns import ColumnInfo, PageInfo
+    from lance_io.format.schema import Schema
+    from lance_io.spans import IntArray
+
+_BYTES: Final = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+
+
+class ArrayPages(LazySequence[Any]):
+    """Layouts of the pages of a column in row order, each made when it is first asked for."""
+
+    def num_bytes(self, number: int) -> int:
+        """Bytes that a page occupies in the file, with those of the items of its lists, about."""
+        num_bytes: int = self[number].num_bytes
+        return num_bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnTree:
+    """How the columns of a file belong together.
+
+    paths  of every column, in order: those of headers and lists end at their field
+    lists  the columns of the lists above each, outermost first
+    """
+
+    paths: tuple[LeafPath, ...]
+    lists: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, schema: Schema) -> ColumnTree:
+        """Of a file with this schema, as writers number columns."""
+        paths = tuple(path for top in schema.fields for path in column_paths(top))
+        lists, above = [], list[int]()
+        for index, path in enumerate(paths):
+            del above[len(path.nodes) - 1 :]
+            lists.append(tuple(one for one in above if paths[one].nodes[-1].kind is NodeKind.LIST))
+            above.append(index)
+        return cls(paths, tuple(lists))
+
+    def with_byte_lists(self, num_columns: int, is_list: Callable[[int], bool]) -> ColumnTree:
+        """The same where strings may be lists of bytes, in two columns, as very old writers had them.
+
+        num_columns  of the file
+        is_list      whether the pages of a column are ends of lists
+        """
+        paths: list[LeafPath] = []
+        lists: list[tuple[int, ...]] = []
+        moved: dict[int, int] = {}
+        for index, (path, above) in enumerate(zip(self.paths, self.lists, strict=True)):
+            moved[index] = place = len(paths)
+            paths.append(path)
+            lists.append(tuple(moved[one] for one in above))
+            is_leaf = path.nodes[-1].kind is NodeKind.LEAF
+            if is_leaf and path.leaf_type in _BYTES and place < num_columns and is_list(place):
+                paths.append(_byte_path(path))
+                lists.append((*lists[-1], place))
+        return ColumnTree(tuple(paths), tuple(lists))
+
+    def needed(self, index: int) -> tuple[int, ...]:
+        """The columns that a leaf is read through: those of its lists, itself, and that of its bytes."""
+        own = (index, index + 1) if self.is_byte_list(index) else (index,)
+        return (*self.lists[index], *own)
+
+    def is_byte_list(self, index: int) -> bool:
+        """Whether a column is the ends of strings whose bytes are in the next one."""
+        return index + 1 < len(self.paths) and self.paths[index + 1].leaf.id == _BYTES_ID == self._id_below(index)
+
+    def _id_below(self, index: int) -> int:
+        below = self.lists[index + 1]
+        return _BYTES_ID if below and below[-1] == index else 0
+
+
+_BYTES_ID: Final = -3  # of no field
+
+
+def _byte_path(path: LeafPath) -> LeafPath:
+    item = Field(_BYTES_ID, "item", "uint8")
+    return LeafPath((*path.nodes, PathNode(NodeKind.LEAF, item, item.arrow_type)))
+
+
+class ArrayColumns:
+    """Makes the pages of the columns of one file.
+
+    key   of the file
+    tree  of its columns
+    info  what the metadata says about a column
+    """
+
+    def __init__(self, key: str, tree: ColumnTree, info: Callable[[int], ColumnInfo]) -> None:
+        self._key = key
+        self._tree = tree
+        self._info = info
+
+    def rows_and_pages(self, index: int, path: LeafPath) -> tuple[int, IntArray, ArrayPages]:
+        """What a leaf is read from: the column whose pages these are, the rows before each, and the pages.
+
+        path  of the leaf, as it is to be read
+        """
+        columns = self._tree.needed(index)
+        depths = [len(self._tree.paths[column].nodes) - 1 for column in columns[:-1]]
+        items: Items | None = None
+        for place in reversed(range(len(columns))):
+            column = columns[place]
+            above = depths[place - 1] + 1 if place else 0
+            if place == len(columns) - 1:
+                pages = self._leaves(column, path if column == index else self._tree.paths[column], above)
+            else:
+                pages = self._lists(column, path, depths[place], above, items)
+            row_starts = self._info(column).row_starts
+            if place:
+                # The type of what a list holds, as it is read.
+                dtype = _type_below(path, depths[place - 1])
+                items = Items(self.where(column), row_starts, pages, dtype)
+        return columns[0], row_starts, pages
+
+    def stored(self, index: int) -> tuple[IntArray, ArrayPages]:
+        """The pages of a column as they lie in the file, to be described."""
+        path = self._tree.paths[index]
+        kind = path.nodes[-1].kind
+        if kind is NodeKind.LIST or self._tree.is_byte_list(index):
+            pages = self._lists(index, path, len(path.nodes) - 1, 0, None)
+        elif kind is NodeKind.STRUCT:
+            pages = self._pages(index, lambda _, source: HeaderPage(source))
+        else:
+            pages = self._leaves(index, path, 0)
+        return self._info(index).row_starts, pages
+
+    def where(self, index: int) -> str:
+        """A column for messages."""
+        return f'column {index} ("{self._tree.paths[index].name}")'
+
+    def _leaves(self, index: int, path: LeafPath, above: int) -> ArrayPages:
+        return self._pages(index, lambda _, source: ArrayPage(source, path, above))
+
+    def _lists(self, index: int, path: LeafPath, depth: int, above: int, items: Items | None) -> ArrayPages:
+        first_items: list[int] | None = None
+        sources = self._sources(index)
+
+        def make(number: int, source: ArraySource) -> ListPage:
+            nonlocal first_items
+            if first_items is None:
+                counts = [sources[each].message.list.num_items for each in range(len(sources))]
+                first_items = list(accumulate(counts, initial=0))
+            if source.message.WhichOneof("array_encoding") != "list":
+                raise FormatError(f"lists stored as {source.message.WhichOneof('array_encoding')!r}")
+            if items is not None and first_items[-1] > items.num_items:
+                raise FormatError(f"{first_items[-1]} items in all pages; {items.where} has {items.num_items}")
+            return ListPage(source, path, depth, above, first_items[number], items)
+
+        return self._pages(index, make, sources)
+
+    def _pages(
+        self,
+        index: int,
+        make: Callable[[int, ArraySource], Any],
+        sources: LazySequence[ArraySource] | None = None,
+    ) -> ArrayPages:
+        found = self._sources(index) if sources is None else sources
+
+        def page(number: int) -> Any:
+            source = found[number]
+            try:
+                return make(number, source)
+            except REFUSALS as error:
+                raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
+
+        return ArrayPages(len(found), page)
+
+    def _sources(self, index: int) -> LazySequence[ArraySource]:
+        info = self._info(index)
+        infos: Sequence[PageInfo] = info.pages
+        column_buffers = tuple(zip(info.buffer_offsets, info.buffer_sizes, strict=True))
+
+        def source(number: int) -> ArraySource:
+            try:
+                return ArraySource.of(infos[number], column_buffers)
+            except REFUSALS as error:
+                raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
+
+        return LazySequence(len(infos), source)
+
+
+def _type_below(path: LeafPath, depth: int) -> pa.DataType:
+    """What the lists at a place of the path hold; bytes, below the leaf itself."""
+    return path.nodes[depth + 1].arrow_type if depth + 1 < len(path.nodes) else pa.uint8()
+
+
+def first_page_is_list(info: ColumnInfo) -> bool:
+    """Whether a column has the ends of lists, by its first page."""
+    return bool(len(info.pages)) and ArraySource.of(info.pages[0], ()).message.WhichOneof("array_encoding") == "list"
