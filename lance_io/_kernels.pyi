@@ -242,8 +242,8 @@ def decode_fullzip(
 
 # -- array encodings of file version 2.0 -------------------------------------------------------------------------------
 #
-# Of a buffer, ranges were fetched: range i begins at byte `offsets[i]` and has `counts[i]` values (i64[n] both; a single
-# one serves all ranges).
+# Ranges of a buffer were fetched: range i begins at byte `offsets[i]` and has `counts[i]` values (both i64[n]); a count
+# by itself serves all of them.
 
 def gather_bits(buffer: Buffer, offsets: Buffer, first_bits: Buffer, counts: Buffer, /) -> tuple[OwnedBuffer, int]:
     """Bits one behind the other, and how many are set; range i begins with bit `first_bits[i]` (i64) of its bytes."""

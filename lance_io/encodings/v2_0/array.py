@@ -74,7 +74,11 @@ class ArrayEncoding(Protocol):
 
 
 class WithNulls:
-    """Values, and a bitmap of those that are there."""
+    """Values, and a bitmap of those that are there.
+
+    Around strings, which have nulls of their own, it is the bitmap that counts; around dictionaries both do. So pylance
+    reads them; no writer makes them.
+    """
 
     def __init__(self, present: FlatBits, values: ArrayEncoding) -> None:
         self.present = present
@@ -95,13 +99,18 @@ class WithNulls:
         """Some values: the rounds of these, the bitmap in the first of them."""
         parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read(runs, index)]
         (bits, num_set), array = yield from together(parts)
-        return _masked(array, bits, runs.num_values - num_set)
+        return self._masked(array, bits, runs.num_values - num_set)
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""
         parts: list[Steps[Any]] = [self.present.read_bits(Runs.all(self.num_values)), self.values.scan()]
         (bits, num_set), array = yield from together(parts)
-        return _masked(array, bits, self.num_values - num_set)
+        return self._masked(array, bits, self.num_values - num_set)
+
+    def _masked(self, array: pa.Array, bits: Any, null_count: int) -> pa.Array:
+        if isinstance(self.values, Variable) and array.null_count:
+            array = pa.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]], 0)
+        return _masked(array, bits, null_count)
 
     def __str__(self) -> str:
         return f"nullable({self.values})"

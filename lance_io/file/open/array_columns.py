@@ -21,9 +21,9 @@ from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
 from lance_io.records import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from lance_io.format.columns import ColumnInfo, PageInfo
+    from lance_io.format.columns import ColumnInfo
     from lance_io.format.schema import Schema
     from lance_io.spans import IntArray
 
@@ -43,23 +43,31 @@ class ArrayPages(LazySequence[Any]):
 class ColumnTree:
     """How the columns of a file belong together.
 
-    paths  of every column, in order: those of headers and lists end at their field
-    lists  the columns of the lists above each, outermost first
+    paths    of every column, in order: those of headers and lists end at their field
+    lists    the columns of the lists above each, outermost first
+    headers  those of the structs
     """
 
     paths: tuple[LeafPath, ...]
     lists: tuple[tuple[int, ...], ...]
+    headers: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, schema: Schema) -> ColumnTree:
         """Of a file with this schema, as writers number columns."""
-        paths = tuple(path for top in schema.fields for path in column_paths(top))
-        lists, above = [], list[int]()
+        return cls._of([path for top in schema.fields for path in column_paths(top)])
+
+    @classmethod
+    def _of(cls, paths: list[LeafPath]) -> ColumnTree:
+        above: list[int] = []
+        lists, headers = [], []
         for index, path in enumerate(paths):
             del above[len(path.nodes) - 1 :]
-            lists.append(tuple(one for one in above if paths[one].nodes[-1].kind is NodeKind.LIST))
+            structs = [one for one in above if paths[one].nodes[-1].kind is NodeKind.STRUCT]
+            headers.append(tuple(structs))
+            lists.append(tuple(one for one in above if one not in structs))
             above.append(index)
-        return cls(paths, tuple(lists))
+        return cls(tuple(paths), tuple(lists), tuple(headers))
 
     def with_byte_lists(self, num_columns: int, is_list: Callable[[int], bool]) -> ColumnTree:
         """The same where strings may be lists of bytes, in two columns, as very old writers had them.
@@ -68,17 +76,13 @@ class ColumnTree:
         is_list      whether the pages of a column are ends of lists
         """
         paths: list[LeafPath] = []
-        lists: list[tuple[int, ...]] = []
-        moved: dict[int, int] = {}
-        for index, (path, above) in enumerate(zip(self.paths, self.lists, strict=True)):
-            moved[index] = place = len(paths)
+        for path in self.paths:
+            place = len(paths)
             paths.append(path)
-            lists.append(tuple(moved[one] for one in above))
             is_leaf = path.nodes[-1].kind is NodeKind.LEAF
             if is_leaf and path.leaf_type in _BYTES and place < num_columns and is_list(place):
                 paths.append(_byte_path(path))
-                lists.append((*lists[-1], place))
-        return ColumnTree(tuple(paths), tuple(lists))
+        return ColumnTree._of(paths)
 
     def needed(self, index: int) -> tuple[int, ...]:
         """The columns that a leaf is read through: those of its lists, itself, and that of its bytes."""
@@ -87,11 +91,7 @@ class ColumnTree:
 
     def is_byte_list(self, index: int) -> bool:
         """Whether a column is the ends of strings whose bytes are in the next one."""
-        return index + 1 < len(self.paths) and self.paths[index + 1].leaf.id == _BYTES_ID == self._id_below(index)
-
-    def _id_below(self, index: int) -> int:
-        below = self.lists[index + 1]
-        return _BYTES_ID if below and below[-1] == index else 0
+        return index + 1 < len(self.paths) and self.paths[index + 1].leaf.id == _BYTES_ID
 
 
 _BYTES_ID: Final = -3  # of no field
@@ -105,15 +105,15 @@ def _byte_path(path: LeafPath) -> LeafPath:
 class ArrayColumns:
     """Makes the pages of the columns of one file.
 
-    key   of the file
-    tree  of its columns
-    info  what the metadata says about a column
+    key      of the file
+    tree     of its columns
+    info_of  what the metadata says about a column
     """
 
-    def __init__(self, key: str, tree: ColumnTree, info: Callable[[int], ColumnInfo]) -> None:
+    def __init__(self, key: str, tree: ColumnTree, info_of: Callable[[int], ColumnInfo]) -> None:
         self._key = key
         self._tree = tree
-        self._info = info
+        self._info_of = info_of
 
     def rows_and_pages(self, index: int, path: LeafPath) -> tuple[int, IntArray, ArrayPages]:
         """What a leaf is read from: the column whose pages these are, the rows before each, and the pages.
@@ -122,86 +122,83 @@ class ArrayColumns:
         """
         columns = self._tree.needed(index)
         depths = [len(self._tree.paths[column].nodes) - 1 for column in columns[:-1]]
-        items: Items | None = None
-        for place in reversed(range(len(columns))):
-            column = columns[place]
+        own_path = path if columns[-1] == index else self._tree.paths[columns[-1]]
+        above = depths[-1] + 1 if depths else 0
+        info = self._info_of(columns[-1])
+        pages = self._leaves(columns[-1], info, own_path, above)
+        for place in reversed(range(len(depths))):
+            items = Items(self.where(columns[place + 1]), info.row_starts, pages, _type_below(path, depths[place]))
             above = depths[place - 1] + 1 if place else 0
-            if place == len(columns) - 1:
-                pages = self._leaves(column, path if column == index else self._tree.paths[column], above)
-            else:
-                pages = self._lists(column, path, depths[place], above, items)
-            row_starts = self._info(column).row_starts
-            if place:
-                # The type of what a list holds, as it is read.
-                dtype = _type_below(path, depths[place - 1])
-                items = Items(self.where(column), row_starts, pages, dtype)
-        return columns[0], row_starts, pages
+            info = self._info_of(columns[place])
+            pages = self._lists(columns[place], info, path, depths[place], above, items)
+        return columns[0], info.row_starts, pages
 
     def stored(self, index: int) -> tuple[IntArray, ArrayPages]:
         """The pages of a column as they lie in the file, to be described."""
-        path = self._tree.paths[index]
+        path, info = self._tree.paths[index], self._info_of(index)
         kind = path.nodes[-1].kind
         if kind is NodeKind.LIST or self._tree.is_byte_list(index):
-            pages = self._lists(index, path, len(path.nodes) - 1, 0, None)
+            pages = self._lists(index, info, path, len(path.nodes) - 1, 0, None)
         elif kind is NodeKind.STRUCT:
-            pages = self._pages(index, lambda _, source: HeaderPage(source))
+            pages = self._pages(index, self._sources(index, info), lambda _, source: HeaderPage(source))
         else:
-            pages = self._leaves(index, path, 0)
-        return self._info(index).row_starts, pages
+            pages = self._leaves(index, info, path, 0)
+        return info.row_starts, pages
+
+    def check_header(self, index: int) -> None:
+        """Raise FormatError unless a column is the header of structs."""
+        pages = self._info_of(index).pages
+        if len(pages) != 1:
+            raise FormatError(f"{len(pages)} pages; the header of structs has one", where=self.where(index))
+        self.stored(index)[1][0]
 
     def where(self, index: int) -> str:
         """A column for messages."""
         return f'column {index} ("{self._tree.paths[index].name}")'
 
-    def _leaves(self, index: int, path: LeafPath, above: int) -> ArrayPages:
-        return self._pages(index, lambda _, source: ArrayPage(source, path, above))
+    def _leaves(self, index: int, info: ColumnInfo, path: LeafPath, above: int) -> ArrayPages:
+        return self._pages(index, self._sources(index, info), lambda _, source: ArrayPage(source, path, above))
 
-    def _lists(self, index: int, path: LeafPath, depth: int, above: int, items: Items | None) -> ArrayPages:
-        first_items: list[int] | None = None
-        sources = self._sources(index)
+    def _lists(
+        self, index: int, info: ColumnInfo, path: LeafPath, depth: int, above: int, items: Items | None
+    ) -> ArrayPages:
+        sources = self._sources(index, info)
+        first_items: list[int] = []
 
         def make(number: int, source: ArraySource) -> ListPage:
-            nonlocal first_items
-            if first_items is None:
-                counts = [sources[each].message.list.num_items for each in range(len(sources))]
-                first_items = list(accumulate(counts, initial=0))
             if source.message.WhichOneof("array_encoding") != "list":
                 raise FormatError(f"lists stored as {source.message.WhichOneof('array_encoding')!r}")
+            if not first_items:
+                first_items[:] = accumulate((one.message.list.num_items for one in sources), initial=0)
             if items is not None and first_items[-1] > items.num_items:
                 raise FormatError(f"{first_items[-1]} items in all pages; {items.where} has {items.num_items}")
             return ListPage(source, path, depth, above, first_items[number], items)
 
-        return self._pages(index, make, sources)
+        return self._pages(index, sources, make)
 
     def _pages(
-        self,
-        index: int,
-        make: Callable[[int, ArraySource], Any],
-        sources: LazySequence[ArraySource] | None = None,
+        self, index: int, sources: LazySequence[ArraySource], make: Callable[[int, ArraySource], Any]
     ) -> ArrayPages:
-        found = self._sources(index) if sources is None else sources
-
         def page(number: int) -> Any:
-            source = found[number]
+            source = sources[number]
             try:
                 return make(number, source)
             except REFUSALS as error:
                 raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
 
-        return ArrayPages(len(found), page)
+        return ArrayPages(len(sources), page)
 
-    def _sources(self, index: int) -> LazySequence[ArraySource]:
-        info = self._info(index)
-        infos: Sequence[PageInfo] = info.pages
+    def _sources(self, index: int, info: ColumnInfo) -> LazySequence[ArraySource]:
+        pages = info.pages
         column_buffers = tuple(zip(info.buffer_offsets, info.buffer_sizes, strict=True))
 
         def source(number: int) -> ArraySource:
             try:
-                return ArraySource.of(infos[number], column_buffers)
+                return ArraySource.of(pages[number], column_buffers)
             except REFUSALS as error:
                 raise placed(error, f"{self.where(index)}, page {number}", self._key) from error.__cause__
 
-        return LazySequence(len(infos), source)
+        return LazySequence(len(pages), source)
 
 
 def _type_below(path: LeafPath, depth: int) -> pa.DataType:

@@ -241,6 +241,9 @@ class OpenedFile:
     def _array_column(self, index: int, path: LeafPath) -> Column:
         """A leaf column of version 2.0, read as of this path."""
         assert self._arrays is not None, "only files of version 2.0 have such columns"
+        for header in self._tree.headers[index]:
+            if self._messages is not None:
+                self._arrays.check_header(header)
         first, starts, pages = self._arrays.rows_and_pages(index, path)
         if int(starts[-1]) != self.num_rows:
             text = f"{int(starts[-1])} rows in its pages; the file has {self.num_rows}"
