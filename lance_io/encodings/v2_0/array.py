@@ -68,6 +68,10 @@ class ArrayEncoding(Protocol):
         """Some of the values."""
         ...
 
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+        """Some of the values, in no more rounds, and what `load_index` would give, if that was found on the way."""
+        ...
+
     def scan(self) -> Steps[pa.Array]:
         """All of them, in one round."""
         ...
@@ -100,6 +104,12 @@ class WithNulls:
         parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read(runs, index)]
         (bits, num_set), array = yield from together(parts)
         return self._masked(array, bits, runs.num_values - num_set)
+
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+        """Some values, and what is found on the way to them."""
+        parts: list[Steps[Any]] = [self.present.read_bits(runs), self.values.read_indexed(runs)]
+        (bits, num_set), (array, index) = yield from together(parts)
+        return self._masked(array, bits, runs.num_values - num_set), index
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""

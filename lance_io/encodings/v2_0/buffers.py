@@ -18,7 +18,7 @@ from lance_io.spans import Fetched, Ranges
 
 if TYPE_CHECKING:
     from lance_io.encodings.api import RowSelection
-    from lance_io.spans import IntArray, Steps
+    from lance_io.spans import IntArray, Purpose, Steps
 
 SCHEMES: Final = {"lz4": 1, "zstd": 2}  # as kernels number them
 ALIGNMENT_BYTES_MAX: Final = 8  # Arrow's own kernels want values at multiples of their width, up to this
@@ -79,22 +79,23 @@ class StoredBuffer:
     scheme: int
     plain_bytes: int
 
-    def fetch(self, starts: IntArray, ends: IntArray, *, keep: bool = False) -> Steps[Fetched]:
+    def fetch(
+        self, starts: IntArray, ends: IntArray, *, purpose: Purpose = "data", keep: bool = False
+    ) -> Steps[Fetched]:
         """Byte ranges of it, counted without compression; all within `plain_bytes`. One round."""
         if not self.scheme:
             offset = self.offset_bytes
-            return (yield Ranges(starts + offset, ends + offset, "data", keep))
+            return (yield Ranges(starts + offset, ends + offset, purpose, keep))
         whole = yield Ranges.of((self.offset_bytes, self.offset_bytes + self.size_bytes))
         data = _kernels.inflate(whole.piece(0, self.size_bytes), self.scheme, self.plain_bytes)
         if data.nbytes < self.plain_bytes:
             raise FormatError(f"a compressed buffer holds {data.nbytes} bytes; its values take {self.plain_bytes}")
         return Fetched(data, starts)
 
-    def fetch_all(self) -> Steps[memoryview]:
+    def fetch_all(self, *, purpose: Purpose = "data") -> Steps[memoryview]:
         """All of its `plain_bytes`. One round."""
-        fetched = yield from self.fetch(
-            np.zeros(1, dtype=np.int64), np.array([self.plain_bytes], dtype=np.int64), keep=True
-        )
+        start, end = np.zeros(1, dtype=np.int64), np.array([self.plain_bytes], dtype=np.int64)
+        fetched = yield from self.fetch(start, end, purpose=purpose, keep=purpose == "data")
         return fetched.piece(0, self.plain_bytes)
 
     def __str__(self) -> str:

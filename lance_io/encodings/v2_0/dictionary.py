@@ -38,6 +38,11 @@ class ItemsIndex:
         return int(self.items.nbytes) + 256
 
 
+def _index(items: pa.Array) -> ItemsIndex:
+    """Items in memory of their own: bytes that were fetched are part of more, and may be reused."""
+    return ItemsIndex(pa.concat_arrays([items, items.slice(0, 0)]))
+
+
 class DictionaryValues:
     """Codes, and the items that they stand for.
 
@@ -67,8 +72,7 @@ class DictionaryValues:
         try:
             scan.send(fetched)
         except StopIteration as done:
-            # Bytes that were fetched may be reused: what is kept needs memory of its own.
-            return ItemsIndex(pa.concat_arrays([done.value, done.value.slice(0, 0)]))
+            return _index(done.value)
         raise AssertionError("all items are read in one round")
 
     def read(self, runs: Runs, index: Any = None) -> Steps[pa.Array]:
@@ -78,6 +82,11 @@ class DictionaryValues:
             return self._decoded(codes, index.items)
         codes, items = yield from together([self.codes.read(runs), self.items.scan()])
         return self._decoded(codes, items)
+
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, ItemsIndex | None]]:
+        """Some values, and all items, unless they are too large to keep."""
+        codes, items = yield from together([self.codes.read(runs), self.items.scan()])
+        return self._decoded(codes, items), _index(items) if items.nbytes <= ITEMS_KEPT_BYTES_MAX else None
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""

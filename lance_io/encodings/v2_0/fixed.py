@@ -36,6 +36,10 @@ class FixedValues:
         """All values."""
         return self.read(Runs.all(self.num_values))
 
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+        """Some values; there is nothing to remember."""
+        return (yield from self.read(runs)), None
+
     def index_ranges(self) -> Ranges | None:
         """None: values are found by their number."""
         return None

@@ -161,6 +161,11 @@ class ListPage:
             raise damaged(error) from None
         return self._lists(selection.num_rows, spans.validity, spans.offsets, spans.null_count, items)
 
+    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+        """The selected rows, in as many rounds, and the ends, where they are few."""
+        index: PageIndex = (yield from self.ends.read_all()) if self.ends.is_kept else NoIndex()
+        return (yield from self.read(index, selection)), index
+
     def scan(self) -> Steps[pa.Array]:
         """All rows: ends and items in one round."""
         assert self.items is not None, "a page of lists is read with its items"

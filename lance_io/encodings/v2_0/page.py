@@ -116,6 +116,14 @@ class ArrayPage:
             raise damaged(error) from None
         return self._nested(array)
 
+    def read_indexed(self, selection: RowSelection) -> Steps[tuple[pa.Array, PageIndex]]:
+        """The selected rows, in as many rounds, and the index, which is found on the way."""
+        try:
+            array, index = yield from self.values.read_indexed(Runs.of(selection))
+        except DamagedError as error:
+            raise damaged(error) from None
+        return self._nested(array), NoIndex() if index is None else index
+
     def scan(self) -> Steps[pa.Array]:
         """All rows, in one round."""
         try:

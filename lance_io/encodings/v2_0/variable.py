@@ -91,7 +91,7 @@ class Ends:
 
     def read_all(self) -> Steps[EndsIndex]:
         """All of them, however many: one round."""
-        data = yield from self.buffer.fetch_all()
+        data = yield from self.buffer.fetch_all(purpose="index")
         return EndsIndex(bytes(data))
 
     def read(self, runs: Runs, index: Any) -> Steps[Spans]:
@@ -100,7 +100,7 @@ class Ends:
         if isinstance(index, EndsIndex):
             return self.decode(Fetched(index.data, before), runs)
         ends = np.where(runs.ends > runs.starts, runs.ends * END_BYTES, before)
-        fetched = yield from self.buffer.fetch(before, ends)
+        fetched = yield from self.buffer.fetch(before, ends, purpose="index")
         return self.decode(fetched, runs)
 
     def decode(self, fetched: Fetched, runs: Runs) -> Spans:
@@ -156,6 +156,11 @@ class Variable:
             return self._array(spans, runs.num_values, b"")
         fetched = yield from self.data.fetch(starts, ends, keep=len(starts) == 1)
         return self._array(spans, runs.num_values, gathered(fetched, ends - starts))
+
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, EndsIndex | None]]:
+        """Some values, and all ends, where these are few: two rounds."""
+        index = (yield from self.ends.read_all()) if self.ends.is_kept else None
+        return (yield from self.read(runs, index)), index
 
     def scan(self) -> Steps[pa.Array]:
         """All values: one round."""
@@ -229,6 +234,10 @@ class FixedSizeStrings:
         offsets = np.arange(runs.num_values + 1, dtype=np.int64 if is_wide else np.int32) * width
         buffers = [None, pa.py_buffer(offsets), data]
         return pa.Array.from_buffers(self.dtype, runs.num_values, buffers, 0)
+
+    def read_indexed(self, runs: Runs) -> Steps[tuple[pa.Array, Any]]:
+        """Some values; there is nothing to remember."""
+        return (yield from self.read(runs)), None
 
     def scan(self) -> Steps[pa.Array]:
         """All values."""

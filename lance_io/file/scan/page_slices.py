@@ -19,6 +19,8 @@ from lance_io._kernels import DamagedError
 from lance_io.encodings.api import RowSelection
 from lance_io.encodings.cuts import cut_page
 from lance_io.encodings.rounds import fetch, together
+from lance_io.encodings.v2_0.lists import ListPage
+from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_whole, whole_ranges
 from lance_io.encodings.v2_1.page import damaged
 from lance_io.errors import FormatError, UnsupportedError
@@ -156,7 +158,8 @@ def _read_joined(group: list[Piece]) -> Steps[list[pa.Array]]:
 
 
 def _read_span(page: PageLayout, index: PageIndex | None, start: int, end: int) -> Steps[pa.Array]:
-    ranges = page.index_ranges() if index is None else None
+    finds_index = isinstance(page, (ArrayPage, ListPage))
+    ranges = page.index_ranges() if index is None and not finds_index else None
     if ranges is not None:
         index = page.load_index((yield ranges))
     return (yield from page.read(index, RowSelection.span(start, end)))

@@ -13,6 +13,8 @@ import pyarrow as pa
 from lance_io._kernels import DamagedError
 from lance_io.encodings.api import NoIndex, PageIndex, RowSelection
 from lance_io.encodings.rounds import together
+from lance_io.encodings.v2_0.lists import ListPage
+from lance_io.encodings.v2_0.page import ArrayPage
 from lance_io.encodings.v2_1.fullzip import FullZipPage
 from lance_io.encodings.v2_1.miniblock import MiniBlockPage, decode_indexes, index_ranges
 from lance_io.encodings.v2_1.page import damaged
@@ -88,22 +90,34 @@ def every_page(view: FileView) -> list[ColumnRows]:
     return [ColumnRows(column, numbers, none, [0] * len(numbers), [None] * len(numbers)) for column, numbers in columns]
 
 
-def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None) -> Steps[pa.Array]:
+def read_column(file: OpenedFile, wanted: ColumnRows, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
     """The rows of a column whose pages are decoded one by one."""
     column = wanted.column
     if not wanted.numbers:
         return pa.array([], column.path.nodes[0].arrow_type)
-    parts = [_read_page(file, wanted, at, tail) for at in range(len(wanted.numbers))]
+    parts = [_read_page(file, wanted, at, tail, cache) for at in range(len(wanted.numbers))]
     arrays = yield from together(parts)
     return joined(arrays)
 
 
-def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None) -> Steps[pa.Array]:
-    steps = wanted.column.pages[wanted.numbers[at]].read(wanted.indexes[at], wanted.of_page(at))
+def _read_page(file: OpenedFile, wanted: ColumnRows, at: int, tail: Tail | None, cache: SearchCache) -> Steps[pa.Array]:
+    page, index = wanted.column.pages[wanted.numbers[at]], wanted.indexes[at]
+    steps: Steps[pa.Array]
+    if index is None and isinstance(page, (ArrayPage, ListPage)):
+        steps = _read_indexed(page, wanted, at, cache)
+    else:
+        steps = page.read(index, wanted.of_page(at))
     try:
         return (yield from (steps if tail is None else served_by(tail, steps)))
     except REFUSALS as error:
         raise located(error, file, wanted.column, wanted.numbers[at]) from error.__cause__
+
+
+def _read_indexed(page: ArrayPage | ListPage, wanted: ColumnRows, at: int, cache: SearchCache) -> Steps[pa.Array]:
+    """Rows of a page whose index is found on the way to them."""
+    array, index = yield from page.read_indexed(wanted.of_page(at))
+    cache.put(wanted.column.keys[wanted.numbers[at]], index, index.nbytes)
+    return array
 
 
 # -- page indexes --------------------------------------------------------------------------------------------------
@@ -125,9 +139,14 @@ class _Missing:
     ranges: Ranges | None
 
 
-def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None) -> FileSteps[None]:
-    """Find the indexes that `wanted` lacks: one round of reading."""
-    todo = _missing(cache, wanted)
+def load_indexes(
+    cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows], tail: Tail | None, *, is_ahead: bool = False
+) -> FileSteps[None]:
+    """Find the indexes that `wanted` lacks: one round of reading.
+
+    is_ahead  also those of pages of version 2.0, which are found on the way when rows are read
+    """
+    todo = _missing(cache, wanted, is_ahead)
     while todo:
         claims = cache.claim_many([one.key for one in todo])
         owned = [(one, claim) for one, claim in zip(todo, claims, strict=True) if type(claim) is LoadOwner]
@@ -138,7 +157,7 @@ def load_indexes(cache: SearchCache, file: OpenedFile, wanted: list[ColumnRows],
         todo = yield from _settle(todo, claims)
 
 
-def _missing(cache: SearchCache, wanted: list[ColumnRows]) -> list[_Missing]:
+def _missing(cache: SearchCache, wanted: list[ColumnRows], is_ahead: bool) -> list[_Missing]:
     """The indexes that must be read; those that need no reading are made."""
     found = []
     for one in wanted:
@@ -148,6 +167,8 @@ def _missing(cache: SearchCache, wanted: list[ColumnRows]) -> list[_Missing]:
                 continue
             number = one.numbers[at]
             page, key = pages[number], keys[number]
+            if not is_ahead and isinstance(page, (ArrayPage, ListPage)):
+                continue
             ranges = None if type(page) is MiniBlockPage else page.index_ranges()
             if type(page) is MiniBlockPage or ranges is not None:
                 found.append(_Missing(one, at, number, key, page, ranges))

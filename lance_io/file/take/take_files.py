@@ -144,9 +144,9 @@ class _FileTake:
             return [index.page for index in self.indexes]
         return [getattr(index, "page", None) for index in self.indexes]
 
-    def read(self, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
+    def read(self, cache: SearchCache, ranges: Ranges | None) -> FileSteps[tuple[Fetched | None, list[pa.Array]]]:
         """The data round: `ranges` for the pages that are decoded together, and the columns that are not."""
-        alone = [read_column(self.file, self.wanted(at), self.tail) for at in self.alone]
+        alone = [read_column(self.file, self.wanted(at), self.tail, cache) for at in self.alone]
         if ranges is None:
             return None, (yield from together(alone))
         fetched, *arrays = yield from together([served_by(self.tail, fetch(ranges)), *alone])
@@ -170,7 +170,7 @@ def take(
     yield from _prepare(context, jobs)
     leaves = _Leaves(projection, by_pick, [len(rows) for _, rows in picks])
     joined = _Joined(jobs, leaves.builders)
-    fetched = yield from _read(jobs, joined.plan())
+    fetched = yield from _read(context.cache, jobs, joined.plan())
     decoded = joined.decode(fetched, layout if leaves.is_joined else None)
     return leaves.assemble(decoded) if type(decoded) is list else decoded
 
@@ -190,7 +190,7 @@ def warm(context: ReadContext, projection: Projection, sources: Sequence[Fragmen
 
 def _warm_file(context: ReadContext, here: FileColumns) -> FileSteps[None]:
     file, tail = yield from opened(context, here.ref, here.columns)
-    yield from load_indexes(context.cache, file, every_page(file.view(here)), tail)
+    yield from load_indexes(context.cache, file, every_page(file.view(here)), tail, is_ahead=True)
 
 
 def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
@@ -216,7 +216,7 @@ def _prepare(context: ReadContext, jobs: list[_FileTake]) -> FilesSteps[None]:
         yield Independent(todo)
 
 
-def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
+def _read(cache: SearchCache, jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list[Fetched | None]]:
     """The data round. Most files are asked for nothing but the ranges of joined pages.
 
     wanted  those ranges, by file; what was fetched of them is the result
@@ -226,7 +226,7 @@ def _read(jobs: list[_FileTake], wanted: list[Ranges | None]) -> FilesSteps[list
     ]
     if plain and len(plain) == len(jobs):
         return (yield plain)
-    results = yield from side_by_side([(job.ref, job.read(one)) for job, one in zip(jobs, wanted, strict=True)])
+    results = yield from side_by_side([(job.ref, job.read(cache, one)) for job, one in zip(jobs, wanted, strict=True)])
     for job, (_, arrays) in zip(jobs, results, strict=True):
         job.arrays = {job.here.leaf_ids[at]: array for at, array in zip(job.alone, arrays, strict=True)}
     return [fetched for fetched, _ in results]

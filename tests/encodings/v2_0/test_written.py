@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lance_io
+from lance_io import limits
 from lance_io.file import LanceFileReader
 from tests.encodings.harness import Opened, assert_same
 from tests.encodings.v2_0.written_cases import ArrayCase, written_cases
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CASES = written_cases()
+CUT = (
+    "int64", "bool", "string mixed", "large_binary mixed", "string fsst", "string zstd", "string 50 distinct",
+    "vectors nulls", "list", "list of string", "list of list of list", "list of struct", "struct", "dictionary int32",
+)  # fmt: skip
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
@@ -45,3 +50,18 @@ def test_reads_what_pylance_wrote(case: ArrayCase, tmp_path: Path) -> None:
     for _ in ("cold", "warm"):
         assert_same(again.take(wanted)["c"], expected.take(pa.array(wanted)))
     assert_same(LanceFileReader(path).read_all().to_table()["c"], expected)
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_large_pages_are_read_in_pieces(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here they are large from 4 KiB on."""
+    [case] = [one for one in CASES if one.name == name]
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(case.table(), uri, data_storage_version="2.0")
+    expected = lance.dataset(uri).to_table()["c"]
+    monkeypatch.setattr(limits, "SCAN_PIECE_BYTES", 2048)
+    for _ in ("cold", "warm"):
+        ours = lance_io.dataset(uri)
+        assert_same(ours.to_table()["c"], expected)
+        assert_same(pa.chunked_array([batch["c"] for batch in ours.to_batches(batch_size=77)]), expected)
+        assert_same(ours.to_table(offset=13, limit=333)["c"], expected.slice(13, 333))
