@@ -1,7 +1,7 @@
 """A data file taken apart, so that single parts of it can be damaged, and put together again around the damage.
 
 data part        page buffers and global buffers, as they were
-columns          `ColumnMetadata` messages, and in each page the `PageLayout` message
+columns          `ColumnMetadata` messages, and in each page the `PageLayout` message, or the `ArrayEncoding` of 2.0
 descriptor       global buffer 0; a changed one is put behind the data part
 tables, footer   written anew, so that only what was meant to be damaged is
 """
@@ -13,15 +13,18 @@ from dataclasses import dataclass
 
 from google.protobuf.any_pb2 import Any as AnyMessage
 
-from lance_io.proto import encodings21_pb2, file_pb2
+from lance_io.proto import encodings21_pb2, encodings_pb2, file_pb2
 
 FOOTER = struct.Struct("<QQQIIHH4s")
 PAIR = struct.Struct("<QQ")
+Layout = encodings21_pb2.PageLayout | encodings_pb2.ArrayEncoding
 
 
 @dataclass(frozen=True)
 class Place:
-    """One buffer of one page, and what it is: "chunk words", "chunks", "dictionary", "index", "levels", "entries"."""
+    """One buffer of one page, and what it is: "chunk words", "chunks", "dictionary", "index", "levels", "entries", or
+    "array" in version 2.0.
+    """
 
     column: int
     page: int
@@ -46,12 +49,14 @@ class Anatomy:
         self.descriptor = file_pb2.FileDescriptor.FromString(data[at : at + size])
         self.descriptor_changed = False
 
-    def layout(self, column: int, page: int) -> encodings21_pb2.PageLayout:
+    def layout(self, column: int, page: int) -> Layout:
         """The layout message of a page."""
         wrapped = AnyMessage.FromString(self.columns[column].pages[page].encoding.direct.encoding)
+        if wrapped.type_url.endswith("ArrayEncoding"):
+            return encodings_pb2.ArrayEncoding.FromString(wrapped.value)
         return encodings21_pb2.PageLayout.FromString(wrapped.value)
 
-    def set_layout(self, column: int, page: int, layout: encodings21_pb2.PageLayout) -> None:
+    def set_layout(self, column: int, page: int, layout: Layout) -> None:
         """Put a changed layout message back."""
         direct = self.columns[column].pages[page].encoding.direct
         wrapped = AnyMessage.FromString(direct.encoding)
@@ -94,7 +99,9 @@ class Anatomy:
         return body + FOOTER.pack(columns_at, table_at, globals_at, len(globals_), len(table), *self.footer[5:])
 
 
-def _roles(layout: encodings21_pb2.PageLayout, count: int) -> list[str]:
+def _roles(layout: Layout, count: int) -> list[str]:
+    if isinstance(layout, encodings_pb2.ArrayEncoding):
+        return ["array"] * count
     kind = layout.WhichOneof("layout")
     if kind == "blob_layout":
         return _roles(layout.blob_layout.inner_layout, count)

@@ -169,7 +169,9 @@ def _buffer(parts: Anatomy, dice: random.Random) -> Damaged | None:
     end = place.start + place.size
     if place.role == "chunks":
         return _chunk(parts, place, dice)
-    width = {"chunk words": 2 + 2 * (parts.footer[6] > 1), "index": 8, "levels": 2, "dictionary": 4}[place.role]
+    width = {"chunk words": 2 + 2 * (parts.footer[6] > 1), "index": 8, "levels": 2, "dictionary": 4, "array": 8}[
+        place.role
+    ]
     kind = dice.randrange(4)
     if kind == 0:
         found = zero(parts.data, dice, place.start, end)

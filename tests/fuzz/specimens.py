@@ -1,6 +1,7 @@
 """Whole files and tables, made by pylance and by ourselves, for the campaign to damage.
 
 files/NAME.lance          one data file each: every layout and codec of `tests/encodings/cases.py`, as 2.1 and as 2.2
+files/array-NAME.lance    files of 2.0 that pylance writes; made-NAME.lance such as nobody writes
 files/ours-NAME.lance     the same by our writer, which lays out what readers need first in regions of its own
 tables/NAME.lance         deletions of both kinds, stable and spilled row ids, several data files per fragment, blobs
 tables/ours-NAME.lance    the same by our writer
@@ -17,6 +18,8 @@ import pyarrow as pa
 import lance_io
 from tests.encodings.cases import Case, all_cases, random_rows
 from tests.encodings.harness import write
+from tests.encodings.v2_0.handmade_cases import MADE
+from tests.encodings.v2_0.written_cases import written_cases
 from tests.file.test_writer_cases import write as write_ours
 
 if TYPE_CHECKING:
@@ -42,6 +45,14 @@ FEW = (
 )  # fmt: skip
 
 
+FEW_ARRAYS = (
+    "int32", "bool nulls", "string mixed", "large_binary mixed", "string 50 distinct", "string all null", "string zstd",
+    "string lz4", "string nulls fsst", "vectors nulls", "vectors of bool", "list", "list of string",
+    "list of list of list", "list of vector", "list of struct", "struct", "dictionary int16", "dictionary null value",
+    "list of dictionary", "packed struct", "empty struct",
+)  # fmt: skip
+
+
 def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
     """Write them below `folder`."""
     (folder / "files").mkdir(parents=True)
@@ -55,11 +66,32 @@ def make_specimens(folder: Path, *, all_of_them: bool = False) -> None:
             path.unlink()
     write(folder / "files" / "wide.lance", _wide(), "2.1", tiny_pages=True)
     write_ours(folder / "files" / "ours-wide.lance", _wide(), "2.2", tiny_pages=True)
+    _arrays(folder / "files", all_of_them)
+    _tables(folder / "tables", "2.0", lance, "")
     for version in ("2.1", "2.2"):
         _tables(folder / "tables", version, lance, "")
         _tables(folder / "tables", version, lance_io, "ours-")
         _spilled(folder / "tables" / f"spilled-{version}.lance", version)
         _based(folder / "tables" / f"based-{version}.lance", folder / "base" / version, version)
+
+
+def _arrays(folder: Path, all_of_them: bool) -> None:
+    """Files of version 2.0: what pylance writes, and what nobody does."""
+    cases = [case for case in written_cases() if all_of_them or case.name in FEW_ARRAYS]
+    for number, case in enumerate(cases):
+        table = case.table()
+        if table.nbytes < FILE_BYTES_MAX and table.num_columns:
+            write(folder / f"array-{number}.lance", table.slice(0, 1500), "2.0", tiny_pages=number % 2 == 0)
+    write(folder / "array-wide.lance", _without_null_structs(), "2.0", tiny_pages=True)
+    for number, made in enumerate(MADE if all_of_them else MADE[::4]):
+        made.write(folder / f"made-{number}.lance")
+
+
+def _without_null_structs() -> pa.Table:
+    nested = pa.struct([("a", pa.int32()), ("l", pa.list_(pa.struct([("x", pa.string()), ("y", pa.float64())])))])
+    rows = [{"a": i, "l": [{"x": f"{i}", "y": i / 2}] * (i % 3) if i % 7 else None} for i in range(300)]
+    texts = [f"row {i}" if i % 5 else None for i in range(300)]
+    return pa.table({"i": range(300), "s": texts, "n": pa.array(rows, nested)})
 
 
 def _variants(cases: list[Case], all_of_them: bool) -> Iterator[tuple[Case, str, bool]]:
@@ -149,7 +181,7 @@ def _blobs(version: str) -> pa.Table:
         pa.field("i", pa.int64()),
         pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"}),
     )
-    if version == "2.1":
+    if version in ("2.0", "2.1"):
         column = pa.array(values, pa.large_binary())
         return pa.table([pa.array(range(30)), column], schema=pa.schema([number, marked]))
     field = lance_io.blob_field("b", inline_size_threshold=10, dedicated_size_threshold=25)

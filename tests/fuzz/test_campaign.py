@@ -57,7 +57,7 @@ def cuts(size: int) -> list[int]:
     return sorted({*range(60), *range(size - 120, size), *random.Random(size).sample(range(size), 40)})
 
 
-@pytest.mark.parametrize("name", ["wide", "ours-wide"])
+@pytest.mark.parametrize("name", ["wide", "ours-wide", "array-wide"])
 def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: Path, name: str) -> None:
     data = (specimens / "files" / f"{name}.lance").read_bytes()
     path = tmp_path / "cut.lance"
@@ -67,7 +67,7 @@ def test_a_cut_data_file_is_refused_at_every_length(specimens: Path, tmp_path: P
             LanceFileReader(path)
 
 
-@pytest.mark.parametrize("table", ["few-2.1", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1"])
+@pytest.mark.parametrize("table", ["few-2.1", "few-2.0", "many-2.2", "stable-2.2", "ours-few-2.2", "ours-many-2.1"])
 @pytest.mark.parametrize("part", ["_versions/*.manifest", "_deletions/*", "data/*"])
 def test_cut_files_of_a_table_never_give_other_rows(specimens: Path, tmp_path: Path, table: str, part: str) -> None:
     whole = specimens / "tables" / f"{table}.lance"

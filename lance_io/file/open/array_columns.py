@@ -15,7 +15,7 @@ from lance_io.encodings.v2_0.lists import Items, ListPage
 from lance_io.encodings.v2_0.page import ArrayPage, ArraySource, HeaderPage
 from lance_io.errors import FormatError
 from lance_io.format.columns import LazySequence
-from lance_io.format.error_context import REFUSALS, placed
+from lance_io.format.error_context import REFUSALS, at_pages, placed
 from lance_io.format.schema import Field
 from lance_io.levels.path import LeafPath, NodeKind, PathNode, column_paths
 from lance_io.records import dataclass
@@ -168,18 +168,30 @@ class ArrayColumns:
         def make(number: int, source: ArraySource) -> ListPage:
             if source.message.WhichOneof("array_encoding") != "list":
                 raise FormatError(f"lists stored as {source.message.WhichOneof('array_encoding')!r}")
-            if not first_items:
-                first_items[:] = accumulate((one.message.list.num_items for one in sources), initial=0)
-            if items is not None and first_items[-1] > items.num_items:
-                raise FormatError(f"{first_items[-1]} items in all pages; {items.where} has {items.num_items}")
             return ListPage(source, path, depth, above, first_items[number], items)
 
-        return self._pages(index, sources, make)
+        def count() -> None:
+            if first_items:
+                return
+            found = list(accumulate((one.message.list.num_items for one in sources), initial=0))
+            if items is not None and found[-1] != items.num_items:
+                error = FormatError(f"{found[-1]} items in all pages; {items.where} has {items.num_items}")
+                raise at_pages(error, [(self._key, self.where(index), number) for number in range(len(sources))])
+            first_items[:] = found
+
+        return self._pages(index, sources, make, count)
 
     def _pages(
-        self, index: int, sources: LazySequence[ArraySource], make: Callable[[int, ArraySource], Any]
+        self,
+        index: int,
+        sources: LazySequence[ArraySource],
+        make: Callable[[int, ArraySource], Any],
+        prepare: Callable[[], None] = lambda: None,
     ) -> ArrayPages:
+        """Pages that `make` makes one by one, after what `prepare` does for all of them."""
+
         def page(number: int) -> Any:
+            prepare()
             source = sources[number]
             try:
                 return make(number, source)

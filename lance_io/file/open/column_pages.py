@@ -173,7 +173,7 @@ class Column:
     identity    of the file: store, key and size
     row_starts  i64[pages + 1], table rows before each page
     pages       layouts, in row order, each made when it is first asked for
-    paged_by    the column whose pages these are, where it is another
+    paged_by    the column whose pages these are, where it is another: its index, and what messages call it
     """
 
     identity: tuple[str, str, int]
@@ -181,7 +181,7 @@ class Column:
     path: LeafPath
     row_starts: IntArray
     pages: Pages | ArrayPages
-    paged_by: int | None = None
+    paged_by: tuple[int, str] | None = None
     _keys: list[tuple[Any, ...]] | None = None
     _alike: tuple[str, set[int]] | None = None  # a join key, and numbers of pages that have it
 
@@ -190,7 +190,7 @@ class Column:
         """Search-cache key of each page's index."""
         keys = self._keys
         if keys is None:
-            index = self.index if self.paged_by is None else self.paged_by
+            index = self.index if self.paged_by is None else self.paged_by[0]
             keys = self._keys = [(self.identity, index, number) for number in range(len(self.pages))]
         return keys
 
@@ -216,8 +216,8 @@ class Column:
 
     @property
     def where(self) -> str:
-        """The column for messages."""
-        return where(self.index, self.path)
+        """The column that has the pages, for messages."""
+        return where(self.index, self.path) if self.paged_by is None else self.paged_by[1]
 
 
 def join_key_of(page: PageLayout) -> str | None:

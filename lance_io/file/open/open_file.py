@@ -143,7 +143,9 @@ def _parse(
     metadata_at = min(schema_at, footer.columns_at)
     is_part = 2 * len(columns) < footer.num_columns
     if is_part and tail.start - metadata_at > WIDE_METADATA_BYTES:
-        return (yield from _open_wide(identity, tail, footer, globals_table, columns))
+        wide = yield from _open_wide(identity, tail, footer, globals_table, columns)
+        if wide is not None:
+            return wide, tail
     if metadata_at < tail.start:
         tail = yield from _extended(tail, metadata_at - _index_bytes(context, metadata_at, file_bytes))
     schema, num_rows = _described(_slice(tail, schema_at, schema_at + int(globals_table.sizes[0])), footer.version)
@@ -161,7 +163,8 @@ def _index_bytes(context: ReadContext, metadata_at: int, file_bytes: int) -> int
 
 def _open_wide(
     identity: tuple[str, str, int], tail: Tail, footer: Footer, globals_table: OffsetTable, columns: Sequence[int]
-) -> FileSteps[tuple[OpenedFile, Tail]]:
+) -> FileSteps[OpenedFile | None]:
+    """None for a file that must be read whole to know which columns belong together."""
     described = int(globals_table.positions[0]), int(globals_table.positions[0] + globals_table.sizes[0])
     table_at, table_end = footer.column_table_at, footer.globals_table_at
     held_at = min(max(table_at, tail.start), table_end)  # from here on the tail has the table of columns
@@ -169,9 +172,11 @@ def _open_wide(
     schema, num_rows = _described(fetched.piece(0, described[1] - described[0]), footer.version)
     held = _slice(tail, held_at, table_end) if held_at < table_end else b""
     table = decode_column_table(b"".join((fetched.piece(1, held_at - table_at), held)), footer)
+    if schema.tree is not None and footer.num_columns != len(schema.paths):
+        return None
     file = OpenedFile(identity, footer, schema, num_rows, None, (table, globals_table))
     yield from load_columns(file, list(columns))
-    return file, tail
+    return file
 
 
 def _described(data: memoryview, version: FileVersion) -> tuple[FileSchema, int]:
