@@ -99,15 +99,15 @@ def _packed(type_name: str, value: bytes) -> bytes:
     return message.SerializeToString()
 
 
-def _column_encoding() -> bytes:
-    encoding = encodings_pb2.ColumnEncoding()
-    encoding.values.SetInParent()
+def _column_encoding(encoding: encodings_pb2.ColumnEncoding) -> bytes:
     message = file_pb2.ColumnMetadata()
     message.encoding.direct.encoding = _packed(COLUMN_ENCODING_TYPE, encoding.SerializeToString())
     return message.SerializeToString()
 
 
-_COLUMN_ENCODING: Final = _column_encoding()  # the same in every column
+_VALUES: Final = encodings_pb2.ColumnEncoding(values={})
+_COLUMN_ENCODING: Final = _column_encoding(_VALUES)  # of nearly every column
+_BLOBS: Final = _column_encoding(encodings_pb2.ColumnEncoding(blob=encodings_pb2.Blob(inner=_VALUES)))
 
 
 def encode_page_entry(
@@ -136,6 +136,9 @@ def encode_page_entry(
     return message.SerializeToString()
 
 
-def encode_column(page_entries: Iterable[bytes]) -> bytes:
-    """The message of a column out of what `encode_page_entry` made of its pages, in row order."""
-    return b"".join((_COLUMN_ENCODING, *page_entries))
+def encode_column(page_entries: Iterable[bytes], *, is_blob: bool = False) -> bytes:
+    """The message of a column out of what `encode_page_entry` made of its pages, in row order.
+
+    is_blob  whether the column is marked as one of blobs, as those of version 2.0 are
+    """
+    return b"".join((_BLOBS if is_blob else _COLUMN_ENCODING, *page_entries))

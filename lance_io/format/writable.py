@@ -8,13 +8,13 @@ from lance_io.errors import SchemaError, UnsupportedError
 from lance_io.format.logical_types import fixed_size_list_dimension, is_nested
 from lance_io.format.per_schema import PerSchema
 from lance_io.format.schema import BLOB_KEY, BLOB_V2_EXTENSION, PACKED_KEYS
-from lance_io.format.version import V2_1, V2_2
+from lance_io.format.version import V2_0, V2_1, V2_2
 
 if TYPE_CHECKING:
     from lance_io.format.schema import Field, Schema
     from lance_io.format.version import FileVersion
 
-WRITABLE: Final = frozenset({V2_1, V2_2})
+WRITABLE: Final = frozenset({V2_0, V2_1, V2_2})
 _CHECKED: Final[PerSchema[frozenset[FileVersion]]] = PerSchema("file versions that can hold it")
 _EMPTY_BINARY: Final = "fixed_size_binary:0"
 _DICTIONARY: Final = "dict:"
@@ -83,6 +83,8 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
         _check_empty_values(name, logical, version)
     if logical.startswith(_DICTIONARY):
         _check_dictionary(name, logical)
+    if logical == "map" and version == V2_0:
+        raise UnsupportedError(f"Lance v2.0 has no field encoding for '{name}' with data type Map")
     if logical == "map" and version < V2_2:
         raise UnsupportedError(f"{name}: Map data type is not enabled by the selected file format ({version.name})")
     if logical.startswith(_FIXED_SIZE_LIST):
@@ -103,7 +105,7 @@ def _check_field(field: Field, version: FileVersion, *, in_list: bool, below: st
             f"{name}: blobs of the first kind lose their rows inside of lists; those of the second, which tables of "
             f"version {V2_2.name} have, keep them"
         )
-    if logical == "struct" and not field.children and in_list:
+    if logical == "struct" and not field.children and in_list and version > V2_0:
         raise UnsupportedError(f"{name}: Empty structs with rep/def information are not yet supported")
     if field.is_marked_packed and not field.is_blob_v2 and (field.children or logical == "struct"):
         _check_packed(name, field, version)
@@ -141,7 +143,8 @@ def _check_packed(name: str, field: Field, version: FileVersion) -> None:
             raise UnsupportedError(f"{name}: a packed struct holds no member of type {logical} (`{child.name}`)")
         if logical == "bool" or _num_bools(logical) % 8:
             raise UnsupportedError(f"{name}: a packed struct holds whole bytes only, not {logical} (`{child.name}`)")
-        if version < V2_2 and (logical in _VARIABLE or logical.startswith(_FIXED_SIZE_LIST)):
+        is_plain_list = version == V2_0 and logical.startswith(_FIXED_SIZE_LIST)
+        if version < V2_2 and not is_plain_list and (logical in _VARIABLE or logical.startswith(_FIXED_SIZE_LIST)):
             raise UnsupportedError(
                 f"{name}: Variable packed struct encoding is not enabled by the selected file format (`{child.name}`)"
             )

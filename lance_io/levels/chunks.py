@@ -137,7 +137,7 @@ def _walk(field: Field, array: pa.Array) -> Iterator[tuple[tuple[Nest, ...], pa.
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if field.has_column:
-        yield (), _without_null_entries(array)
+        yield (), leaf_array(array)
         return
     nest, members = _open(array)
     nest = replace(nest, nullable=field.nullable)
@@ -171,8 +171,8 @@ def _offsets(array: pa.Array) -> IntArray:
     return offsets
 
 
-def _without_null_entries(leaf: pa.Array) -> pa.Array:
-    """A dictionary array whose nulls are all in its indices (spec: encodings, 3.5); others as they are."""
+def leaf_array(leaf: pa.Array) -> pa.Array:
+    """A leaf array as columns hold it: of dictionaries with all nulls in the indices (spec: encodings 2.1, 3.5)."""
     if not pa.types.is_dictionary(leaf.type) or not leaf.dictionary.null_count:
         return leaf
     is_valid = leaf.dictionary.is_valid().to_numpy(zero_copy_only=False)

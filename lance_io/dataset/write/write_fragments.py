@@ -19,9 +19,9 @@ from lance_io.dataset.write.schema_fit import DEFAULT_VERSION, fit_schema, of_ve
 from lance_io.dataset.write.write_arguments import Write, check_known
 from lance_io.dataset.write.write_rows import expect_nothing, new_files
 from lance_io.errors import NotFound, OperationError
+from lance_io.file.open.data_file import FileSchema
 from lance_io.file.open.file_source import FileRef
 from lance_io.file.row_indices import count
-from lance_io.levels.path import leaf_paths
 from lance_io.plans.plan import RollBackOnError
 from lance_io.store.url import load_client
 from lance_io.table.manifest.fragment import FRAGMENT_ROWS_MAX, DataFile, Fragment
@@ -210,7 +210,7 @@ def fragment_of_file(state: DatasetState, name: str, fragment_id: int) -> Plan[F
     key = state.location.key(DATA, check_relative(name, "data file"))
     file = yield from open_file(state.context, FileRef(key, 0, (), ()))
     schema = fit_schema(file.descriptor.schema, state.schema)
-    ids = tuple(path.leaf.id for field in schema.fields for path in leaf_paths(field))
+    ids = tuple(path.leaf.id for path in FileSchema.of(schema, file.version).paths)
     return Fragment(
         id=fragment_id,
         files=(DataFile(name, ids, tuple(range(len(ids))), file.version, file.size_bytes, None),),

@@ -1,7 +1,7 @@
 """Rows to the bytes of one data file, without any I/O.
 
     record batch ──ingest──> stored arrays ──small ones are gathered──> leaf chunks ──queues──> closed pages
-    closed page ──shred, encode (CPU pool)──> encoded page ──places──> buffers to write
+    closed page ──encode (CPU pool)──> encoded page ──places──> buffers to write
 
 `FileWriter` is a set of plans: encoding runs beside the writing of what was encoded before, at most one page per
 processor ahead.
@@ -20,29 +20,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from lance_io.encodings.v2_1.write import encode_pages
-from lance_io.file.write.accumulate import ColumnQueue
+from lance_io.file.write.array_queues import ArrayQueues
 from lance_io.file.write.blob_pages import BlobSink
 from lance_io.file.write.file_layout import FilePlaces
+from lance_io.file.write.leaf_queues import LeafQueues
 from lance_io.file.write.uploads import GatheredWrites
 from lance_io.file.write.write_plan import file_plan
-from lance_io.levels.chunks import array_bytes, leaf_chunks
+from lance_io.format.version import V2_0
+from lance_io.levels.chunks import array_bytes
 from lance_io.levels.portable import copied
-from lance_io.levels.shred import shred
 from lance_io.limits import KIB, MIB
 from lance_io.plans.cpu_requests import Begin, Result
 from lance_io.runtime import cpu_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from lance_io.encodings.options import ColumnOptions
     from lance_io.encodings.written import EncodedPage
     from lance_io.file.write.accumulate import ClosedPage
     from lance_io.file.write.uploads import Sink
     from lance_io.format.schema import Schema
     from lance_io.format.version import FileVersion
-    from lance_io.levels.path import LeafPath
     from lance_io.plans.plan import Plan
 
 PAGE_BYTES: Final = 8 * MIB  # leaf data of a page: large enough to read at full speed, small enough to hold some
@@ -59,7 +57,7 @@ class WrittenFile:
 
     path                        object key of the file
     num_rows, size_bytes        of the file
-    field_ids, column_indices   of its leaf columns, parallel
+    field_ids, column_indices   of its columns, parallel
     sidecars                    names of the files beside it, without its stem
     """
 
@@ -70,15 +68,6 @@ class WrittenFile:
     column_indices: tuple[int, ...]
     version: FileVersion
     sidecars: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Column:
-    """A leaf column: the rows that wait, and how they are to be encoded."""
-
-    path: LeafPath
-    options: ColumnOptions
-    queue: ColumnQueue
 
 
 class FileWriter:
@@ -115,9 +104,8 @@ class FileWriter:
         self._plan = plan = file_plan(schema, version)
         self._page_bytes = max(1, page_bytes * COLUMNS_AT_FULL_SIZE // max(COLUMNS_AT_FULL_SIZE, plan.num_columns))
         self._cache_bytes = self._page_bytes if cache_bytes is None else cache_bytes // max(1, len(schema))
-        self._columns: list[_Column] = []
-        self._of_top = [[self._column(*one) for one in below] for below in plan.of_top]
-        self._places = FilePlaces(version, plan.num_columns)
+        self._queues = self._make_queues()
+        self._places = FilePlaces(version, plan.num_columns, plan.blob_columns)
         self._blobs = BlobSink(self._places, sink, references=blob_references)
         self._writes = GatheredWrites(sink, WRITTEN_AT_ONCE_BYTES)
         self._gathered: list[list[pa.Array]] = []
@@ -126,17 +114,16 @@ class FileWriter:
         self._can_gather = not plan.has_dictionaries
         self._encoding_bytes = 0
 
-    def _column(self, path: LeafPath, options: ColumnOptions) -> _Column:
-        queue = ColumnQueue(len(self._columns), path, self._page_bytes, self._cache_bytes)
-        column = _Column(path, options, queue)
-        self._columns.append(column)
-        return column
+    def _make_queues(self) -> LeafQueues | ArrayQueues:
+        fields, plan, sizes = self.schema.fields, self._plan, (self._page_bytes, self._cache_bytes)
+        if self.version == V2_0:
+            return ArrayQueues(fields, plan, *sizes)
+        return LeafQueues(fields, plan, self.version, *sizes)
 
     @property
     def held_bytes(self) -> int:
         """Leaf data of the rows that are held or being encoded, and initialisation data, in bytes."""
-        queued = sum(column.queue.num_bytes for column in self._columns)
-        return queued + self._gathered_bytes + self._encoding_bytes + self._places.held_bytes
+        return self._queues.num_bytes + self._gathered_bytes + self._encoding_bytes + self._places.held_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -169,7 +156,7 @@ class FileWriter:
             yield from self._gather(arrays if held else [copied(array) for array in arrays], num_rows, num_bytes)
         else:
             yield from self._add_gathered()
-            yield from self._write_pages(self._closed_by(arrays, held=held))
+            yield from self._write_pages(self._queues.add(arrays, held=held))
         yield from self._writes.flush()
 
     def _gather(self, arrays: list[pa.Array], num_rows: int, num_bytes: int) -> Plan[None]:
@@ -184,16 +171,10 @@ class FileWriter:
         batches, self._gathered = self._gathered, []
         self._gathered_rows = self._gathered_bytes = 0
         if len(batches) == 1:
-            yield from self._write_pages(self._closed_by(batches[0], held=True))
+            yield from self._write_pages(self._queues.add(batches[0], held=True))
         elif batches:
             joined = [pa.concat_arrays(list(pieces)) for pieces in zip(*batches, strict=True)]
-            yield from self._write_pages(self._closed_by(joined, held=True))
-
-    def _closed_by(self, arrays: Iterable[pa.Array], *, held: bool = False) -> Iterator[ClosedPage]:
-        """The pages that these rows fill; rows are queued as this is consumed."""
-        for field, columns, array in zip(self.schema.fields, self._of_top, arrays, strict=True):
-            for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
-                yield from column.queue.add(chunk, held=held)
+            yield from self._write_pages(self._queues.add(joined, held=True))
 
     # -- pages ------------------------------------------------------------------------------------------------------
 
@@ -203,7 +184,7 @@ class FileWriter:
         for page in closed:
             if under_way and len(under_way) >= self._pages_ahead:
                 yield from self._write_first(under_way)
-            ticket = yield Begin(partial(self._encode, page), page.num_bytes)
+            ticket = yield Begin(partial(self._queues.encode, page), page.num_bytes)
             under_way.append((page, ticket))
             self._encoding_bytes += page.num_bytes
         while under_way:
@@ -213,16 +194,11 @@ class FileWriter:
         page, ticket = under_way.popleft()
         encoded: list[EncodedPage] = yield Result(ticket)
         self._encoding_bytes -= page.num_bytes
-        first_row, slots_per_row = page.first_row, self._columns[page.column].path.slots_per_row
+        first_row = page.first_row
         for one in encoded:
             for buffers in self._places.page(page.column, first_row, one):
                 yield from self._writes.add(buffers)
-            first_row += one.num_rows // slots_per_row
-
-    def _encode(self, page: ClosedPage) -> list[EncodedPage]:
-        """One page; more only where the format cannot hold these rows in one."""
-        column = self._columns[page.column]
-        return encode_pages(column.path, shred(page.chunks), column.options, self.version)
+            first_row += self._queues.num_rows(page, one)
 
     @cached_property
     def _pages_ahead(self) -> int:
@@ -244,7 +220,7 @@ class FileWriter:
     def finish(self) -> Plan[WrittenFile]:
         """Write what is held, and the file's metadata. The file is whole then."""
         yield from self._add_gathered()
-        yield from self._write_pages(page for column in self._columns for page in column.queue.flush())
+        yield from self._write_pages(self._queues.flush())
         sidecars = yield from self._blobs.finish()
         schema = self.schema
         if self._plan.described != schema.fields:
@@ -257,7 +233,7 @@ class FileWriter:
             num_rows=self.num_rows,
             size_bytes=self._places.size_bytes,
             field_ids=self._plan.field_ids,
-            column_indices=tuple(range(len(self._columns))),
+            column_indices=tuple(range(self._plan.num_columns)),
             version=self.version,
             sidecars=sidecars,
         )

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lance_io.encodings.written import Role
 from lance_io.format.tail import encode_column, encode_file_descriptor, encode_page_entry, encode_tail, padding
+from lance_io.format.version import V2_0
 from lance_io.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from lance_io.encodings.written import EncodedPage, PageBuffer
     from lance_io.format.schema import Schema
@@ -58,14 +59,16 @@ class FilePlaces:
 
     The methods that return buffers return what is to be written next: the caller writes it, all of it, in order.
 
+    blob_columns  columns that are marked as blobs
     size_bytes  bytes given out so far
     held_bytes  initialisation data that waits for its place
     """
 
-    def __init__(self, version: FileVersion, num_columns: int) -> None:
+    def __init__(self, version: FileVersion, num_columns: int, blob_columns: Collection[int] = ()) -> None:
         self.size_bytes = 0
         self.held_bytes = 0
         self._version = version
+        self._blob_columns = blob_columns
         self._entries: list[list[bytes]] = [[] for _ in range(num_columns)]
         self._held: list[_Page] = []
         self._globals: list[tuple[int, int]] = []
@@ -119,7 +122,9 @@ class FilePlaces:
         descriptor = encode_file_descriptor(schema, num_rows, metadata)
         descriptor_at = self.size_bytes
         columns_at = descriptor_at + len(descriptor)
-        columns = [encode_column(entries) for entries in self._entries]
+        columns = [
+            encode_column(entries, is_blob=column in self._blob_columns) for column, entries in enumerate(self._entries)
+        ]
         places = [(descriptor_at, len(descriptor)), *self._globals]
         tail = encode_tail(columns, places, columns_at=columns_at, version=self._version)
         self.size_bytes = columns_at + sum(map(len, tail))
@@ -141,7 +146,7 @@ class FilePlaces:
             page.offsets,
             page.sizes,
             num_rows=page.num_rows,
-            first_row=page.first_row,
+            first_row=0 if self._version == V2_0 else page.first_row,  # which does not say
             layout=page.layout,
             version=self._version,
         )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 from lance_io.encodings.options import column_options
 from lance_io.errors import SchemaError
 from lance_io.format.per_schema import PerSchema
+from lance_io.format.version import V2_0
 from lance_io.format.writable import check_writable
 from lance_io.levels.ingest import ingester
-from lance_io.levels.path import leaf_paths
+from lance_io.levels.path import column_paths, leaf_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +48,9 @@ def file_plan(schema: Schema, version: FileVersion) -> FilePlan:
 class FilePlan:
     """See `file_plan`.
 
-    of_top     leaf columns and their options, per top-level field
-    field_ids  of the leaf columns
+    of_top     columns and their options, per top-level field: leaves, in version 2.0 structs and lists, too
+    field_ids  of the columns
+    blob_columns  those of blobs in version 2.0, which files mark
     has_dictionaries  whether a field has a dictionary type
     has_blobs         whether one is of a kind of blobs
     described         the fields as files describe them: blobs of the second kind by what is in their column
@@ -58,16 +60,20 @@ class FilePlan:
         check_writable(schema, version)
         self._fields = schema.fields
         self.described = tuple(_described(field) for field in schema.fields)
-        below = [leaf_paths(field) for field in schema.fields]
+        paths_of = column_paths if version == V2_0 else leaf_paths
+        below = [paths_of(field) for field in schema.fields]
         self.of_top = [[(path, column_options(path.top, path.leaf)) for path in paths] for paths in below]
-        self.field_ids = tuple(path.leaf.id for paths in below for path in paths)
+        columns = [path for paths in below for path in paths]
+        self.field_ids = tuple(path.leaf.id for path in columns)
+        is_marked = version == V2_0 and schema.has_blobs
+        self.blob_columns = frozenset(at for at, path in enumerate(columns) if is_marked and path.leaf.is_blob)
         self.has_dictionaries = any("dict:" in field.logical_type for field in schema.walk())
         self.has_blobs = schema.has_blobs
         self._batches: tuple[pa.Schema, list[tuple[int, Ingest]]] | None = None
 
     @property
     def num_columns(self) -> int:
-        """Leaf columns."""
+        """Columns of the file."""
         return len(self.field_ids)
 
     def ingesters(self, batches: pa.Schema) -> list[tuple[int, Ingest]]:

@@ -21,7 +21,7 @@ from lance_io.errors import UnsupportedError, UsageError
 from lance_io.file.write.file_bytes import PAGE_BYTES, FileWriter
 from lance_io.file.write.uploads import FileUploads
 from lance_io.format.schema_arrow import schema_from_arrow
-from lance_io.format.version import V0_1, V2_0, version_of_name
+from lance_io.format.version import V0_1, version_of_name
 from lance_io.format.writable import WRITABLE
 from lance_io.plans.cpu_requests import Compute
 from lance_io.plans.plan import RollBackOnError, Shielded, Wait, ask, drive_async, drive_sync
@@ -278,7 +278,7 @@ def version_for_files(name: str | None) -> FileVersion:
     if version == V0_1:
         raise UnsupportedError("files of version 0.1 belong to a table and cannot be written by themselves")
     if version not in WRITABLE:
-        raise UnsupportedError(f"files of version {version.name} are not written{' yet' if version == V2_0 else ''}")
+        raise UnsupportedError(f"files of version {version.name} are not written")
     return version
 
 

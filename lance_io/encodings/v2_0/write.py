@@ -1,0 +1,206 @@
+"""Arrays to pages of version 2.0: the reverse of `array.py`, `lists.py` and `page.py` (spec: encodings 2.0, section 7).
+
+    numbers, bits, times     flat, with a bitmap where some are null
+    fixed-size lists         the same for rows and for items
+    strings                  a dictionary where there are few distinct ones (`write_strings.py`), else ends and bytes
+    dictionaries             indices, and the items with a null one for the rows that are
+    packed structs, blobs    rows
+    lists                    their ends; the items are pages of other columns
+    structs                  a header without anything
+
+What lies under nulls is stored as Arrow has it. Everything heavy is a kernel or numpy, and nothing is shared: pages may
+be encoded on several threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from lance_io import _kernels
+from lance_io.encodings.v2_0.fixed import width_of
+from lance_io.encodings.v2_0.variable import END_BYTES
+from lance_io.encodings.v2_0.write_strings import PageParts, distinct_strings, encode_binary
+from lance_io.encodings.written import EncodedPage
+from lance_io.errors import UnsupportedDataError, UnsupportedError
+from lance_io.proto import encodings_pb2 as pb
+
+if TYPE_CHECKING:
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.levels.path import LeafPath
+
+_VARIABLE: Final = frozenset({pa.string().id, pa.binary().id, pa.large_string().id, pa.large_binary().id})
+HEADER: Final = pb.ArrayEncoding(struct=pb.SimpleStruct())
+_ALL_NULLS: Final = pb.ArrayEncoding(nullable=pb.Nullable(all_nulls={}))
+
+
+def encode_header(num_rows: int) -> EncodedPage:
+    """The one page of the header of structs."""
+    return EncodedPage(num_rows, HEADER.SerializeToString(), ())
+
+
+def encode_ends(lengths: pa.Array) -> EncodedPage:
+    """The ends of lists.
+
+    lengths  int64, items of each; 0 for those that are null
+    """
+    parts = PageParts()
+    ends = np.frombuffer(lengths.buffers()[1], np.int64)[lengths.offset : lengths.offset + len(lengths)]
+    ends = np.cumsum(ends).astype(np.uint64)
+    num_items = int(ends[-1]) if len(ends) else 0
+    adjustment = num_items + 1
+    if lengths.null_count:
+        ends[lengths.is_null().to_numpy(zero_copy_only=False)] += np.uint64(adjustment)
+    offsets = without_nulls(flat(8 * END_BYTES, parts.add(ends)))
+    message = pb.List(offsets=offsets, null_offset_adjustment=adjustment if len(ends) else 0, num_items=num_items)
+    return parts.page(len(lengths), pb.ArrayEncoding(list=message))
+
+
+def encode_array(path: LeafPath, array: pa.Array, options: ColumnOptions) -> EncodedPage:
+    """Values of a leaf column; of blobs, their descriptions.
+
+    Raises UnsupportedDataError for what this file version cannot store.
+    """
+    parts = PageParts()
+    if path.leaf.is_blob:
+        message = _packed(_marked(array), parts)
+    elif pa.types.is_struct(array.type) and array.type.num_fields:
+        message = _packed(array, parts)
+    elif pa.types.is_string(array.type) and (found := distinct_strings(array)) is not None:
+        message = _dictionary(*found, pa.uint8(), parts)
+    elif pa.types.is_dictionary(array.type):
+        message = _dictionary(*_indexed(array, path), array.type.index_type, parts)
+    else:
+        message = _values(array, parts, options)
+    return parts.page(len(array), message)
+
+
+def _values(array: pa.Array, parts: PageParts, options: ColumnOptions | None = None) -> pb.ArrayEncoding:
+    dtype = array.type
+    if dtype.id in _VARIABLE:
+        return encode_binary(array, parts, options)
+    if pa.types.is_null(dtype) or array.null_count == len(array):
+        return _ALL_NULLS
+    present = None
+    if array.null_count:
+        present = flat(1, parts.add(_bits(array.buffers()[0], array.offset, len(array))))
+    values = _fixed(array, parts)
+    if present is None:
+        return without_nulls(values)
+    return pb.ArrayEncoding(nullable=pb.Nullable(some_nulls=pb.Nullable.SomeNulls(validity=present, values=values)))
+
+
+def _fixed(array: pa.Array, parts: PageParts) -> pb.ArrayEncoding:
+    dtype = array.type
+    if pa.types.is_fixed_size_list(dtype):
+        size = dtype.list_size
+        items = _values(array.values.slice(array.offset * size, len(array) * size), parts)
+        return pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=items))
+    try:
+        bits = int(dtype.bit_width)
+    except ValueError:
+        raise UnsupportedError(f"values of type {dtype} are not stored in files of version 2.0") from None
+    if bits == 1:
+        return flat(1, parts.add(_bits(array.buffers()[1], array.offset, len(array))))
+    return flat(bits, parts.add(_bytes_of(array, bits // 8)))
+
+
+def _bytes_of(array: pa.Array, width: int) -> memoryview:
+    data = memoryview(array.buffers()[1] or b"").cast("B")
+    return data[array.offset * width : (array.offset + len(array)) * width]
+
+
+def _bits(buffer: pa.Buffer, first: int, count: int) -> Any:
+    """Bits of a bitmap as one that begins at a byte."""
+    one = np.zeros(1, np.int64)
+    return _kernels.gather_bits(buffer, one, one + first, one + count)[0]
+
+
+def flat(bits: int, buffer: pb.Buffer) -> pb.ArrayEncoding:
+    """Values of one width."""
+    return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=buffer))
+
+
+def without_nulls(values: pb.ArrayEncoding) -> pb.ArrayEncoding:
+    """Values that are all there."""
+    return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNulls(values=values)))
+
+
+# -- dictionaries ------------------------------------------------------------------------------------------------------
+
+
+def _dictionary(codes: Any, items: pa.Array, key: pa.DataType, parts: PageParts) -> pb.ArrayEncoding:
+    indices = without_nulls(flat(key.bit_width, parts.add(codes)))
+    message = pb.Dictionary(indices=indices, items=_values(items, parts), num_dictionary_items=len(items))
+    return pb.ArrayEncoding(dictionary=message)
+
+
+def _indexed(array: pa.DictionaryArray, path: LeafPath) -> tuple[Any, pa.Array]:
+    """Indices, and the items that they point at: null rows at a null item behind all others."""
+    items, key = array.dictionary, array.type.index_type
+    kind = key.to_pandas_dtype()
+    if not array.null_count:
+        return array.indices.to_numpy().astype(kind, copy=False), items
+    if len(items) > np.iinfo(kind).max:  # no room for the null: name only what is used
+        array = pa.DictionaryArray.from_arrays(array.indices, items, ordered=array.type.ordered)
+        used = np.unique(array.indices.drop_null().to_numpy())
+        places = np.zeros(len(items), np.int64)
+        places[used] = np.arange(len(used))
+        items = items.take(pa.array(used))
+        if len(items) > np.iinfo(kind).max:
+            raise UnsupportedDataError(
+                f"{path.name}: dictionary indices use {8 * np.dtype(kind).itemsize} bits; the normalized dictionary of "
+                f"a page with nulls has {len(items) + 1} values, which the declared key type {key} cannot tell apart"
+            )
+        numbers = places[array.indices.fill_null(0).to_numpy()]
+    else:
+        numbers = array.indices.fill_null(0).to_numpy()
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    codes = np.where(is_null, len(items), numbers).astype(kind)
+    return codes, pa.concat_arrays([items, pa.nulls(1, items.type)])
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _packed(array: pa.StructArray, parts: PageParts) -> pb.ArrayEncoding:
+    members, inner = [], []
+    for place in range(array.type.num_fields):
+        member = array.field(place)
+        width = width_of(member.type)
+        members.append((_rows_of(member), width))
+        inner.append(_shape(member.type))
+    buffer = parts.add(_kernels.pack_rows(members, len(array)))
+    return pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=inner, buffer=buffer))
+
+
+def _rows_of(member: pa.Array) -> memoryview:
+    if member.null_count:
+        raise UnsupportedDataError("Packed struct encoder currently only implemented for fixed-width data blocks")
+    while pa.types.is_fixed_size_list(member.type):
+        size = member.type.list_size
+        member = member.values.slice(member.offset * size, len(member) * size)
+        if member.null_count:
+            raise UnsupportedDataError("Packed struct encoder currently only implemented for fixed-width data blocks")
+    return _bytes_of(member, member.type.bit_width // 8)
+
+
+def _shape(dtype: pa.DataType) -> pb.ArrayEncoding:
+    """How a member of packed rows would be stored by itself: its number of bytes is what counts."""
+    first = pb.Buffer()
+    if pa.types.is_fixed_size_list(dtype):
+        items = pb.FixedSizeList(dimension=dtype.list_size, items=_shape(dtype.value_type))
+        return without_nulls(pb.ArrayEncoding(fixed_size_list=items))
+    return without_nulls(flat(dtype.bit_width, first))
+
+
+def _marked(descriptions: pa.StructArray) -> pa.StructArray:
+    """Descriptions of blobs, of which those that are null have the position 1 and no size (spec: 5.11)."""
+    members = descriptions.field(0), descriptions.field(1)
+    if descriptions.null_count:
+        nulls = descriptions.is_null().to_numpy(zero_copy_only=False)
+        position, size = (one.fill_null(0).to_numpy() for one in members)
+        members = pa.array(np.where(nulls, np.uint64(1), position)), pa.array(np.where(nulls, np.uint64(0), size))
+    return pa.StructArray.from_arrays(members, ["position", "size"])

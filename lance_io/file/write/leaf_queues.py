@@ -1,0 +1,78 @@
+"""The columns of a file of version 2.1 or later that is being written: one for each leaf, with all that is above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lance_io.encodings.v2_1.write import encode_pages
+from lance_io.file.write.accumulate import ColumnQueue
+from lance_io.levels.chunks import leaf_chunks
+from lance_io.levels.shred import shred
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import pyarrow as pa
+
+    from lance_io.encodings.options import ColumnOptions
+    from lance_io.encodings.written import EncodedPage
+    from lance_io.file.write.accumulate import ClosedPage
+    from lance_io.file.write.write_plan import FilePlan
+    from lance_io.format.schema import Field
+    from lance_io.format.version import FileVersion
+    from lance_io.levels.path import LeafPath
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Column:
+    """A leaf column: the rows that wait, and how they are to be encoded."""
+
+    path: LeafPath
+    options: ColumnOptions
+    queue: ColumnQueue
+
+
+class LeafQueues:
+    """Rows that wait for their pages, by leaf column.
+
+    page_bytes, cache_bytes  as `ColumnQueue` has them
+    """
+
+    def __init__(
+        self, fields: tuple[Field, ...], plan: FilePlan, version: FileVersion, page_bytes: int, cache_bytes: int
+    ) -> None:
+        self._fields = fields
+        self._version = version
+        self._columns: list[_Column] = []
+        self._of_top = []
+        for below in plan.of_top:
+            first = len(self._columns)
+            for place, (path, options) in enumerate(below, first):
+                self._columns.append(_Column(path, options, ColumnQueue(place, path, page_bytes, cache_bytes)))
+            self._of_top.append(self._columns[first:])
+
+    @property
+    def num_bytes(self) -> int:
+        """Leaf data that is held."""
+        return sum(column.queue.num_bytes for column in self._columns)
+
+    def add(self, arrays: Iterable[pa.Array], *, held: bool) -> Iterator[ClosedPage]:
+        """The pages that these rows fill; rows are queued as this is consumed."""
+        for field, columns, array in zip(self._fields, self._of_top, arrays, strict=True):
+            for column, chunk in zip(columns, leaf_chunks(field, array), strict=True):
+                yield from column.queue.add(chunk, held=held)
+
+    def flush(self) -> Iterator[ClosedPage]:
+        """The pages of the rows that are left."""
+        for column in self._columns:
+            yield from column.queue.flush()
+
+    def encode(self, page: ClosedPage) -> list[EncodedPage]:
+        """One page; more only where the format cannot hold these rows in one."""
+        column = self._columns[page.column]
+        return encode_pages(column.path, shred(page.chunks), column.options, self._version)
+
+    def num_rows(self, page: ClosedPage, encoded: EncodedPage) -> int:
+        """Rows of the table in a page."""
+        return encoded.num_rows // self._columns[page.column].path.slots_per_row
