@@ -187,7 +187,7 @@ def write(
     ] = None,
     data_storage_version: Annotated[
         str | None,
-        typer.Option("--data-storage-version", help="File version: 2.0, 2.1, 2.2, stable; that of the table by default."),
+        typer.Option("--data-storage-version", help="File version: 2.0, 2.1, 2.2, stable; by default the table's."),
     ] = None,
     commit_message: Annotated[str | None, typer.Option("--commit-message", help="Kept with the version.")] = None,
     storage_option: StorageOptions = None,

@@ -163,6 +163,13 @@ def decode_columns(
     return _kernels.file_columns(messages, *places, list(columns), _ORDINARY_START, page_type, alignment, PAGE_ROWS_MAX)
 
 
+def ordinary_info(index: int, row_starts: bytes | None, num_rows: int, pages: list[Any]) -> ColumnInfo:
+    """What `decode_columns` gives for a column, as `decode_column` gives it."""
+    starts = [0, num_rows] if row_starts is None else np.frombuffer(row_starts, dtype=np.int64)
+    made = LazySequence(len(pages), lambda number: PageInfo._make(pages[number]))
+    return ColumnInfo(index, made, np.asarray(starts, dtype=np.int64), (), ())
+
+
 def _decode_column(data: Buffer, column_index: int, footer: Footer, path: str | None) -> ColumnInfo:
     try:
         message = parse_message(file_pb2.ColumnMetadata, data, "column metadata")

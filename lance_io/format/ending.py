@@ -6,15 +6,18 @@ with it. What is found here is what they would have found.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from lance_io import _kernels
 from lance_io.format.footer import ALIGNMENT_BYTES, Footer
-from lance_io.format.version import READABLE, V2_1, FileVersion
+from lance_io.format.version import V2_0, V2_1, V2_2, FileVersion
 from lance_io.limits import METADATA_BYTES_MAX
 
 if TYPE_CHECKING:
     from lance_io.format.wire import Buffer
+
+
+_VERSIONS: Final[dict[tuple[int, int], FileVersion]] = {(0, 3): V2_0, (2, 0): V2_0, V2_1: V2_1, V2_2: V2_2}
 
 
 class Ending(NamedTuple):
@@ -41,7 +44,7 @@ def decode_ending(tail: Buffer, start: int, file_bytes: int) -> Ending | None:
     if found is None:
         return None
     sections, numbers, descriptor, num_rows, messages = found
-    version = FileVersion(*numbers)
-    if version < V2_1 or version not in READABLE:  # older ones have other rules
+    version = _VERSIONS.get(numbers)
+    if version is None:  # those of 0.1 have other rules
         return None
     return Ending(Footer(*sections, version, file_bytes), descriptor, num_rows, messages)

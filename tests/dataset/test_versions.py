@@ -141,14 +141,13 @@ def test_uris_and_paths_open_the_same_table(versioned_uri: str, monkeypatch: pyt
 
 
 def test_data_files_of_older_versions_are_named_when_they_are_read(tmp_path: Path) -> None:
-    for version in ("0.1", "2.0"):
-        uri = str(tmp_path / version)
-        lance.write_dataset(pa.table({"i": range(5)}), uri, data_storage_version=version)
-        table = lance_io.dataset(uri)
-        assert (table.count_rows(), table.data_storage_version) == (5, version)
-        for read in (table.to_table, lambda table=table: table.take([1])):
-            with pytest.raises(NotImplementedError, match=f"version {version}"):
-                read()
+    uri = str(tmp_path / "t")
+    lance.write_dataset(pa.table({"i": range(5)}), uri, data_storage_version="0.1")
+    table = lance_io.dataset(uri)
+    assert (table.count_rows(), table.data_storage_version) == (5, "0.1")
+    for read in (table.to_table, lambda: table.take([1])):
+        with pytest.raises(NotImplementedError, match="version 0.1"):
+            read()
 
 
 def test_a_manifest_under_the_name_of_another_version_is_refused(mutable_uri: str) -> None:

@@ -126,7 +126,7 @@ def _problems(rows: pa.Table, place: Path, version: str) -> list[str]:
 
 @pytest.mark.parametrize("nesting", NESTINGS)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_both_libraries_store_the_same_types(version: str, family: str, nesting: str, tmp_path: Path) -> None:
     problems = []
     for number, (name, array) in enumerate(FAMILIES[family].items()):
@@ -135,7 +135,7 @@ def test_both_libraries_store_the_same_types(version: str, family: str, nesting:
     assert not problems, "\n".join(problems)
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("first", [0, 3, 9])
 def test_dictionaries_of_flags_that_begin_within_a_byte(version: str, first: int, tmp_path: Path) -> None:
     flags = pa.array([index % 3 == 0 for index in range(40)])[first : first + 17]
@@ -144,7 +144,7 @@ def test_dictionaries_of_flags_that_begin_within_a_byte(version: str, first: int
     assert _problems(rows, tmp_path, version) == []
 
 
-@pytest.mark.parametrize("version", ["2.1", "2.2"])
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 @pytest.mark.parametrize("nesting", ["itself", "list", "struct"])
 def test_dictionaries_that_differ_by_chunk(version: str, nesting: str, tmp_path: Path) -> None:
     problems = []

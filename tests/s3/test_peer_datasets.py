@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.servers import S3Server
 
 PEER = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "peer-datasets"
-CASES = sorted(path.name for version in ("2.1", "2.2") for path in (PEER / "generated").glob(f"*@{version}"))
+CASES = sorted(path.name for version in ("2.0", "2.1", "2.2") for path in (PEER / "generated").glob(f"*@{version}"))
 TABLES = [case for case in CASES if not case.startswith("loose_file")]
 FILES = [case for case in CASES if case.startswith("loose_file")]
 

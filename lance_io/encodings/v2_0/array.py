@@ -212,7 +212,7 @@ def _bits_of(dtype: pa.DataType) -> int:
 
 def _open_flat(message: pb.Flat, dtype: pa.DataType, num_values: int, buffers: PageBuffers) -> ArrayEncoding:
     bits = message.bits_per_value
-    if bits != _bits_of(dtype):
+    if bits != _bits_of(dtype) or not (bits or pa.types.is_fixed_size_binary(dtype)):
         raise FormatError(f"flat values of {bits} bits, which is not how a column of {dtype} is stored")
     stored = buffers.stored(message.buffer, (num_values * bits + 7) // 8, message.compression)
     return FlatBits(num_values, stored) if bits == 1 else Flat(dtype, num_values, bits // 8, stored)
@@ -294,7 +294,7 @@ def _code_bits(message: pb.ArrayEncoding) -> int:
 
 
 def _open_packed(message: pb.PackedStruct, dtype: pa.DataType, num_values: int, buffers: PageBuffers) -> ArrayEncoding:
-    if not pa.types.is_struct(dtype):
+    if not pa.types.is_struct(dtype) or not dtype.num_fields:
         raise FormatError(f"packed structs, which is not how a column of {dtype} is stored")
     widths = member_widths(dtype)
     bits = [_shape_bits(inner) for inner in message.inner]

@@ -192,6 +192,8 @@ class PackedRows(FixedValues):
         """Some structs."""
         data = yield from self.rows.read_bytes(runs)
         count, start, members = runs.num_values, 0, []
+        if not count:
+            return pa.array([], self.dtype)
         for place, width in enumerate(self.widths):
             shape: Any = {"names": ["m"], "formats": [f"V{width}"], "offsets": [start], "itemsize": sum(self.widths)}
             values = np.frombuffer(data, dtype=np.dtype(shape), count=count)["m"]

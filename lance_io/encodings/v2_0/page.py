@@ -6,7 +6,8 @@ Structs have no validity: those above a leaf are there, always. Lists have colum
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     from lance_io.levels.path import LeafPath, PathNode
     from lance_io.spans import Fetched, IntArray, Ranges, Steps
 
-ENCODING_TYPE = "lance.encodings.ArrayEncoding"
+ENCODING_TYPE: Final = "lance.encodings.ArrayEncoding"
+SHARED_MESSAGE_BYTES_MAX: Final = 256  # most pages of a table have one of few messages; those with symbols are larger
+SHARED_MESSAGES_MAX: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,9 +59,16 @@ class ArraySource:
         """Raises FormatError and UnsupportedError."""
         if page.type_name != ENCODING_TYPE:
             raise UnsupportedError(f"page encoding {page.type_name!r}; file version 2.0 uses {ENCODING_TYPE!r}")
-        message = parse_message(pb.ArrayEncoding, page.encoding, "page encoding")
+        parse = _shared_message if len(page.encoding) <= SHARED_MESSAGE_BYTES_MAX else _message
         own = tuple(zip(page.buffer_offsets, page.buffer_sizes, strict=True))
-        return cls(page.num_rows, page.data_bytes, message, PageBuffers(own, column_buffers))
+        return cls(page.num_rows, page.data_bytes, parse(page.encoding), PageBuffers(own, column_buffers))
+
+
+def _message(encoding: bytes) -> pb.ArrayEncoding:
+    return parse_message(pb.ArrayEncoding, encoding, "page encoding")
+
+
+_shared_message = lru_cache(maxsize=SHARED_MESSAGES_MAX)(_message)
 
 
 def structs_around(nodes: Sequence[PathNode], array: pa.Array) -> pa.Array:
@@ -152,7 +162,9 @@ def _descriptors(stored: pa.Array) -> pa.Array:
     position = stored.field(0).to_numpy()
     size = stored.field(1).to_numpy()
     nulls = (size == 0) & (position == 1)
-    odd = (size == 0) & (position > 1)
+    if stored.null_count:
+        nulls |= stored.is_null().to_numpy(zero_copy_only=False)
+    odd = (size == 0) & (position > 1) & ~nulls
     if odd.any():
         raise FormatError(f"a blob of no bytes at {int(position[odd][0])}; expected 0, or 1 for null")
     if not nulls.any():

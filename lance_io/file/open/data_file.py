@@ -17,7 +17,7 @@ from lance_io.errors import FormatError
 from lance_io.file.open.array_columns import ArrayColumns, ColumnTree, first_page_is_list
 from lance_io.file.open.column_pages import Column, Layouts, Pages, where
 from lance_io.file.open.projected_pages import FileView
-from lance_io.format.columns import decode_column, decode_column_table, decode_columns
+from lance_io.format.columns import decode_column, decode_column_table, decode_columns, ordinary_info
 from lance_io.format.error_context import REFUSALS
 from lance_io.format.footer import TABLE_ENTRY_BYTES
 from lance_io.format.globals import FileDescriptor, decode_globals_table
@@ -109,7 +109,8 @@ class OpenedFile:
                 tree = tree.with_byte_lists(footer.num_columns, lambda index: first_page_is_list(self.info(index)))
                 self.paths = tree.paths
             self._tree = tree
-            self._arrays = ArrayColumns(self.key, tree, self.info)
+            self._infos: dict[int, ColumnInfo] = {}
+            self._arrays = ArrayColumns(self.key, tree, lambda index: self._infos.get(index) or self.info(index))
         if footer.num_columns != len(self.paths):
             raise FormatError(
                 f"{footer.num_columns} columns in a file whose schema has {len(self.paths)} columns", path=self.key
@@ -238,6 +239,16 @@ class OpenedFile:
                 raise
         return [columns[index] for index in indices]
 
+    def _learn(self, indices: list[int]) -> None:
+        """Have at hand what the metadata says about some columns of version 2.0 and those above them, all in one go."""
+        if self._messages is None:
+            return
+        tree = self._tree
+        wanted = list(dict.fromkeys(one for index in indices for one in (*tree.headers[index], *tree.needed(index))))
+        for index, parts in zip(wanted, decode_columns(self._messages, wanted, self.footer), strict=True):
+            if parts is not None:
+                self._infos[index] = ordinary_info(index, *parts)
+
     def _array_column(self, index: int, path: LeafPath) -> Column:
         """A leaf column of version 2.0, read as of this path."""
         assert self._arrays is not None, "only files of version 2.0 have such columns"
@@ -256,7 +267,10 @@ class OpenedFile:
             for index in indices:
                 if not 0 <= index < len(self.paths):
                     raise FormatError(f"the manifest names column {index}; the file has {len(self.paths)}")
+            self._learn(indices)
+            for index in indices:
                 self._columns[index] = self._array_column(index, self.paths[index])
+            self._infos.clear()
             return
         messages = self._messages
         taken_apart = [None] * len(indices) if messages is None else decode_columns(messages, indices, self.footer)
